@@ -1,0 +1,55 @@
+PYTHON ?= python3
+SEEDS ?= 2000
+ARGS ?= --help
+
+BIN := .venv/bin
+READY := .venv/.ready
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run test check sim mutants bench fmt clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+venv: $(READY) ## Build .venv with the package and all development tools
+
+run: $(READY) ## Run everthread (make run ARGS="...")
+	@$(BIN)/everthread $(ARGS)
+
+test: check ## Run the checks, then every test that needs no server
+	$(BIN)/pytest -n auto -m "not server"
+
+check: $(READY) ## Lint, format, types and architecture
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+sim: $(READY) ## Run the simulation (make sim SEEDS=2000)
+	$(BIN)/python -m everthread.testing.simulate --seeds $(SEEDS)
+
+mutants: $(READY) ## Break the code on purpose and see that tests fail
+	$(BIN)/python -m tests.mutants.run
+
+bench: $(READY) ## Measure the core
+	$(BIN)/python -m benchmarks.core
+
+fmt: $(READY) ## Format the code and sort its imports
+	$(BIN)/ruff check --fix --select I
+	$(BIN)/ruff format
+
+clean: ## Remove .venv, caches and build output
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# uv is much faster, but does not read pip's settings (mirrors, certificates): if it fails, pip does the same job.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot make virtual environments: install them (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
+	@echo "Setting up .venv ..."
+	@$(PYTHON) -m venv .venv
+	@{ $(BIN)/python -m pip install -qq uv && $(BIN)/uv pip install -q --python $(BIN)/python -e '.[dev]'; } \
+		|| { echo "uv could not install; trying pip ..."; $(BIN)/python -m pip install -qq -e '.[dev]'; }
+	@touch $@

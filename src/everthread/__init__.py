@@ -1,0 +1,1 @@
+"""Everthread: an AI agent that never loses the thread."""

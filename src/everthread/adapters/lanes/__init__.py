@@ -1,0 +1,1 @@
+"""Lanes: who drains what, when."""

@@ -1,0 +1,143 @@
+"""Lanes inside one process, on leases that keep two processes on one file out of each other's way.
+
+A lease has a heartbeat; a process that is stopped for longer than its lease loses it, and every write of a lane checks the
+fence, so a process that wakes up again finds out before it can do harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from everthread.domain.errors import Fenced, StoreError
+from everthread.domain.model import Lease
+from everthread.ports import Clock, Drain, Store, UnitOfWork
+
+log = logging.getLogger("everthread.lanes")
+
+LEASE_S = 15.0
+POLL_S = 0.1
+PAUSE_S = 1.0
+
+
+class _Lane:
+    def __init__(self, name: str, drain: Drain) -> None:
+        self.name = name
+        self.drain = drain
+        self.lease: Lease | None = None
+        self.awake = asyncio.Event()
+
+
+class LocalLanes:
+    """Serves lanes as long as `run` runs."""
+
+    def __init__(
+        self, store: Store, clock: Clock, holder: str, *, lease_s: float = LEASE_S, poll_s: float = POLL_S
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._holder = holder
+        self._lease_s = lease_s
+        self._poll_s = poll_s
+        self._lanes: dict[str, _Lane] = {}
+
+    @property
+    def holder(self) -> str:
+        return self._holder
+
+    def serve(self, name: str, drain: Drain) -> None:
+        self._lanes[name] = _Lane(name, drain)
+
+    def wake(self, name: str) -> None:
+        if name in self._lanes:
+            self._lanes[name].awake.set()
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._forever(self._beat, self._lease_s / 3), name="lanes:heartbeat")
+                tasks.create_task(self._watch(), name="lanes:watch")
+                for lane in self._lanes.values():
+                    tasks.create_task(self._serve(lane), name=f"lane:{lane.name}")
+        finally:
+            # Cancelled or not, the leases go back: the next process need not wait for them to run out.
+            await asyncio.shield(self._give_back())
+
+    async def _serve(self, lane: _Lane) -> None:
+        while True:
+            lane.awake.clear()
+            wait_s = self._lease_s / 3
+            try:
+                due = await self._drain(lane)
+                if due is not None:
+                    wait_s = min(max(due - self._clock.now(), 0.0), wait_s)
+            except Fenced as error:
+                log.info("%s: %s", lane.name, error)
+                lane.lease = None
+            except StoreError as error:
+                log.warning("%s: %s", lane.name, error)
+                wait_s = PAUSE_S
+            await _event_within(lane.awake, wait_s)
+
+    async def _drain(self, lane: _Lane) -> float | None:
+        if lane.lease is None:
+            now = self._clock.now()
+            lane.lease = await self._store.write(
+                lambda uow: uow.lanes.acquire(lane.name, self._holder, now, self._lease_s)
+            )
+        return await lane.drain(lane.lease) if lane.lease is not None else None
+
+    async def _beat(self) -> None:
+        now = self._clock.now()
+        await self._store.write(lambda uow: uow.lanes.keep_alive(self._holder, now, self._lease_s))
+        for lane in self._lanes.values():
+            lease = lane.lease
+            if lease is not None and not await self._renewed(lease, now) and lane.lease is lease:
+                lane.lease = None
+                lane.awake.set()
+
+    async def _renewed(self, lease: Lease, now: float) -> bool:
+        return await self._store.write(lambda uow: uow.lanes.renew(lease, now, self._lease_s))
+
+    async def _watch(self) -> None:
+        """Somebody has committed, here or elsewhere: any lane may have work."""
+        seen = await self._store.changed()
+        while True:
+            await self._clock.sleep(self._poll_s)
+            changed = await self._store.changed()
+            if changed != seen:
+                seen = changed
+                for lane in self._lanes.values():
+                    lane.awake.set()
+
+    async def _forever(self, work: Callable[[], Awaitable[None]], every_s: float) -> None:
+        while True:
+            try:
+                await work()
+            except StoreError as error:
+                log.warning("heartbeat: %s", error)
+            await self._clock.sleep(every_s)
+
+    async def _give_back(self) -> None:
+        held = [lane.lease for lane in self._lanes.values() if lane.lease is not None]
+        for lane in self._lanes.values():
+            lane.lease = None
+        if held:
+
+            def release(uow: UnitOfWork) -> None:
+                for lease in held:
+                    uow.lanes.release(lease)
+
+            try:
+                await self._store.write(release)
+            except StoreError as error:
+                log.warning("leases are left to run out: %s", error)
+
+
+async def _event_within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

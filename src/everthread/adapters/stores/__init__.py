@@ -1,0 +1,1 @@
+"""Stores: where sessions, turns, logs and cursors live."""

@@ -1,0 +1,214 @@
+"""The embedded store: one SQLite file, one writer thread, group commit.
+
+Units of work that are handed in together share one `BEGIN IMMEDIATE` and one fsync, each inside a savepoint of its own, so
+that one that fails takes nothing else with it. Every commit is durable before anyone is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import apsw
+
+from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, translated
+from everthread.adapters.stores.sqlite.migrate import migrate
+from everthread.adapters.stores.tables.unit import Tables
+from everthread.domain.errors import StoreError, StoreUnwritable
+from everthread.ports.store import UnitOfWork
+
+T = TypeVar("T")
+BATCH_MAX = 256
+_READERS = 2
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Callable[[UnitOfWork], Any]
+    done: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = field(default=None)
+
+
+class SqliteStore:
+    """A `Store` on a file. Open it with `await SqliteStore.open(path)`."""
+
+    def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
+        self._path = str(path)
+        self._busy_s_max = busy_s_max
+        self._writer = self._connected()
+        self._watcher = self._connected()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
+        self._local = threading.local()
+        self._opened: list[Connection] = []
+        self._handed_in: list[_Job] = []
+        self._batches: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
+        self._thread.start()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> SqliteStore:
+        """Open or create the file, bring its schema up to date, and start the writer."""
+        await asyncio.to_thread(prepare, path)
+        return cls(path, busy_s_max=busy_s_max)
+
+    async def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        loop = asyncio.get_running_loop()
+        job = _Job(work, loop.create_future())
+        # Everything that is ready in this round of the event loop is handed over together: that makes the batches.
+        if not self._handed_in:
+            loop.call_soon(self._hand_over)
+        self._handed_in.append(job)
+        # A commit that has begun is not undone by whoever stops waiting for it.
+        return await asyncio.shield(job.done)
+
+    async def read(self, work: Callable[[UnitOfWork], T]) -> T:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def changed(self) -> int:
+        return self._watcher.pragma("data_version")
+
+    async def aclose(self) -> None:
+        """Finish what was handed in, then close the file. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._hand_over()
+        self._batches.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._readers.shutdown()
+        for connection in (*self._opened, self._watcher, self._writer):
+            connection.close()
+
+    def _hand_over(self) -> None:
+        if self._handed_in:
+            self._batches.put(self._handed_in)
+            self._handed_in = []
+
+    def _connected(self) -> Connection:
+        try:
+            return connect(self._path, busy_s_max=self._busy_s_max)
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def _read(self, work: Callable[[UnitOfWork], T]) -> T:
+        tables: Tables | None = getattr(self._local, "tables", None)
+        if tables is None:
+            connection = self._connected()
+            self._opened.append(connection)
+            self._local.connection = connection
+            self._local.tables = tables = Tables(connection.execute)
+        connection: Connection = self._local.connection
+        try:
+            connection.execute("BEGIN")
+            try:
+                return work(tables)
+            finally:
+                connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def _write_batches(self) -> None:
+        unit = Tables(self._writer.execute)
+        stopping = False
+        while not stopping:
+            batch = self._batches.get()
+            jobs = list(batch or ())
+            stopping = batch is None
+            while not self._batches.empty() and len(jobs) < BATCH_MAX:
+                more = self._batches.get()
+                stopping = stopping or more is None
+                jobs += more or ()
+            if jobs:
+                commit_together(self._writer, unit, jobs, self._path)
+                _report(jobs)
+
+
+def prepare(path: Path) -> None:
+    """Create the file and its folder for the owner's eyes only, and bring the schema up to date."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            path.touch(mode=0o600)
+        connection = connect(str(path))
+    except OSError as error:
+        raise StoreUnwritable(
+            f"{path}: {error.strerror or error}; choose another home or mend its permissions"
+        ) from error
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    try:
+        migrate(connection, str(path))
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    finally:
+        connection.close()
+
+
+def commit_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], path: str) -> None:
+    """Run the jobs in one transaction and leave each its result or its error."""
+    waiting = jobs
+    while waiting:
+        culprit = _try_together(connection, unit, waiting, path)
+        # SQLite gave up the whole transaction because of one job: the others have lost nothing but time.
+        waiting = [job for job in waiting if job is not culprit] if culprit else []
+
+
+def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], path: str) -> _Job | None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            if not _run_in_savepoint(connection, unit, job, path):
+                return job
+        connection.execute("COMMIT")
+    except apsw.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        for job in jobs:
+            job.error = translated(error, path)
+    return None
+
+
+def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: _Job, path: str) -> bool:
+    """Whether the transaction is still there afterwards."""
+    connection.execute("SAVEPOINT unit")
+    try:
+        job.result, job.error = job.work(unit), None
+    except Exception as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
+        job.error = translated(error, path) if isinstance(error, apsw.Error) else error
+        if not connection.in_transaction:
+            return False
+        connection.execute("ROLLBACK TO unit")
+    connection.execute("RELEASE unit")
+    return True
+
+
+def _report(jobs: list[_Job]) -> None:
+    """Tell the event loops, each once for all its jobs."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.done.get_loop(), []).append(job)
+    for loop, finished in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle, finished)
+
+
+def _settle(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.done.cancelled():
+            continue
+        if job.error is not None:
+            job.done.set_exception(job.error)
+        else:
+            job.done.set_result(job.result)

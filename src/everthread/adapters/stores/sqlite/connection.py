@@ -1,0 +1,48 @@
+"""Connections to the file, and SQLite's errors in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, cast
+
+import apsw
+
+from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
+
+BUSY_S_MAX = 5.0
+
+
+class Connection(Protocol):
+    """What we use of a connection."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
+    def pragma(self, name: str, /) -> Any: ...
+    def close(self) -> None: ...
+
+
+def connect(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Connection:
+    """A connection set up as every connection of ours is."""
+    connection = cast(Any, apsw).Connection(path, statementcachesize=256)
+    connection.set_busy_timeout(int(busy_s_max * 1000))
+    # Full durability: a commit that was reported survives a power cut. Freed pages are overwritten, so that what
+    # somebody asked to be forgotten is not left in the file.
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def translated(error: apsw.Error, path: str) -> StoreError:
+    """SQLite's error as ours, with what to do next."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy(f"{path}: another program holds the write lock; try again")
+        case apsw.FullError():
+            return DiskFull(f"{path}: no room left on the disk; nothing was lost, free some space and try again")
+        case apsw.NotADBError() | apsw.CorruptError():
+            return StoreCorrupt(f"{path}: not an Everthread database, or a damaged one; restore a backup of it")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            return StoreUnwritable(f"{path}: can't be opened for writing; check its folder and its permissions")
+        case _:
+            return StoreError(f"{path}: {error}")

@@ -1,0 +1,194 @@
+"""How far each provider has come in each session's log, and what stands outside that order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.rows import Execute, first, run
+from everthread.ports.store import Cursor, LaneCount, ProviderRow, Redelivery
+
+_CURSOR = "provider, session_id, seq, replay, attempts, due_at, error"
+_PROVIDER = "name, scanned_pos, failures, open_until, last_error, last_error_at"
+_REDELIVERY = "provider, session_id, seq, replay, error, attempts, due_at"
+
+# Sessions that providers hear of. Scheduled and delegated work is kept out of memory here and nowhere else.
+_REMEMBERED = "s.kind IN ('chat', 'notes')"
+
+
+class CursorTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def register(self, provider: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO providers (name, scanned_pos, failures, open_until) "
+                "SELECT ?, COALESCE((SELECT MAX(pos) FROM log), 0), 0, 0.0 WHERE true ON CONFLICT DO NOTHING",
+                (provider,),
+            )
+        )
+
+    def provider(self, name: str) -> ProviderRow | None:
+        row = first(self._execute(f"SELECT {_PROVIDER} FROM providers WHERE name = ?", (name,)))
+        return ProviderRow(*row) if row else None
+
+    def providers(self) -> tuple[ProviderRow, ...]:
+        return tuple(ProviderRow(*row) for row in self._execute(f"SELECT {_PROVIDER} FROM providers ORDER BY name"))
+
+    def save_provider(self, row: ProviderRow) -> None:
+        run(
+            self._execute(
+                "UPDATE providers SET scanned_pos = ?, failures = ?, open_until = ?, last_error = ?, "
+                "last_error_at = ? WHERE name = ?",
+                (row.scanned_pos, row.failures, row.open_until, row.last_error, row.last_error_at, row.name),
+            )
+        )
+
+    def discover(self, provider: str, now: float, limit: int) -> bool:
+        row = self.provider(provider)
+        if row is None:
+            return False
+        top = first(
+            self._execute(
+                "SELECT MAX(pos) FROM (SELECT pos FROM log WHERE pos > ? ORDER BY pos LIMIT ?) AS new",
+                (row.scanned_pos, limit),
+            )
+        )
+        if top is None or top[0] is None:
+            return False
+        # A lane that already waits keeps its place: being noticed again must not cut its back-off short.
+        run(
+            self._execute(
+                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at) "
+                "SELECT ?, l.session_id, MIN(l.seq) - 1, 0, 0, 0, ? FROM log l JOIN sessions s ON s.id = l.session_id "
+                f"WHERE l.pos > ? AND l.pos <= ? AND {_REMEMBERED} GROUP BY l.session_id "
+                "ON CONFLICT (provider, session_id) DO UPDATE SET due_at = COALESCE(cursors.due_at, excluded.due_at)",
+                (provider, now, row.scanned_pos, top[0]),
+            )
+        )
+        run(self._execute("UPDATE providers SET scanned_pos = ? WHERE name = ?", (top[0], provider)))
+        return True
+
+    def get(self, provider: str, session_id: str) -> Cursor | None:
+        row = first(
+            self._execute(
+                f"SELECT {_CURSOR} FROM cursors WHERE provider = ? AND session_id = ?", (provider, session_id)
+            )
+        )
+        return Cursor(*row) if row else None
+
+    def save(self, cursor: Cursor) -> None:
+        c = cursor
+        run(
+            self._execute(
+                "UPDATE cursors SET seq = ?, replay = ?, attempts = ?, due_at = ?, error = ? "
+                "WHERE provider = ? AND session_id = ?",
+                (c.seq, c.replay, c.attempts, c.due_at, c.error, c.provider, c.session_id),
+            )
+        )
+
+    def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
+        rows = self._execute(
+            "SELECT session_id FROM (SELECT session_id, due_at FROM cursors WHERE provider = ? AND due_at <= ? "
+            "UNION ALL SELECT session_id, due_at FROM redeliveries WHERE provider = ? AND due_at <= ?) AS lanes "
+            "GROUP BY session_id ORDER BY MIN(due_at), session_id LIMIT ?",
+            (provider, now, provider, now, limit),
+        )
+        return tuple(row[0] for row in rows)
+
+    def next_due(self, provider: str, after: float) -> float | None:
+        row = first(
+            self._execute(
+                "SELECT MIN(due_at) FROM (SELECT MIN(due_at) AS due_at FROM cursors WHERE provider = ? "
+                "AND due_at > ? UNION ALL SELECT MIN(due_at) FROM redeliveries WHERE provider = ? AND due_at > ?) AS lanes",
+                (provider, after, provider, after),
+            )
+        )
+        return row[0] if row else None
+
+    def set_back(self, provider: str, session_id: str | None, now: float) -> int:
+        some = "AND s.id = ?" if session_id is not None else ""
+        given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
+        rows = self._execute(
+            "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at) "
+            f"SELECT ?, s.id, 0, 1, 1, 0, ? FROM sessions s WHERE {_REMEMBERED} AND s.log_seq > 0 {some} "
+            "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
+            "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL "
+            "RETURNING session_id",
+            (provider, now, *given),
+        )
+        lanes = [row[0] for row in rows]
+        for lane in lanes:
+            # The replay delivers what was parked, in its place.
+            run(self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane)))
+        return len(lanes)
+
+    def new_replay(self, provider: str, session_id: str) -> int:
+        row = first(
+            self._execute(
+                "UPDATE cursors SET replay_last = replay_last + 1 WHERE provider = ? AND session_id = ? "
+                "RETURNING replay_last",
+                (provider, session_id),
+            )
+        )
+        assert row is not None
+        return row[0]
+
+    def add_redelivery(self, row: Redelivery) -> None:
+        r = row
+        run(
+            self._execute(
+                f"INSERT INTO redeliveries ({_REDELIVERY}) VALUES (?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (provider, session_id, seq, replay) DO UPDATE SET error = excluded.error, "
+                "attempts = excluded.attempts, due_at = excluded.due_at",
+                (r.provider, r.session_id, r.seq, r.replay, r.error, r.attempts, r.due_at),
+            )
+        )
+
+    def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]:
+        some = "" if session_id is None else "AND session_id = ?"
+        given = () if session_id is None else (session_id,)
+        rows = self._execute(
+            f"SELECT {_REDELIVERY} FROM redeliveries WHERE provider = ? {some} ORDER BY session_id, seq, replay",
+            (provider, *given),
+        )
+        return tuple(Redelivery(*row) for row in rows)
+
+    def drop_redelivery(self, row: Redelivery) -> None:
+        run(
+            self._execute(
+                "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq = ? AND replay = ?",
+                (row.provider, row.session_id, row.seq, row.replay),
+            )
+        )
+
+    def parked(self, provider: str, session_id: str) -> tuple[int, ...]:
+        rows = self._execute(
+            "SELECT DISTINCT r.seq FROM redeliveries r JOIN log l ON l.session_id = r.session_id AND l.seq = r.seq "
+            "WHERE r.provider = ? AND r.session_id = ? AND l.kind <> 'close' ORDER BY r.seq",
+            (provider, session_id),
+        )
+        return tuple(row[0] for row in rows)
+
+    def count(self, provider: str) -> LaneCount:
+        waiting = first(
+            self._execute(
+                "SELECT COUNT(*), COALESCE(SUM(s.log_seq - c.seq), 0) FROM cursors c "
+                "JOIN sessions s ON s.id = c.session_id WHERE c.provider = ? AND c.due_at IS NOT NULL",
+                (provider,),
+            )
+        )
+        new = first(
+            self._execute(
+                "SELECT COUNT(*) FROM providers p JOIN log l ON l.pos > p.scanned_pos "
+                f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} "
+                "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = l.session_id "
+                "AND c.due_at IS NOT NULL WHERE p.name = ? AND c.provider IS NULL",
+                (provider,),
+            )
+        )
+        parked = first(
+            self._execute("SELECT COUNT(*) FROM redeliveries WHERE provider = ? AND due_at IS NULL", (provider,))
+        )
+        assert waiting is not None and new is not None and parked is not None
+        return LaneCount(waiting[1] + new[0], waiting[0], parked[0])

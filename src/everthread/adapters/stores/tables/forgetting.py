@@ -1,0 +1,161 @@
+"""Scrubbing: what a person asked to be forgotten leaves every table that holds words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.rows import Execute, first, run, to_json
+from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
+from everthread.domain.model import Session
+
+FORGOTTEN = "[forgotten]"
+PURGE_PAGES = 200
+
+_TEXTS_OF_OWNER = (
+    ("messages", "content"),
+    ("messages", "extra"),
+    ("summaries", "content"),
+    ("tool_rows", "arguments"),
+    ("tool_rows", "result"),
+    ("inbox", "content"),
+    ("replies", "content"),
+    ("note_versions", "content"),
+    ("log", "detail"),
+)
+
+
+class ForgettingTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def scrub_session(self, session: Session) -> None:
+        """Blank every word of one session, and what was made of it: summaries below it, notes it wrote, prefixes."""
+        turns = list(self._execute("SELECT id, turn_id FROM turns WHERE session_id = ?", (session.id,)))
+        for row_id, turn_id in turns:
+            self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
+            self._drop_tools(turn_id)
+        for (turn_id,) in list(self._execute("SELECT turn_id FROM slots WHERE session_id = ?", (session.id,))):
+            self._drop_tools(turn_id)
+        for sql in (
+            "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
+            "DELETE FROM prefixes WHERE session_id = ?",
+            "UPDATE inbox SET content = '[forgotten]' WHERE session_id = ?",
+            "UPDATE replies SET content = '[forgotten]', "
+            "state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' ELSE state END WHERE session_id = ?",
+            "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
+            "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL WHERE id = ?",
+            "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
+        ):
+            run(self._execute(sql, (session.id,)))
+        run(
+            self._execute(
+                "UPDATE notes SET live = 0 WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
+                "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
+                (session.id,),
+            )
+        )
+
+    def scrub_descendants(self, session_ids: tuple[str, ...]) -> None:
+        """A summary or prefix that was made from a forgotten session tells of it too."""
+        for session_id in session_ids:
+            run(self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id)))
+            run(self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,)))
+
+    def scrub_owner(self, owner: str) -> None:
+        """What belongs to a person and to no session: messages not yet taken up, notes, spend, files' digests."""
+        for sql in (
+            "UPDATE inbox SET content = '[forgotten]', state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END "
+            "WHERE owner = ?",
+            "UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",
+            "UPDATE notes SET live = 0 WHERE owner = ?",
+            "DELETE FROM prefixes WHERE owner = ?",
+            "DELETE FROM projections WHERE owner = ?",
+        ):
+            run(self._execute(sql, (owner,)))
+
+    def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
+        """Every place where one of the note's wordings stands, word for word, among all that the owner has stored."""
+        wordings = {
+            row[0]
+            for row in self._execute(
+                "SELECT content FROM note_versions WHERE note_id = ? AND owner = ?", (note_id, owner)
+            )
+            if row[0]
+        }
+        run(self._execute("UPDATE notes SET live = 0 WHERE note_id = ? AND owner = ?", (note_id, owner)))
+        # The longest first: a wording may be part of another.
+        for wording in sorted(wordings, key=len, reverse=True):
+            self._scrub_text(wording, owner)
+        run(self._execute("DELETE FROM projections WHERE owner = ?", (owner,)))
+        return tuple(wordings)
+
+    def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
+        run(
+            self._execute(
+                "INSERT INTO tombstones (kind, identity, owner, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (kind, identity, owner, now),
+            )
+        )
+
+    def purge(self, *, begin: bool) -> bool:
+        """Work a slice of the word index over, so that deleted words leave the file; true if there is more to do.
+
+        The index only marks what is deleted until its parts are merged.
+        """
+        before = first(self._execute("SELECT total_changes()"))
+        pages = -PURGE_PAGES if begin else PURGE_PAGES
+        run(self._execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", (pages,)))
+        after = first(self._execute("SELECT total_changes()"))
+        assert before is not None and after is not None
+        return after[0] - before[0] >= 2
+
+    def told(self, session_id: str, seq: int) -> None:
+        run(
+            self._execute(
+                "UPDATE log SET detail = NULL WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
+                "SELECT 1 FROM providers p LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = log.session_id "
+                "WHERE COALESCE(c.seq, 0) < log.seq)",
+                (session_id, seq),
+            )
+        )
+
+    def buried(self, kind: str, identity: str) -> bool:
+        row = first(self._execute("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity)))
+        return row is not None
+
+    def _scrub_text(self, text: str, owner: str) -> None:
+        in_json = _json_escaped(text)
+        ids = self._execute("SELECT id FROM messages WHERE owner = ? AND instr(content, ?) > 0", (owner, text))
+        for (message_id,) in list(ids):
+            run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,)))
+        for table, column in _TEXTS_OF_OWNER:
+            for wording in {text, in_json}:
+                run(
+                    self._execute(
+                        f"UPDATE {table} SET {column} = replace({column}, ?, ?) WHERE owner = ? AND instr({column}, ?) > 0",
+                        (wording, FORGOTTEN, owner, wording),
+                    )
+                )
+        prefixes: list[tuple[Any, ...]] = list(
+            self._execute("SELECT session_id, number, content FROM prefixes WHERE owner = ?", (owner,))
+        )
+        for session_id, number, content in prefixes:
+            if text.encode() in content or in_json.encode() in content:
+                run(self._execute("DELETE FROM prefixes WHERE session_id = ? AND number = ?", (session_id, number)))
+
+    def _blank_messages(self, start: int, end: int) -> None:
+        # One by one: a contentless index deletes by row id, never by range.
+        for (message_id,) in list(self._execute("SELECT id FROM messages WHERE id >= ? AND id < ?", (start, end))):
+            run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,)))
+        run(
+            self._execute(
+                "UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end)
+            )
+        )
+
+    def _drop_tools(self, turn_id: str) -> None:
+        run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
+
+
+def _json_escaped(text: str) -> str:
+    return to_json(text)[1:-1]

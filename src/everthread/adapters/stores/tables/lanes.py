@@ -1,0 +1,121 @@
+"""Leases, timers, plugin hooks that wait to be called, and incidents."""
+
+from __future__ import annotations
+
+from everthread.adapters.stores.tables.rows import Execute, first, from_json, key_of, run, to_json
+from everthread.domain.errors import Fenced
+from everthread.domain.model import HookCall, Lease, SessionKey, Timer
+from everthread.ports.store import Incident, QueuedHook
+
+INCIDENTS_KEPT = 1000
+
+
+class LaneTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
+        row = first(
+            self._execute(
+                "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
+                "ON CONFLICT (name) DO UPDATE SET fence = leases.fence + 1, holder = excluded.holder, "
+                "expires_at = excluded.expires_at WHERE leases.expires_at <= ? RETURNING fence",
+                (name, holder, now + ttl_s, now),
+            )
+        )
+        return Lease(name, holder, row[0]) if row else None
+
+    def renew(self, lease: Lease, now: float, ttl_s: float) -> bool:
+        row = first(
+            self._execute(
+                "UPDATE leases SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ? RETURNING fence",
+                (now + ttl_s, lease.name, lease.holder, lease.fence),
+            )
+        )
+        return row is not None
+
+    def release(self, lease: Lease) -> None:
+        # The row stays, so that the next holder's fence is higher than any that was ever given out.
+        run(
+            self._execute(
+                "UPDATE leases SET expires_at = 0.0 WHERE name = ? AND holder = ? AND fence = ?",
+                (lease.name, lease.holder, lease.fence),
+            )
+        )
+
+    def check(self, lease: Lease) -> None:
+        row = first(self._execute("SELECT holder, fence FROM leases WHERE name = ?", (lease.name,)))
+        if row != (lease.holder, lease.fence):
+            raise Fenced(f"{lease.name}: another process has taken over")
+
+    def keep_alive(self, holder: str, now: float, ttl_s: float) -> None:
+        run(
+            self._execute(
+                "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
+                "ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at",
+                (f"process:{holder}", holder, now + ttl_s),
+            )
+        )
+
+    def leave(self, holder: str) -> None:
+        run(self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",)))
+
+    def arm(self, timer: Timer) -> None:
+        run(
+            self._execute(
+                "INSERT INTO timers (name, due_at, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (timer.name, timer.due_at, str(timer.key)),
+            )
+        )
+
+    def disarm(self, name: str) -> None:
+        run(self._execute("DELETE FROM timers WHERE name = ?", (name,)))
+
+    def due_timers(self, now: float, limit: int) -> tuple[Timer, ...]:
+        rows = self._execute(
+            "SELECT name, due_at, key FROM timers WHERE due_at <= ? ORDER BY due_at, name LIMIT ?", (now, limit)
+        )
+        return tuple(Timer(row[0], row[1], key_of(row[2])) for row in rows)
+
+    def next_timer(self) -> float | None:
+        row = first(self._execute("SELECT MIN(due_at) FROM timers"))
+        return row[0] if row else None
+
+    def add_hook(self, key: SessionKey, call: HookCall, now: float) -> None:
+        run(
+            self._execute(
+                "INSERT INTO hook_calls (key, hook, session_id, platform, detail, attempts, at) "
+                "VALUES (?, ?, ?, ?, ?, 0, ?)",
+                (str(key), call.hook, call.session_id, call.platform, to_json(call.detail), now),
+            )
+        )
+
+    def hooks(self, limit: int) -> tuple[QueuedHook, ...]:
+        rows = self._execute(
+            "SELECT id, key, hook, session_id, platform, detail, attempts FROM hook_calls ORDER BY id LIMIT ?",
+            (limit,),
+        )
+        return tuple(
+            QueuedHook(row[0], key_of(row[1]), HookCall(row[2], row[3], row[4], from_json(row[5])), row[6])
+            for row in rows
+        )
+
+    def hook_tried(self, hook_id: int) -> None:
+        run(self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ?", (hook_id,)))
+
+    def drop_hook(self, hook_id: int) -> None:
+        run(self._execute("DELETE FROM hook_calls WHERE id = ?", (hook_id,)))
+
+    def add_incident(self, incident: Incident) -> None:
+        row = first(
+            self._execute(
+                "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?) RETURNING id",
+                (incident.at, incident.source, incident.session_id, incident.text[:2000]),
+            )
+        )
+        assert row is not None
+        run(self._execute("DELETE FROM incidents WHERE id <= ?", (row[0] - INCIDENTS_KEPT,)))
+
+    def incidents(self, limit: int) -> tuple[Incident, ...]:
+        rows = self._execute("SELECT at, source, session_id, content FROM incidents ORDER BY id DESC LIMIT ?", (limit,))
+        return tuple(Incident(*row) for row in rows)

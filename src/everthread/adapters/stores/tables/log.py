@@ -1,0 +1,110 @@
+"""The sessions' logs: appended to, never rewritten; and the events that their entries stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.notes import NoteTables
+from everthread.adapters.stores.tables.rows import Execute, first, from_json, key_of, run, to_json
+from everthread.adapters.stores.tables.sessions import SessionTables
+from everthread.adapters.stores.tables.turns import TurnTables
+from everthread.domain.events import (
+    EntryKind,
+    Event,
+    ForgetScope,
+    Forgotten,
+    LogEntry,
+    NoteWritten,
+    SessionClosed,
+    SessionOpened,
+    SessionRewound,
+    TurnCommitted,
+    WorkDelegated,
+)
+from everthread.domain.model import Cause, SessionRef
+
+_COLUMNS = "session_id, generation, key, epoch, owner, seq, kind, at, number, detail"
+
+
+def _entry(row: tuple[Any, ...]) -> LogEntry:
+    ref = SessionRef(row[0], row[1], key_of(row[2]), row[3], row[4])
+    return LogEntry(ref, row[5], EntryKind(row[6]), row[7], row[8], from_json(row[9]) if row[9] else None)
+
+
+class LogTables:
+    def __init__(self, execute: Execute, sessions: SessionTables, turns: TurnTables, notes: NoteTables) -> None:
+        self._execute = execute
+        self._sessions = sessions
+        self._turns = turns
+        self._notes = notes
+
+    def append(self, entry: LogEntry) -> None:
+        ref = entry.ref
+        run(
+            self._execute(
+                f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner, entry.seq),
+                    *(entry.kind.value, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
+                ),
+            )
+        )
+
+    def entry(self, session_id: str, seq: int) -> LogEntry | None:
+        row = first(self._execute(f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq = ?", (session_id, seq)))
+        return _entry(row) if row else None
+
+    def after(self, session_id: str, seq: int) -> LogEntry | None:
+        row = first(
+            self._execute(
+                f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT 1", (session_id, seq)
+            )
+        )
+        return _entry(row) if row else None
+
+    def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None:
+        row = first(
+            self._execute(
+                f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq <= ? AND kind = 'close' "
+                "ORDER BY seq DESC LIMIT 1",
+                (session_id, up_to_seq),
+            )
+        )
+        return _entry(row) if row else None
+
+    def end(self) -> int:
+        row = first(self._execute("SELECT COALESCE(MAX(pos), 0) FROM log"))
+        assert row is not None
+        return row[0]
+
+    def event(self, entry: LogEntry, missing: tuple[int, ...] = ()) -> Event:
+        """The event that an entry stands for, from the rows as they are stored now."""
+        detail: dict[str, Any] = entry.detail or {}
+        match entry.kind:
+            case EntryKind.OPENED:
+                return SessionOpened(entry.ref, detail["parent"], detail["reset"], Cause(detail["reason"]))
+            case EntryKind.TURN:
+                turn = self._turns.get(entry.ref.session_id, entry.number or 0)
+                assert turn is not None
+                return TurnCommitted(entry.ref, turn)
+            case EntryKind.NOTE:
+                note = self._notes.version(detail["note_id"], detail["version"])
+                assert note is not None
+                return NoteWritten(entry.ref, note)
+            case EntryKind.DELEGATION:
+                return WorkDelegated(
+                    entry.ref, detail.get("task", ""), detail.get("result", ""), detail.get("child", "")
+                )
+            case EntryKind.REWIND:
+                return SessionRewound(entry.ref, tuple(detail["turns"]))
+            case EntryKind.CLOSE:
+                return self._closed(entry, missing, detail)
+            case EntryKind.FORGET:
+                scope = ForgetScope(detail.get("scope", ForgetScope.FACT))
+                return Forgotten(entry.ref, scope, detail.get("text", ""), detail.get("note_id", ""))
+
+    def _closed(self, entry: LogEntry, missing: tuple[int, ...], detail: dict[str, Any]) -> SessionClosed:
+        session = self._sessions.get(entry.ref.session_id)
+        assert session is not None
+        view = self._turns.view(session, as_of_seq=entry.seq, up_to=detail["turn"])
+        return SessionClosed(entry.ref, view, detail["through"], tuple(seq for seq in missing if seq < entry.seq))

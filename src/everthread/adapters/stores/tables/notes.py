@@ -1,0 +1,77 @@
+"""Curated notes, every version of them, and what their files last looked like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.rows import Execute, first, run
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+
+_COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
+
+
+def _version(row: tuple[Any, ...]) -> NoteVersion:
+    note_id, version, owner, target, action, *rest = row
+    return NoteVersion(note_id, version, owner, NoteTarget(target), NoteAction(action), *rest)
+
+
+class NoteTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def put(self, version: NoteVersion) -> None:
+        v = version
+        run(
+            self._execute(
+                f"INSERT INTO note_versions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(v.note_id, v.version, v.owner, v.target.value, v.action.value),
+                    *(v.content, v.session_id, v.turn_id, v.at),
+                ),
+            )
+        )
+        run(
+            self._execute(
+                "INSERT INTO notes (note_id, owner, target, version, live) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (note_id) DO UPDATE SET version = excluded.version, live = excluded.live",
+                (v.note_id, v.owner, v.target.value, v.version, int(v.action is not NoteAction.REMOVE)),
+            )
+        )
+
+    def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
+        columns = ", ".join(f"v.{column.strip()}" for column in _COLUMNS.split(","))
+        rows = self._execute(
+            f"SELECT {columns} FROM notes n JOIN note_versions v ON v.note_id = n.note_id AND v.version = n.version "
+            "WHERE n.owner = ? AND n.target = ? AND n.live ORDER BY n.note_id",
+            (owner, target.value),
+        )
+        return tuple(_version(row) for row in rows)
+
+    def get(self, note_id: str) -> NoteVersion | None:
+        rows = self.versions(note_id)
+        return rows[-1] if rows else None
+
+    def version(self, note_id: str, version: int) -> NoteVersion | None:
+        row = first(
+            self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? AND version = ?", (note_id, version))
+        )
+        return _version(row) if row else None
+
+    def versions(self, note_id: str) -> tuple[NoteVersion, ...]:
+        rows = self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? ORDER BY version", (note_id,))
+        return tuple(_version(row) for row in rows)
+
+    def projected(self, owner: str, target: NoteTarget) -> str | None:
+        row = first(
+            self._execute("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))
+        )
+        return row[0] if row else None
+
+    def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO projections (owner, target, digest) VALUES (?, ?, ?) "
+                "ON CONFLICT (owner, target) DO UPDATE SET digest = excluded.digest",
+                (owner, target.value, digest),
+            )
+        )

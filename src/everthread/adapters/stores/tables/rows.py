@@ -1,0 +1,57 @@
+"""How the tables talk to a database, and how values become columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from everthread.domain.errors import BadKey
+from everthread.domain.model import ChatType, SessionKey
+
+T = TypeVar("T")
+
+
+class Execute(Protocol):
+    """Runs one statement with `?` parameters and yields its rows."""
+
+    def __call__(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterable[tuple[Any, ...]]: ...
+
+
+def first(rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """The first row, with the statement run to its end."""
+    return next(iter(list(rows)), None)
+
+
+def run(rows: Iterable[tuple[Any, ...]]) -> None:
+    """Run a statement whose rows nobody wants."""
+    for _ in rows:
+        pass
+
+
+def to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def from_json(text: str) -> Any:
+    return msgspec.json.decode(text)
+
+
+_KEYS: dict[str, SessionKey] = {}
+_KEYS_MAX = 4096
+
+
+def key_of(text: str) -> SessionKey:
+    """A stored key as a value. Parsing costs more than the row it stands in, so the newest few are kept."""
+    key = _KEYS.get(text)
+    if key is None:
+        try:
+            key = SessionKey.parse(text)
+        except BadKey:
+            # A damaged row must not hide the rest of a listing.
+            key = SessionKey("unreadable", "unreadable", ChatType.DM, text)
+        if len(_KEYS) >= _KEYS_MAX:
+            _KEYS.clear()
+        _KEYS[text] = key
+    return key

@@ -1,0 +1,232 @@
+"""What is going on right now: slots, tool rows, the inbox, outgoing replies and spend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
+from everthread.domain.model import (
+    Fate,
+    Inbound,
+    InboxRow,
+    InboxState,
+    Reply,
+    ReplyState,
+    SessionKey,
+    SessionRef,
+    Slot,
+    ToolRow,
+    ToolState,
+)
+
+_SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
+_INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
+_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id"
+
+
+def _slot(row: tuple[Any, ...]) -> Slot:
+    ref = SessionRef(row[1], row[2], key_of(row[3]), row[4], row[5])
+    return Slot(row[0], ref, row[6], row[7], Fate(row[8]), row[9], row[10])
+
+
+def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
+    return InboxRow(row[0], Inbound(key_of(row[1]), *row[2:6]), row[6], InboxState(row[7]), *row[8:])
+
+
+def _reply(row: tuple[Any, ...]) -> Reply:
+    turn_id, key, session_id, owner, content, state, *rest = row
+    return Reply(turn_id, key_of(key), session_id, owner, content, ReplyState(state), *rest)
+
+
+class SlotTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def add(self, slot: Slot) -> None:
+        ref = slot.ref
+        run(
+            self._execute(
+                f"INSERT INTO slots ({_SLOT}) VALUES ({'?, ' * 10}?)",
+                (
+                    *(slot.turn_id, ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner),
+                    *(slot.holder, slot.fence, slot.fate.value, slot.inbox_id, slot.begun_at),
+                ),
+            )
+        )
+
+    def get(self, turn_id: str) -> Slot | None:
+        row = first(self._execute(f"SELECT {_SLOT} FROM slots WHERE turn_id = ?", (turn_id,)))
+        return _slot(row) if row else None
+
+    def live(self, session_id: str) -> Slot | None:
+        row = first(self._execute(f"SELECT {_SLOT} FROM slots WHERE session_id = ? AND fate = 'live'", (session_id,)))
+        return _slot(row) if row else None
+
+    def of_session(self, session_id: str) -> tuple[Slot, ...]:
+        rows = self._execute(f"SELECT {_SLOT} FROM slots WHERE session_id = ? ORDER BY turn_id", (session_id,))
+        return tuple(_slot(row) for row in rows)
+
+    def delegated(self, session_id: str) -> bool:
+        row = first(
+            self._execute(
+                "SELECT 1 FROM sessions s JOIN slots ON slots.session_id = s.id AND slots.fate = 'live' "
+                "WHERE s.parent_id = ? AND s.kind = 'subagent' LIMIT 1",
+                (session_id,),
+            )
+        )
+        return row is not None
+
+    def set_fate(self, turn_id: str, fate: Fate) -> None:
+        run(self._execute("UPDATE slots SET fate = ? WHERE turn_id = ?", (fate.value, turn_id)))
+
+    def take_over(self, turn_id: str, holder: str) -> Slot:
+        row = first(
+            self._execute(
+                f"UPDATE slots SET holder = ?, fence = fence + 1 WHERE turn_id = ? RETURNING {_SLOT}",
+                (holder, turn_id),
+            )
+        )
+        assert row is not None
+        return _slot(row)
+
+    def drop(self, turn_id: str) -> None:
+        run(self._execute("DELETE FROM slots WHERE turn_id = ?", (turn_id,)))
+
+    def orphans(self, now: float) -> tuple[Slot, ...]:
+        columns = ", ".join(f"s.{column.strip()}" for column in _SLOT.split(","))
+        rows = self._execute(
+            f"SELECT {columns} FROM slots s LEFT JOIN leases l ON l.name = 'process:' || s.holder "
+            "WHERE l.name IS NULL OR l.expires_at <= ? ORDER BY s.turn_id",
+            (now,),
+        )
+        return tuple(_slot(row) for row in rows)
+
+    def start_tool(self, row: ToolRow, owner: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, state, result) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (row.turn_id, row.call_id, owner, row.name, row.arguments, row.state.value, row.result),
+            )
+        )
+
+    def finish_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        run(
+            self._execute(
+                "UPDATE tool_rows SET state = ?, result = ? WHERE turn_id = ? AND call_id = ?",
+                (ToolState.DONE.value, result, turn_id, call_id),
+            )
+        )
+
+    def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
+        rows = self._execute(
+            "SELECT turn_id, call_id, name, arguments, state, result FROM tool_rows WHERE turn_id = ? ORDER BY call_id",
+            (turn_id,),
+        )
+        return tuple(ToolRow(row[0], row[1], row[2], row[3], ToolState(row[4]), row[5]) for row in rows)
+
+    def drop_tools(self, turn_id: str) -> None:
+        run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
+
+
+class InboxTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def accept(self, inbound: Inbound, now: float) -> tuple[InboxRow, bool]:
+        key = inbound.key
+        row = first(
+            self._execute(
+                "INSERT INTO inbox (key, owner, platform, account, update_id, content, accepted_at, state) "
+                f"VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING {_INBOX}",
+                (str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text, now),
+            )
+        )
+        if row is not None:
+            return _inbox_row(row), True
+        known = first(
+            self._execute(
+                f"SELECT {_INBOX} FROM inbox WHERE platform = ? AND account = ? AND update_id = ?",
+                (key.platform, inbound.account, inbound.update_id),
+            )
+        )
+        assert known is not None
+        return _inbox_row(known), False
+
+    def get(self, inbox_id: int) -> InboxRow | None:
+        row = first(self._execute(f"SELECT {_INBOX} FROM inbox WHERE id = ?", (inbox_id,)))
+        return _inbox_row(row) if row else None
+
+    def first_waiting(self, key: SessionKey) -> InboxRow | None:
+        row = first(
+            self._execute(
+                f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' ORDER BY id LIMIT 1", (str(key),)
+            )
+        )
+        return _inbox_row(row) if row else None
+
+    def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
+        rows = self._execute(
+            f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' AND id < ? ORDER BY id",
+            (str(key), 2**62 if before_id is None else before_id),
+        )
+        return tuple(_inbox_row(row) for row in rows)
+
+    def set_state(self, inbox_id: int, state: InboxState, session_id: str | None, turn_id: str | None) -> None:
+        run(
+            self._execute(
+                "UPDATE inbox SET state = ?, session_id = ?, turn_id = ? WHERE id = ?",
+                (state.value, session_id, turn_id, inbox_id),
+            )
+        )
+
+    def put_reply(self, reply: Reply) -> None:
+        r = reply
+        run(
+            self._execute(
+                f"INSERT INTO replies ({_REPLY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO UPDATE SET "
+                "content = excluded.content, state = excluded.state, at = excluded.at, "
+                "platform_message_id = COALESCE(excluded.platform_message_id, platform_message_id)",
+                (r.turn_id, str(r.key), r.session_id, r.owner, r.text, r.state.value, r.at, r.platform_message_id),
+            )
+        )
+
+    def reply(self, turn_id: str) -> Reply | None:
+        row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))
+        return _reply(row) if row else None
+
+    def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]:
+        rows = self._execute(
+            f"SELECT {_REPLY} FROM replies WHERE state = ? ORDER BY at, turn_id LIMIT ?", (state.value, limit)
+        )
+        return tuple(_reply(row) for row in rows)
+
+
+class SpendTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int:
+        row = first(
+            self._execute(
+                "INSERT INTO spend (owner, session_id, turn_id, model, reserved, at) VALUES (?, ?, ?, ?, ?, ?) "
+                "RETURNING id",
+                (ref.owner, ref.session_id, turn_id, model, amount, now),
+            )
+        )
+        assert row is not None
+        return row[0]
+
+    def settle(self, spend_id: int, amount: float) -> None:
+        run(self._execute("UPDATE spend SET settled = ? WHERE id = ?", (amount, spend_id)))
+
+    def total(self, owner: str, since: float) -> float:
+        """What was spent, with what is reserved and not yet settled."""
+        row = first(
+            self._execute(
+                "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ?",
+                (owner, since),
+            )
+        )
+        assert row is not None
+        return row[0]

@@ -1,0 +1,190 @@
+"""Sessions, bindings, the audit trail of boundaries, and who has served what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
+from everthread.domain import titles
+from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey
+from everthread.ports.store import BoundaryRow
+
+BASE_CHARS = 80
+
+_COLUMNS = (
+    "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
+    "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
+)
+
+
+_BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
+
+
+def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
+    return BoundaryRow(row[0], key_of(row[1]), *row[2:])
+
+
+def _session(row: tuple[Any, ...]) -> Session:
+    return Session(row[0], row[1], key_of(row[2]), Kind(row[3]), Cause(row[4]), *row[5:])
+
+
+class SessionTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def get(self, session_id: str) -> Session | None:
+        row = first(self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session_id,)))
+        return _session(row) if row else None
+
+    def add(self, session: Session, summary: str | None = None) -> None:
+        s = session
+        run(
+            self._execute(
+                f"INSERT INTO sessions ({_COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
+                (
+                    *(s.id, s.owner, str(s.key), s.kind.value, s.cause.value, s.opened_at, s.parent_id, s.title),
+                    *(s.generation, s.ended_at, s.end_reason, s.active_at, s.floor, s.base_turn, s.base_seq),
+                    *(s.summary_id, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
+                    *_folded(s.title),
+                ),
+            )
+        )
+        if summary is not None:
+            run(self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary)))
+
+    def save(self, session: Session) -> None:
+        s = session
+        run(
+            self._execute(
+                "UPDATE sessions SET generation = ?, ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, "
+                "log_seq = ?, dirty_seq = ?, closed_seq = ?, forgotten_seq = ? WHERE id = ?",
+                (
+                    *(s.generation, s.ended_at, s.end_reason, s.active_at, s.last_turn),
+                    *(s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq, s.id),
+                ),
+            )
+        )
+
+    def set_title(self, session_id: str, title: str | None) -> None:
+        run(
+            self._execute(
+                "UPDATE sessions SET title = ?, title_fold = ?, title_base = ? WHERE id = ?",
+                (title, *_folded(title), session_id),
+            )
+        )
+
+    def tip(self, session_id: str) -> Session | None:
+        row = first(
+            self._execute(
+                "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
+                "SELECT s.id, depth + 1 FROM line JOIN sessions s ON s.parent_id = line.id "
+                "AND s.cause = 'compression') "
+                f"SELECT {_COLUMNS} FROM sessions WHERE id = (SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
+                (session_id,),
+            )
+        )
+        return _session(row) if row else None
+
+    def titled(self, owner: str, title: str) -> tuple[Session, ...]:
+        _, base = _folded(title)
+        rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE owner = ? AND title_base = ?", (owner, base))
+        found = [_session(row) for row in rows]
+        return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
+
+    def matching(self, id_prefix: str, limit: int) -> tuple[Session, ...]:
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            (id_prefix, id_prefix + "\U0010ffff", limit),
+        )
+        return tuple(_session(row) for row in rows)
+
+    def recent(self, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
+        clauses = ["1"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
+        given = [value for value in (owner, kind) if value is not None]
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM sessions WHERE {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
+            (*given, limit),
+        )
+        return tuple(_session(row) for row in rows)
+
+    def of_owner(self, owner: str) -> tuple[Session, ...]:
+        rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE owner = ? ORDER BY id", (owner,))
+        return tuple(_session(row) for row in rows)
+
+    def descendants(self, session_id: str) -> tuple[Session, ...]:
+        rows = self._execute(
+            "WITH RECURSIVE line (id) AS (SELECT id FROM sessions WHERE parent_id = ? UNION "
+            "SELECT s.id FROM line JOIN sessions s ON s.parent_id = line.id) "
+            f"SELECT {_COLUMNS} FROM sessions WHERE id IN (SELECT id FROM line)",
+            (session_id,),
+        )
+        return tuple(_session(row) for row in rows)
+
+    def binding(self, key: SessionKey) -> Binding | None:
+        row = first(self._execute("SELECT owner, session_id, epoch, pending FROM bindings WHERE key = ?", (str(key),)))
+        return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None) if row else None
+
+    def bind(self, binding: Binding) -> None:
+        b = binding
+        run(
+            self._execute(
+                "INSERT INTO bindings (key, owner, session_id, epoch, pending) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, session_id = excluded.session_id, "
+                "epoch = excluded.epoch, pending = excluded.pending",
+                (str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None),
+            )
+        )
+
+    def keys_on(self, session_id: str) -> tuple[SessionKey, ...]:
+        rows = self._execute("SELECT key FROM bindings WHERE session_id = ? ORDER BY key", (session_id,))
+        return tuple(key_of(row[0]) for row in rows)
+
+    def add_boundary(self, row: BoundaryRow) -> int:
+        added = first(
+            self._execute(
+                "INSERT INTO boundaries (kind, key, owner, from_session, to_session, epoch, actor, at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                (row.kind, str(row.key), row.owner, row.from_session, row.to_session, row.epoch, row.actor, row.at),
+            )
+        )
+        assert added is not None
+        return added[0]
+
+    def boundary(self, boundary_id: int) -> BoundaryRow | None:
+        row = first(self._execute(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,)))
+        return _boundary(row) if row else None
+
+    def boundaries(self, *, limit: int, session_id: str | None = None) -> tuple[BoundaryRow, ...]:
+        concerns = "" if session_id is None else "WHERE from_session = ? OR to_session = ?"
+        given = () if session_id is None else (session_id, session_id)
+        rows = self._execute(f"SELECT {_BOUNDARY} FROM boundaries {concerns} ORDER BY id DESC LIMIT ?", (*given, limit))
+        return tuple(_boundary(row) for row in rows)
+
+    def serve(self, holder: str, session_id: str, key: SessionKey) -> None:
+        run(
+            self._execute(
+                "INSERT INTO serving (holder, session_id, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (holder, session_id, str(key)),
+            )
+        )
+
+    def is_served(self, holder: str, session_id: str) -> bool:
+        found = self._execute("SELECT 1 FROM serving WHERE holder = ? AND session_id = ?", (holder, session_id))
+        return first(found) is not None
+
+    def served(self, holder: str) -> tuple[tuple[str, SessionKey], ...]:
+        rows = self._execute("SELECT session_id, key FROM serving WHERE holder = ? ORDER BY session_id", (holder,))
+        return tuple((row[0], key_of(row[1])) for row in rows)
+
+    def finalized(self, session_id: str) -> None:
+        run(self._execute("DELETE FROM serving WHERE session_id = ?", (session_id,)))
+
+    def serving_moved(self, from_session: str, to_session: str) -> None:
+        run(self._execute("UPDATE serving SET session_id = ? WHERE session_id = ?", (to_session, from_session)))
+
+
+def _folded(title: str | None) -> tuple[str | None, str | None]:
+    if title is None:
+        return None, None
+    # A long base is cut to make room for its number, so titles of one base agree in their beginnings only.
+    return titles.fold(title), titles.fold(titles.split(title)[0])[:BASE_CHARS]

@@ -1,0 +1,212 @@
+"""Turns and their messages, what a session shows of its lineage, stored prefixes, and the full-text index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everthread.adapters.stores.tables.search_text import index_text, match_query, owner_token
+from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
+from everthread.adapters.stores.tables.sessions import SessionTables
+from everthread.domain.errors import TooLarge
+from everthread.domain.events import View
+from everthread.domain.model import Message, Prefix, Role, Session, ToolCall, Turn, TurnStatus
+from everthread.ports.store import Hit
+
+MESSAGES_PER_TURN = 4096
+RANKED_MAX = 5000
+_SHOWN = "status IN ('done', 'interrupted', 'late')"
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A run of turns that one session of the lineage owns and the viewer shows, unless hidden."""
+
+    session_id: str
+    after: int
+    up_to: int
+
+
+class TurnTables:
+    def __init__(self, execute: Execute, sessions: SessionTables) -> None:
+        self._execute = execute
+        self._sessions = sessions
+
+    def add(
+        self,
+        session: Session,
+        number: int,
+        turn_id: str,
+        status: TurnStatus,
+        messages: Sequence[Message],
+        at: float,
+    ) -> None:
+        if len(messages) > MESSAGES_PER_TURN:
+            raise TooLarge(f"a turn has at most {MESSAGES_PER_TURN} messages; this one has {len(messages)}")
+        row = first(
+            self._execute(
+                "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?) "
+                "RETURNING id",
+                (session.id, number, turn_id, session.owner, status.value, at),
+            )
+        )
+        assert row is not None
+        scope = owner_token(session.owner)
+        for index, message in enumerate(messages):
+            message_id = row[0] * MESSAGES_PER_TURN + index
+            run(
+                self._execute(
+                    "INSERT INTO messages (id, owner, role, content, extra) VALUES (?, ?, ?, ?, ?)",
+                    (message_id, session.owner, message.role.value, message.content, _extra(message)),
+                )
+            )
+            if message.content:
+                run(
+                    self._execute(
+                        "INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)",
+                        (message_id, index_text(message.content), scope),
+                    )
+                )
+
+    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View:
+        """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
+        segments, hidden = self._lineage(session, as_of_seq, up_to)
+        turns: list[Turn] = []
+        for segment in reversed(segments):
+            turns += self._turns(segment, hidden, inherited=segment.session_id != session.id)
+        return View(self._summary(session), tuple(turns))
+
+    def last_visible(self, session: Session, count: int) -> tuple[int, ...]:
+        segments, hidden = self._lineage(session, None, None)
+        found: list[int] = []
+        for segment in segments:
+            rows = self._execute(
+                f"SELECT number FROM turns WHERE session_id = ? AND number > ? AND number <= ? AND {_SHOWN} "
+                "ORDER BY number DESC LIMIT ?",
+                (segment.session_id, segment.after, segment.up_to, count + len(hidden)),
+            )
+            found += [row[0] for row in rows if row[0] not in hidden]
+            if len(found) >= count:
+                break
+        return tuple(sorted(found[:count]))
+
+    def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None:
+        for number in numbers:
+            run(
+                self._execute(
+                    "INSERT INTO hidden (session_id, number, seq) VALUES (?, ?, ?)", (session.id, number, seq)
+                )
+            )
+
+    def get(self, session_id: str, number: int) -> Turn | None:
+        return next(
+            self._turns(_Segment(session_id, number - 1, number), frozenset(), inherited=False, shown="1"), None
+        )
+
+    def put_prefix(self, prefix: Prefix, owner: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO prefixes (session_id, number, owner, content, at) VALUES (?, ?, ?, ?, ?)",
+                (prefix.session_id, prefix.number, owner, prefix.content, prefix.at),
+            )
+        )
+
+    def prefix(self, session_id: str) -> Prefix | None:
+        row = first(
+            self._execute(
+                "SELECT session_id, number, content, at FROM prefixes WHERE session_id = ? "
+                "ORDER BY number DESC LIMIT 1",
+                (session_id,),
+            )
+        )
+        return Prefix(*row) if row else None
+
+    def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
+        match = match_query(query, owner)
+        if match is None:
+            return ()
+        # Ranking costs by the match: of a word that is everywhere, the newest are the ones worth weighing up.
+        found = (
+            "SELECT id, score FROM (SELECT rowid AS id, bm25(message_words, 1.0, 0.0) AS score FROM message_words "
+            f"WHERE message_words MATCH ? ORDER BY rowid DESC LIMIT {RANKED_MAX}) ORDER BY score, id DESC LIMIT ?"
+            if ranked
+            else "SELECT rowid AS id, 0 AS score FROM message_words WHERE message_words MATCH ? "
+            "ORDER BY rowid DESC LIMIT ?"
+        )
+        rows = self._execute(
+            f"SELECT t.session_id, t.number, m.id, m.role, m.content, t.at FROM ({found}) AS found "
+            f"JOIN messages m ON m.id = found.id JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} "
+            "WHERE m.owner = ? ORDER BY found.score, m.id DESC",
+            (match, limit, owner),
+        )
+        return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:]) for row in rows)
+
+    def _lineage(
+        self, session: Session, as_of_seq: int | None, up_to: int | None
+    ) -> tuple[list[_Segment], frozenset[int]]:
+        """The segments of a view, newest first, and the turn numbers hidden on the way to it.
+
+        A hide counts for the sessions below it only if it was there when they branched off.
+        """
+        segments: list[_Segment] = []
+        hidden: set[int] = set()
+        top = session.last_turn if up_to is None else up_to
+        seq = session.log_seq if as_of_seq is None else as_of_seq
+        at: Session | None = session
+        while at is not None and top > session.floor:
+            segments.append(_Segment(at.id, max(at.base_turn, session.floor), top))
+            rows = self._execute(
+                "SELECT number FROM hidden WHERE session_id = ? AND seq <= ? AND number > ?",
+                (at.id, seq, session.floor),
+            )
+            hidden.update(row[0] for row in rows)
+            top, seq = min(top, at.base_turn), at.base_seq
+            at = self._sessions.get(at.parent_id) if at.parent_id else None
+        return segments, frozenset(hidden)
+
+    def _turns(
+        self, segment: _Segment, hidden: frozenset[int], *, inherited: bool, shown: str = _SHOWN
+    ) -> Iterator[Turn]:
+        rows = self._execute(
+            "SELECT t.number, t.turn_id, t.status, t.at, m.role, m.content, m.extra FROM turns t "
+            f"LEFT JOIN messages m ON m.id >= t.id * {MESSAGES_PER_TURN} AND m.id < (t.id + 1) * {MESSAGES_PER_TURN} "
+            f"WHERE t.session_id = ? AND t.number > ? AND t.number <= ? AND {shown} ORDER BY t.number, m.id",
+            (segment.session_id, segment.after, segment.up_to),
+        )
+        head: tuple[Any, ...] | None = None
+        messages: list[Message] = []
+        for row in rows:
+            if head is None or row[0] != head[0]:
+                if head is not None and head[0] not in hidden:
+                    yield _turn(segment.session_id, head, messages, inherited)
+                head, messages = row, []
+            if row[4] is not None:
+                messages.append(_message(*row[4:]))
+        if head is not None and head[0] not in hidden:
+            yield _turn(segment.session_id, head, messages, inherited)
+
+    def _summary(self, session: Session) -> str | None:
+        if session.summary_id is None:
+            return None
+        row = first(self._execute("SELECT content FROM summaries WHERE session_id = ?", (session.summary_id,)))
+        return row[0] if row else None
+
+
+def _turn(session_id: str, head: tuple[Any, ...], messages: list[Message], inherited: bool) -> Turn:
+    return Turn(session_id, head[0], head[1], TurnStatus(head[2]), head[3], tuple(messages), inherited)
+
+
+def _extra(message: Message) -> str | None:
+    m = message
+    if not (m.tool_calls or m.tool_call_id or m.name or m.reasoning):
+        return None
+    calls = [[call.id, call.name, call.arguments] for call in m.tool_calls]
+    return to_json([calls, m.tool_call_id, m.name, m.reasoning])
+
+
+def _message(role: str, content: str, extra: str | None) -> Message:
+    if extra is None:
+        return Message(Role(role), content)
+    calls, tool_call_id, name, reasoning = from_json(extra)
+    return Message(Role(role), content, tuple(ToolCall(*call) for call in calls), tool_call_id, name, reasoning)

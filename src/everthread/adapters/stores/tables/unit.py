@@ -1,0 +1,27 @@
+"""All tables behind one connection: what a unit of work is handed."""
+
+from __future__ import annotations
+
+from everthread.adapters.stores.tables.cursors import CursorTables
+from everthread.adapters.stores.tables.forgetting import ForgettingTables
+from everthread.adapters.stores.tables.lanes import LaneTables
+from everthread.adapters.stores.tables.log import LogTables
+from everthread.adapters.stores.tables.notes import NoteTables
+from everthread.adapters.stores.tables.rows import Execute
+from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
+from everthread.adapters.stores.tables.sessions import SessionTables
+from everthread.adapters.stores.tables.turns import TurnTables
+
+
+class Tables:
+    def __init__(self, execute: Execute) -> None:
+        self.sessions = SessionTables(execute)
+        self.turns = TurnTables(execute, self.sessions)
+        self.notes = NoteTables(execute)
+        self.log = LogTables(execute, self.sessions, self.turns, self.notes)
+        self.slots = SlotTables(execute)
+        self.inbox = InboxTables(execute)
+        self.cursors = CursorTables(execute)
+        self.lanes = LaneTables(execute)
+        self.spend = SpendTables(execute)
+        self.forgetting = ForgettingTables(execute)

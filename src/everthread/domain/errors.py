@@ -1,0 +1,110 @@
+"""Every error that leaves the core, drawn as a tree.
+
+EverthreadError
+├── BadInput                 the caller's words are off: say them again, corrected
+│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  TooLarge
+│   └── TitleTaken
+├── NotFound                 there is no such session, note or entry (or it is somebody else's)
+├── Gone                     it was forgotten on request and can't come back
+├── Busy                     a turn is running there
+├── Fenced                   another holder has taken over what this one still believed to hold
+├── StoreError
+│   ├── StoreBusy            another program holds the file's write lock: try again
+│   ├── DiskFull  StoreUnwritable
+│   └── StoreCorrupt  StoreTooNew
+└── ProviderError
+    ├── Unavailable          try again later: the entry waits
+    └── Rejected             never try again: the entry is parked
+"""
+
+
+class EverthreadError(Exception):
+    """Something a person can act on; the message is one line that says what and what next."""
+
+
+class BadInput(EverthreadError):
+    """The caller's words are off."""
+
+
+class BadKey(BadInput):
+    """A session key that can't be read."""
+
+
+class BadTitle(BadInput):
+    """A title that is empty, too long or made of nothing visible."""
+
+
+class BadPolicy(BadInput):
+    """A reset policy that means nothing."""
+
+
+class BadBoundary(BadInput):
+    """A boundary whose numbers or ids make no sense."""
+
+
+class TooLarge(BadInput):
+    """An input beyond its limit."""
+
+
+class TitleTaken(BadInput):
+    """Another session of the same owner has this title."""
+
+
+class NotFound(EverthreadError):
+    """There is no such thing, or it belongs to somebody else: the two are not told apart."""
+
+
+class Gone(EverthreadError):
+    """It was forgotten on request."""
+
+
+class Busy(EverthreadError):
+    """A turn is running in that session."""
+
+
+class Fenced(EverthreadError):
+    """Another holder has taken over a slot or a lease."""
+
+
+class StoreError(EverthreadError):
+    """The store could not do its work; nothing of the unit of work was kept."""
+
+
+class StoreBusy(StoreError):
+    """Another program holds the write lock."""
+
+
+class DiskFull(StoreError):
+    """There is no room left."""
+
+
+class StoreUnwritable(StoreError):
+    """The file or its folder can't be written."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is no database of ours, or a damaged one."""
+
+
+class StoreTooNew(StoreError):
+    """A newer program wrote the file."""
+
+
+class ProviderError(EverthreadError):
+    """A memory provider could not do its work."""
+
+    def __init__(self, provider: str, why: str = "") -> None:
+        super().__init__(f"{provider}: {why or type(self).__name__.lower()}")
+        self.provider = provider
+
+
+class Unavailable(ProviderError):
+    """The provider can't be reached or is overloaded; the same call may go through later."""
+
+    def __init__(self, provider: str, why: str = "", *, retry_after_s: float | None = None) -> None:
+        super().__init__(provider, why)
+        self.retry_after_s = retry_after_s
+
+
+class Rejected(ProviderError):
+    """The provider will never take this entry."""

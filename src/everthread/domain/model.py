@@ -1,0 +1,355 @@
+"""The values everything speaks in. All of them are frozen; times are seconds since the epoch, UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from urllib.parse import quote, unquote
+
+from everthread.domain.errors import BadKey
+
+KEY_CHARS_MAX = 512
+OWNER_CHARS_MAX = 256
+
+
+class ChatType(StrEnum):
+    DM = "dm"
+    GROUP = "group"
+    CHANNEL = "channel"
+    THREAD = "thread"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """Where a conversation takes place. Its text form exists at the edges only."""
+
+    profile: str
+    platform: str
+    chat_type: ChatType
+    chat: str
+    thread: str | None = None
+    user: str | None = None
+
+    def __str__(self) -> str:
+        parts = ["agent", self.profile, self.platform, self.chat_type.value, self.chat]
+        if self.thread is not None or self.user is not None:
+            parts.append(self.thread or "")
+        if self.user is not None:
+            parts.append(self.user)
+        return ":".join(quote(part, safe="@+-._~!$&'()*,;= /") for part in parts)
+
+    @classmethod
+    def parse(cls, text: str) -> SessionKey:
+        parts = [unquote(part) for part in text.split(":")]
+        if len(text) > KEY_CHARS_MAX or not 5 <= len(parts) <= 7 or parts[0] != "agent" or not all(parts[1:5]):
+            raise BadKey(
+                f"{text[:80]!r} is no session key; expected agent:PROFILE:PLATFORM:CHAT_TYPE:CHAT[:THREAD][:USER]"
+            )
+        if parts[3] not in list(ChatType):
+            raise BadKey(f"{parts[3]!r} is no chat type; use one of {', '.join(ChatType)}")
+        thread, user = (parts[5:] + ["", ""])[:2]
+        return cls(parts[1], parts[2], ChatType(parts[3]), parts[4], thread or None, user or None)
+
+
+class Kind(StrEnum):
+    """What a session is for. Only chats reach providers and reviews."""
+
+    CHAT = "chat"
+    CRON = "cron"
+    SUBAGENT = "subagent"
+    NOTES = "notes"
+    """One per owner, never bound to a key: the log of what concerns the person and no single conversation."""
+
+    @property
+    def remembered(self) -> bool:
+        return self in (Kind.CHAT, Kind.NOTES)
+
+
+class Cause(StrEnum):
+    """Why a session was opened."""
+
+    NEW = "new_session"
+    RESET = "reset"
+    IDLE = "idle"
+    DAILY = "daily"
+    RESUME = "resume"
+    BRANCH = "branch"
+    COMPRESSION = "compression"
+    IMPORT = "import"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRef:
+    """Whose call this is, in which session, as of when. Goes with every call; nobody keeps a copy as `current`.
+
+    `epoch` grows with each boundary of the key, `generation` with each change that concerns everyone on the
+    session; a ref that differs in either was made before a boundary.
+    """
+
+    session_id: str
+    generation: int
+    key: SessionKey
+    epoch: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One conversation record.
+
+    A child sees its ancestors' turns numbered `floor + 1 .. base_turn` as of the parent's log position `base_seq`.
+    Turn numbers grow along a lineage, so a number is unique in any one view.
+    """
+
+    id: str
+    owner: str
+    key: SessionKey
+    kind: Kind
+    cause: Cause
+    opened_at: float
+    parent_id: str | None = None
+    title: str | None = None
+    generation: int = 0
+    ended_at: float | None = None
+    end_reason: str | None = None
+    active_at: float = 0.0
+    floor: int = 0
+    base_turn: int = 0
+    base_seq: int = 0
+    summary_id: str | None = None
+    """The session whose stored summary stands for the turns up to `floor`."""
+    last_turn: int = 0
+    log_seq: int = 0
+    dirty_seq: int = 0
+    closed_seq: int = 0
+    forgotten_seq: int | None = None
+
+    @property
+    def dirty(self) -> bool:
+        """Something worth remembering came after the last close."""
+        return self.dirty_seq > self.closed_seq
+
+    def ended(self, reason: str, now: float) -> Session:
+        return replace(self, ended_at=now, end_reason=reason, generation=self.generation + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Which session a key is on. `pending` says why it is on none since an expiry."""
+
+    key: SessionKey
+    owner: str
+    session_id: str | None
+    epoch: int
+    pending: Cause | None = None
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+
+
+class TurnStatus(StrEnum):
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    """Stopped by the user or a newer message: the message and what there was of an answer."""
+    LATE = "late"
+    """Finished after its key had left the session; the reply was withheld."""
+    HIDDEN = "hidden"
+    """Was running when the session was rewound; kept, never shown or remembered."""
+    SET_ASIDE = "set_aside"
+    """A message that waited when its key left the session; kept, never answered or remembered."""
+
+    @property
+    def remembered(self) -> bool:
+        return self in (TurnStatus.DONE, TurnStatus.INTERRUPTED, TurnStatus.LATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One user input and all that came of it, as stored."""
+
+    session_id: str
+    number: int
+    turn_id: str
+    status: TurnStatus
+    at: float
+    messages: tuple[Message, ...]
+    inherited: bool = False
+
+    @property
+    def user_text(self) -> str:
+        return "\n".join(m.content for m in self.messages if m.role is Role.USER)
+
+    @property
+    def assistant_text(self) -> str:
+        return "\n".join(m.content for m in self.messages if m.role is Role.ASSISTANT and m.content)
+
+
+class Fate(StrEnum):
+    """What becomes of a running turn."""
+
+    LIVE = "live"
+    LATE = "late"
+    HIDDEN = "hidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The durable row that says a turn is running. At most one per session is live."""
+
+    turn_id: str
+    ref: SessionRef
+    holder: str
+    fence: int
+    fate: Fate
+    inbox_id: int
+    begun_at: float
+
+
+class InboxState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    SET_ASIDE = "set_aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A message as it came in. `update_id` is the platform's own number for it: the same one is taken once."""
+
+    key: SessionKey
+    owner: str
+    text: str
+    account: str = ""
+    update_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    id: int
+    inbound: Inbound
+    accepted_at: float
+    state: InboxState
+    session_id: str | None = None
+    turn_id: str | None = None
+
+
+class ReplyState(StrEnum):
+    DRAFT = "draft"
+    READY = "ready"
+    SENT = "sent"
+    WITHHELD = "withheld"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats."""
+
+    turn_id: str
+    key: SessionKey
+    session_id: str
+    owner: str
+    text: str
+    state: ReplyState
+    at: float
+    platform_message_id: str | None = None
+
+
+class ToolState(StrEnum):
+    STARTED = "started"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    turn_id: str
+    call_id: str
+    name: str
+    arguments: str
+    state: ToolState
+    result: str | None = None
+
+
+class NoteAction(StrEnum):
+    ADD = "add"
+    REPLACE = "replace"
+    REMOVE = "remove"
+
+
+class NoteTarget(StrEnum):
+    """The two curated collections; each is projected to a file of that name in capitals."""
+
+    MEMORY = "memory"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class NoteVersion:
+    """A note as of one change. Version numbers grow; the last one is the note."""
+
+    note_id: str
+    version: int
+    owner: str
+    target: NoteTarget
+    action: NoteAction
+    content: str
+    session_id: str
+    turn_id: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The frozen start of every request of a session: system prompt and tool schemas, byte for byte."""
+
+    session_id: str
+    number: int
+    content: bytes
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to drain a kind of lane, until somebody else gets a higher fence."""
+
+    name: str
+    holder: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    name: str
+    due_at: float
+    key: SessionKey
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """A plugin hook that a boundary asks for; run after the commit, in order per key."""
+
+    hook: str
+    session_id: str
+    platform: str
+    detail: dict[str, str] = field(default_factory=dict[str, str])

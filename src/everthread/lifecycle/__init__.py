@@ -1,0 +1,266 @@
+"""The one door. Every boundary, every committed turn and every log entry is written from this package.
+
+`Lifecycle` is its face: each method is one unit of work. The modules beside it are plain functions on a unit of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from everthread.domain import titles
+from everthread.domain.boundary import Boundary, Expire, Suspend
+from everthread.domain.errors import BadInput, TitleTaken, TooLarge
+from everthread.domain.events import EntryKind
+from everthread.domain.model import (
+    OWNER_CHARS_MAX,
+    Inbound,
+    InboxRow,
+    Lease,
+    Message,
+    NoteVersion,
+    Prefix,
+    Reply,
+    ReplyState,
+    SessionKey,
+    SessionRef,
+    ToolRow,
+    ToolState,
+)
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import crossing, turn
+from everthread.lifecycle.crossing import Crossing, Setting
+from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
+from everthread.lifecycle.log import append, close_if_left, ref_to
+from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.lifecycle.turn import Committed, Ticket
+from everthread.ports import Clock, Store
+from everthread.ports.store import UnitOfWork
+
+TEXT_CHARS_MAX = 10_000_000
+RECHECK_S = 30.0
+_TIMERS_AT_ONCE = 64
+
+__all__ = [
+    "Committed",
+    "Crossing",
+    "ForgetFact",
+    "ForgetOwner",
+    "ForgetSession",
+    "Lifecycle",
+    "NoteChange",
+    "Ticket",
+]
+
+
+class Lifecycle:
+    """Serves every key from any process: it keeps nothing about them."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        new_id: Callable[[], str],
+        *,
+        holder: str,
+        policies: ResetPolicies | None = None,
+        hooks: frozenset[str] = frozenset(),
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+        self._holder = holder
+        self._policies = policies or ResetPolicies(ResetPolicy())
+        self._hooks = hooks
+
+    async def accept(self, inbound: Inbound) -> tuple[InboxRow, bool]:
+        """Take a message in for good; false if the platform had delivered it before."""
+        if len(inbound.text) > TEXT_CHARS_MAX:
+            raise TooLarge(f"a message has at most {TEXT_CHARS_MAX} characters; this one has {len(inbound.text)}")
+        _check_owner(inbound.owner)
+        now = self._clock.now()
+        return await self._store.write(lambda uow: uow.inbox.accept(inbound, now))
+
+    async def cross(
+        self,
+        key: SessionKey,
+        boundary: Boundary,
+        *,
+        owner: str,
+        actor: str = "user",
+        before_inbox: int | None = None,
+    ) -> Crossing:
+        """Carry out a boundary of a key, in one transaction."""
+        if not isinstance(boundary, Boundary):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise TypeError(f"{boundary!r} is no boundary")
+        _check_owner(owner)
+        setting = self._setting(actor, before_inbox)
+        return await self._store.write(lambda uow: crossing.cross(uow, key, boundary, owner, setting))
+
+    async def current(self, key: SessionKey) -> SessionRef | None:
+        """Where a key is now."""
+
+        def look(uow: UnitOfWork) -> SessionRef | None:
+            binding = uow.sessions.binding(key)
+            session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
+            return ref_to(session, key, binding.epoch) if binding and session else None
+
+        return await self._store.read(look)
+
+    async def begin_turn(self, key: SessionKey) -> Ticket | None:
+        """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
+        turn_id, setting = self._new_id(), self._setting("message")
+        return await self._store.write(lambda uow: turn.begin(uow, key, turn_id, setting))
+
+    async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
+        """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
+        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
+
+        def start(uow: UnitOfWork) -> None:
+            turn.held(uow, ticket)
+            uow.slots.start_tool(row, ticket.ref.owner)
+
+        await self._store.write(start)
+
+    async def finish_tool(self, ticket: Ticket, call_id: str, result: str) -> None:
+        def finish(uow: UnitOfWork) -> None:
+            turn.held(uow, ticket)
+            uow.slots.finish_tool(ticket.turn_id, call_id, result)
+
+        await self._store.write(finish)
+
+    async def draft_reply(self, ticket: Ticket, text: str, platform_message_id: str | None = None) -> None:
+        """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it."""
+        now = self._clock.now()
+
+        def draft(uow: UnitOfWork) -> None:
+            ref = turn.held(uow, ticket).ref
+            state = ReplyState.DRAFT
+            uow.inbox.put_reply(
+                Reply(ticket.turn_id, ref.key, ref.session_id, ref.owner, text, state, now, platform_message_id)
+            )
+
+        await self._store.write(draft)
+
+    async def commit_turn(
+        self, ticket: Ticket, messages: Sequence[Message], reply: str | None, *, interrupted: bool = False
+    ) -> Committed:
+        """Store a turn whole. Raises `Fenced` if it is no longer this ticket's to write."""
+        if sum(len(message.content) for message in messages) > TEXT_CHARS_MAX:
+            raise TooLarge(f"a turn has at most {TEXT_CHARS_MAX} characters")
+        setting = self._setting("turn")
+        return await self._store.write(
+            lambda uow: turn.commit(uow, ticket, messages, reply, setting, interrupted=interrupted)
+        )
+
+    async def recover(self) -> tuple[str, ...]:
+        """Settle what dead processes left behind; the turns to `resume_turn`."""
+        setting = self._setting("recovery")
+        return await self._store.write(lambda uow: turn.settle_orphans(uow, setting))
+
+    async def resume_turn(self, turn_id: str) -> Ticket | None:
+        """Go on with a turn that `recover` named. `None` if another process was faster."""
+        setting = self._setting("recovery")
+        return await self._store.write(lambda uow: turn.take_over(uow, turn_id, setting))
+
+    async def write_note(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> NoteVersion:
+        new_id, now = self._new_id(), self._clock.now()
+        return await self._store.write(
+            lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=new_id, now=now)
+        )
+
+    async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
+        """Tell the parent session's providers what delegated work came to."""
+        now = self._clock.now()
+        detail: dict[str, object] = {"task": task, "result": result, "child": child_session_id}
+
+        def record(uow: UnitOfWork) -> None:
+            session = crossing.owned(uow, ref.session_id, ref.owner)
+            session = append(uow, session, ref, EntryKind.DELEGATION, now, detail=detail)
+            uow.sessions.save(close_if_left(uow, session, ref, now))
+
+        await self._store.write(record)
+
+    async def put_prefix(self, ref: SessionRef, content: bytes) -> Prefix:
+        """Store the session's next prefix; its number tells it from the last one's."""
+        now = self._clock.now()
+
+        def put(uow: UnitOfWork) -> Prefix:
+            session = crossing.owned(uow, ref.session_id, ref.owner)
+            last = uow.turns.prefix(session.id)
+            prefix = Prefix(session.id, last.number + 1 if last else 1, content, now)
+            uow.turns.put_prefix(prefix, session.owner)
+            return prefix
+
+        return await self._store.write(put)
+
+    async def rename(self, session_id: str, title: str, *, owner: str) -> str:
+        """Give a session a title that no other of its owner has."""
+        title = titles.clean(title)
+
+        def rename(uow: UnitOfWork) -> str:
+            session = crossing.owned(uow, session_id, owner)
+            taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
+            if taken.get(titles.fold(title), session.id) != session.id:
+                raise TitleTaken(f"another session is already called {title!r}; choose another title")
+            uow.sessions.set_title(session.id, title)
+            return title
+
+        return await self._store.write(rename)
+
+    async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
+        """Forget a session, a person or a fact; how many sessions or notes were concerned."""
+        setting = self._setting(actor)
+        count = await self._store.write(lambda uow: forget(uow, what, owner, setting))
+        # In slices, so that nobody waits while the index is worked over.
+        more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
+        while more:
+            more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
+        return count
+
+    async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
+        """This process stops: tell the plugins of every session it has served, and close memory if asked to."""
+        setting = self._setting("shutdown")
+
+        def suspend(uow: UnitOfWork) -> tuple[Crossing, ...]:
+            boundary = Suspend(close_memory)
+            served = uow.sessions.served(setting.holder)
+            owners = {key: session.owner for sid, key in served if (session := uow.sessions.get(sid))}
+            done = tuple(crossing.cross(uow, key, boundary, owner, setting) for key, owner in owners.items())
+            uow.lanes.leave(setting.holder)
+            return done
+
+        return await self._store.write(suspend)
+
+    async def expire_due(self, lease: Lease) -> float | None:
+        """Cross `Expire` for every key whose timer is due; when the next one is."""
+        now = self._clock.now()
+        due = await self._store.read(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
+        for timer in due:
+            setting = self._setting("expiry")
+
+            def expire(uow: UnitOfWork, key: SessionKey = timer.key, setting: Setting = setting) -> None:
+                uow.lanes.check(lease)
+                uow.lanes.disarm(crossing.timer_name(key))
+                binding = uow.sessions.binding(key)
+                if binding is None or binding.session_id is None:
+                    return
+                boundary = Expire(self._policies.of(key), setting.now)
+                refusal = crossing.cross(uow, key, boundary, binding.owner, setting).refusal
+                session = uow.sessions.get(binding.session_id)
+                if refusal is not None and session is not None:
+                    crossing.arm_expiry(uow, key, session, self._policies, not_before=setting.now + RECHECK_S)
+
+            await self._store.write(expire)
+        if len(due) == _TIMERS_AT_ONCE:
+            return now
+        return await self._store.read(lambda uow: uow.lanes.next_timer())
+
+    def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
+        return Setting(
+            self._clock.now(), self._new_id(), self._holder, self._policies, self._hooks, actor, before_inbox
+        )
+
+
+def _check_owner(owner: str) -> None:
+    if not owner or len(owner) > OWNER_CHARS_MAX:
+        raise BadInput(f"an owner is 1 to {OWNER_CHARS_MAX} characters long")

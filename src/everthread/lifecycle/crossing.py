@@ -1,0 +1,257 @@
+"""Carrying a boundary out: the one place that changes what a key is on and what a session shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from everthread.domain.boundary import (
+    Boundary,
+    Branch,
+    Compress,
+    New,
+    Opening,
+    Place,
+    Refusal,
+    Reset,
+    Resume,
+    Rewind,
+    Step,
+    as_of,
+    plan,
+)
+from everthread.domain.errors import Gone, NotFound
+from everthread.domain.events import EntryKind
+from everthread.domain.model import (
+    Binding,
+    Cause,
+    Fate,
+    HookCall,
+    InboxRow,
+    InboxState,
+    Message,
+    Role,
+    Session,
+    SessionKey,
+    SessionRef,
+    Timer,
+    TurnStatus,
+)
+from everthread.domain.policy import ResetPolicies
+from everthread.lifecycle.log import append, close, ref_to
+from everthread.ports.store import BoundaryRow, UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a crossing is told from outside: time, ids and rules are arguments."""
+
+    now: float
+    new_id: str
+    holder: str
+    policies: ResetPolicies
+    hooks: frozenset[str]
+    actor: str = "user"
+    before_inbox: int | None = None
+    """Messages that came in before this one are set aside by a boundary that leaves the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What a boundary did. `ref` is where the key is now; `refusal` says why nothing changed."""
+
+    kind: str
+    ref: SessionRef | None
+    left: str | None = None
+    refusal: Refusal | None = None
+    set_aside: tuple[InboxRow, ...] = ()
+
+
+def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
+    kind = type(boundary).__name__.lower()
+    binding = uow.sessions.binding(key) or Binding(key, owner, None, 0)
+    session = uow.sessions.get(binding.session_id) if binding.session_id else None
+    place = _look(uow, binding, session, boundary, owner, setting.holder)
+    step = plan(place, boundary, new_id=setting.new_id, now=setting.now)
+    if step.refusal is not None:
+        here = ref_to(session, key, binding.epoch) if session else None
+        return Crossing(kind, here, refusal=step.refusal)
+
+    if session is not None:
+        _settle_running(uow, session, step)
+    aside = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside else ()
+    if session is not None:
+        session = _set_aside(uow, session, aside, setting.now)
+        session = _leave(uow, session, binding, step, setting.now)
+    opened = _open(uow, step.opens, session, binding, setting.now) if step.opens else None
+    if session is None and opened is not None:
+        opened = _set_aside(uow, opened, aside, setting.now)
+        uow.sessions.save(opened)
+    on = opened or (session if step.stays or not step.moves else None)
+    _move(uow, binding, step, on, owner)
+    epoch = binding.epoch + (1 if step.moves else 0)
+    boundary_id = uow.sessions.add_boundary(
+        BoundaryRow(
+            kind,
+            key,
+            owner,
+            session.id if session else None,
+            on.id if on else None,
+            epoch,
+            setting.actor,
+            setting.now,
+        )
+    )
+    _announce(uow, key, boundary_id, session, opened if step.opens and step.opens.fresh else None, step, setting)
+    _arm(uow, key, on, setting)
+    return Crossing(kind, ref_to(on, key, epoch) if on else None, session.id if session else None, None, aside)
+
+
+def owned(uow: UnitOfWork, session_id: str, owner: str) -> Session:
+    """The owner's session, or an error that does not tell `somebody else's` from `unknown`."""
+    session = uow.sessions.get(session_id)
+    if session is None or session.owner != owner:
+        raise NotFound(f"there is no session {session_id!r}; `sessions list` shows the ones there are")
+    if session.forgotten_seq is not None:
+        raise Gone(f"session {session_id!r} was forgotten")
+    return session
+
+
+def _look(
+    uow: UnitOfWork, binding: Binding, session: Session | None, boundary: Boundary, owner: str, holder: str
+) -> Place:
+    """Read what the plan needs to know, and no more."""
+    key = binding.key
+    target = None
+    if isinstance(boundary, Resume) and boundary.target:
+        target = uow.sessions.tip(owned(uow, boundary.target, owner).id)
+    waiting = uow.inbox.first_waiting(key)
+    place = Place(
+        key,
+        owner,
+        session,
+        binding.pending,
+        waiting_since=waiting.accepted_at if waiting else None,
+        target=target,
+        titles=_taken_titles(uow, boundary, session, owner),
+    )
+    if session is None:
+        return place
+    running = uow.slots.live(session.id)
+    return replace(
+        place,
+        other_keys=tuple(other for other in uow.sessions.keys_on(session.id) if other != key),
+        running=running.ref.key if running else None,
+        delegated=uow.slots.delegated(session.id),
+        served=uow.sessions.is_served(holder, session.id),
+        visible=uow.turns.last_visible(session, boundary.turns) if isinstance(boundary, Rewind) else (),
+    )
+
+
+def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, owner: str) -> tuple[str, ...]:
+    wanted = boundary.title if isinstance(boundary, New | Reset | Branch) else ""
+    if not wanted and isinstance(boundary, Branch | Compress) and session is not None:
+        wanted = session.title or ""
+    return tuple(other.title or "" for other in uow.sessions.titled(owner, wanted)) if wanted else ()
+
+
+def _settle_running(uow: UnitOfWork, session: Session, step: Step) -> None:
+    running = uow.slots.live(session.id)
+    if running is not None and step.fate is not Fate.LIVE:
+        uow.slots.set_fate(running.turn_id, step.fate)
+
+
+def _set_aside(uow: UnitOfWork, session: Session, rows: tuple[InboxRow, ...], now: float) -> Session:
+    """Keep unanswered messages in the session they were meant for."""
+    for row in rows:
+        number = session.last_turn + 1
+        turn_id = f"aside-{row.id}"
+        message = Message(Role.USER, row.inbound.text)
+        uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now)
+        uow.inbox.set_state(row.id, InboxState.SET_ASIDE, session.id, turn_id)
+        session = replace(session, last_turn=number)
+    return session
+
+
+def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now: float) -> Session:
+    ref = ref_to(session, binding.key, binding.epoch)
+    if step.stays:
+        session = replace(session, generation=session.generation + 1)
+    if step.hides:
+        detail: dict[str, object] = {"turns": list(step.hides)}
+        session = append(
+            uow, session, ref_to(session, binding.key, binding.epoch + 1), EntryKind.REWIND, now, detail=detail
+        )
+        uow.turns.hide(session, step.hides, session.log_seq)
+    if step.closes:
+        session = close(uow, session, ref, now)
+    if step.ends:
+        session = session.ended(step.ends, now)
+    uow.sessions.save(session)
+    return session
+
+
+def _open(uow: UnitOfWork, opening: Opening, left: Session | None, binding: Binding, now: float) -> Session:
+    session = opening.session
+    if opening.fresh:
+        session = as_of(session, left.log_seq) if left is not None and session.parent_id else session
+        uow.sessions.add(session, opening.summary)
+    else:
+        session = replace(session, ended_at=None, end_reason=None, active_at=now)
+    detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
+    ref = ref_to(session, binding.key, binding.epoch + 1)
+    # The opened entry comes before any turn, so a provider knows the parent first.
+    session = append(uow, session, ref, EntryKind.OPENED, now, detail=detail)
+    uow.sessions.save(session)
+    return session
+
+
+def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, owner: str) -> None:
+    for key in step.moves:
+        at = binding if key == binding.key else uow.sessions.binding(key)
+        assert at is not None
+        whose = owner if key == binding.key else at.owner
+        uow.sessions.bind(Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending))
+
+
+def _announce(
+    uow: UnitOfWork,
+    key: SessionKey,
+    boundary_id: int,
+    left: Session | None,
+    fresh: Session | None,
+    step: Step,
+    setting: Setting,
+) -> None:
+    """Write the plugin hooks down; they run after the commit, in this order."""
+    if left is not None:
+        if any(call.hook == "on_session_finalize" for call in step.hooks):
+            uow.sessions.finalized(left.id)
+        elif fresh is not None and fresh.cause is Cause.COMPRESSION:
+            uow.sessions.serving_moved(left.id, fresh.id)
+    session_id = fresh.id if fresh else left.id if left else ""
+    boundary = HookCall("on_boundary", session_id, key.platform, {"id": str(boundary_id)})
+    start = (HookCall("on_session_start", fresh.id, key.platform),) if fresh is not None else ()
+    for call in (*step.hooks, *start, boundary):
+        if call.hook in setting.hooks:
+            uow.lanes.add_hook(key, call, setting.now)
+
+
+def _arm(uow: UnitOfWork, key: SessionKey, on: Session | None, setting: Setting) -> None:
+    name = timer_name(key)
+    if on is None:
+        uow.lanes.disarm(name)
+    else:
+        arm_expiry(uow, key, on, setting.policies)
+
+
+def timer_name(key: SessionKey) -> str:
+    return f"expire:{key}"
+
+
+def arm_expiry(
+    uow: UnitOfWork, key: SessionKey, session: Session, policies: ResetPolicies, *, not_before: float = 0.0
+) -> None:
+    """Set the key's expiry timer, unless it is set: one that fires too early is checked and set again."""
+    due = policies.of(key).due(session.active_at)
+    if due is not None:
+        uow.lanes.arm(Timer(timer_name(key), max(due, not_before), key))

@@ -1,0 +1,113 @@
+"""Forgetting a session, a person or a fact: one transaction, and a tombstone against its return."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from everthread.domain.boundary import Forget
+from everthread.domain.errors import NotFound
+from everthread.domain.events import EntryKind, ForgetScope
+from everthread.domain.model import Cause, ChatType, InboxState, Kind, Session, SessionKey, SessionRef
+from everthread.lifecycle.crossing import Setting, cross, owned
+from everthread.lifecycle.log import append, ref_to
+from everthread.ports.store import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSession:
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOwner:
+    """A person, with every session and note of theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetFact:
+    """One note, in all its versions, and its words wherever they stand among what the owner has stored."""
+
+    note_id: str
+
+
+Forgettable = ForgetSession | ForgetOwner | ForgetFact
+
+
+def forget(uow: UnitOfWork, what: Forgettable, owner: str, setting: Setting) -> int:
+    """Forget it; the number of sessions and notes concerned."""
+    match what:
+        case ForgetSession(session_id):
+            _forget_session(uow, owned(uow, session_id, owner), setting)
+            return 1
+        case ForgetOwner():
+            return _forget_owner(uow, owner, setting)
+        case ForgetFact(note_id):
+            _forget_fact(uow, note_id, owner, setting)
+            return 1
+
+
+def fact_identity(owner: str, text: str) -> str:
+    """What a tombstone keeps of a fact: enough to know it again, too little to read it."""
+    return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode()).hexdigest()
+
+
+def desk(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
+    """The owner's session for what belongs to no conversation, made on first use."""
+    session_id = f"notes:{owner}"
+    key = SessionKey("main", "notes", ChatType.DM, owner)
+    session = uow.sessions.get(session_id)
+    if session is None:
+        session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
+        uow.sessions.add(session)
+    return session, ref_to(session, key, 0)
+
+
+def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None:
+    keys = uow.sessions.keys_on(session.id)
+    if keys:
+        cross(uow, keys[0], Forget(session.id), session.owner, setting)
+    for slot in uow.slots.of_session(session.id):
+        uow.slots.drop(slot.turn_id)
+        uow.slots.drop_tools(slot.turn_id)
+        uow.inbox.set_state(slot.inbox_id, InboxState.SET_ASIDE, session.id, slot.turn_id)
+    uow.forgetting.scrub_session(session)
+    uow.forgetting.scrub_descendants(tuple(child.id for child in uow.sessions.descendants(session.id)))
+    session = uow.sessions.get(session.id) or session
+    if session.ended_at is None:
+        session = session.ended("forgotten", setting.now)
+    _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, setting.now, hides_the_rest=True)
+    uow.forgetting.bury("session", session.id, session.owner, setting.now)
+
+
+def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
+    sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not Kind.NOTES and s.forgotten_seq is None]
+    for session in sessions:
+        _forget_session(uow, session, setting)
+    uow.forgetting.scrub_owner(owner)
+    session, _ = desk(uow, owner, setting.now)
+    _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, setting.now, hides_the_rest=True)
+    uow.forgetting.bury("owner", owner, owner, setting.now)
+    return len(sessions)
+
+
+def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: Setting) -> None:
+    note = uow.notes.get(note_id)
+    if note is None or note.owner != owner or uow.forgetting.buried("note", note_id):
+        raise NotFound(f"there is no note {note_id!r}")
+    for wording in uow.forgetting.scrub_fact(note_id, owner):
+        uow.forgetting.bury("fact", fact_identity(owner, wording), owner, setting.now)
+    uow.forgetting.bury("note", note_id, owner, setting.now)
+    session, _ = desk(uow, owner, setting.now)
+    detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": note.content}
+    _tell_providers(uow, session, detail, setting.now, hides_the_rest=False)
+
+
+def _tell_providers(
+    uow: UnitOfWork, session: Session, detail: dict[str, object], now: float, *, hides_the_rest: bool
+) -> None:
+    """One more log entry: it comes behind whatever is on its way, and what waits before it may be passed over."""
+    session = append(uow, session, ref_to(session, session.key, 0), EntryKind.FORGET, now, detail=detail)
+    if hides_the_rest:
+        session = replace(session, forgotten_seq=session.log_seq, closed_seq=session.log_seq)
+    uow.sessions.save(session)

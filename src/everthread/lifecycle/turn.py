@@ -1,0 +1,180 @@
+"""One turn, from the message in the inbox to the commit, and what becomes of one that was cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from everthread.domain.boundary import Expire, New
+from everthread.domain.errors import Busy, Fenced
+from everthread.domain.events import EntryKind
+from everthread.domain.model import (
+    Fate,
+    HookCall,
+    InboxRow,
+    InboxState,
+    Message,
+    Reply,
+    ReplyState,
+    Role,
+    Session,
+    SessionKey,
+    SessionRef,
+    Slot,
+    ToolRow,
+    TurnStatus,
+)
+from everthread.lifecycle.crossing import Setting, arm_expiry, cross
+from everthread.lifecycle.log import append, close_if_left, ref_to
+from everthread.ports.store import UnitOfWork
+
+PROCESS_TTL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The right to commit one turn. `ref` is the session it belongs to, whatever happens to the key meanwhile."""
+
+    turn_id: str
+    ref: SessionRef
+    holder: str
+    fence: int
+    message: InboxRow
+    tools: tuple[ToolRow, ...] = ()
+    """What was started or done before a crash; empty for a turn that begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    ref: SessionRef
+    number: int
+    status: TurnStatus
+    reply: Reply | None
+
+
+def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> Ticket | None:
+    """Take up the key's next message, opening a session if the key is on none; `None` if no message waits."""
+    row = uow.inbox.first_waiting(key)
+    if row is None:
+        return None
+    session, epoch = _admit(uow, row, setting)
+    if uow.slots.live(session.id) is not None:
+        raise Busy(f"a turn is running in session {session.id}; wait for it or stop it")
+    ref = ref_to(session, key, epoch)
+    slot = Slot(turn_id, ref, setting.holder, 1, Fate.LIVE, row.id, setting.now)
+    uow.slots.add(slot)
+    uow.inbox.set_state(row.id, InboxState.RUNNING, session.id, turn_id)
+    uow.sessions.save(replace(session, active_at=max(session.active_at, row.accepted_at)))
+    uow.sessions.serve(setting.holder, session.id, key)
+    uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
+    return Ticket(turn_id, ref, setting.holder, slot.fence, row)
+
+
+def _admit(uow: UnitOfWork, row: InboxRow, setting: Setting) -> tuple[Session, int]:
+    """The session a message goes to, by when it was accepted."""
+    key = row.inbound.key
+    policy = setting.policies.of(key)
+    binding = uow.sessions.binding(key)
+    session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
+    if session is not None and policy.expired(session.active_at, row.accepted_at):
+        cross(uow, key, Expire(policy, row.accepted_at), row.inbound.owner, replace(setting, actor="expiry"))
+        binding = uow.sessions.binding(key)
+        session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
+    if session is None or session.owner != row.inbound.owner:
+        opening = replace(setting, before_inbox=row.id, actor="message")
+        ref = cross(uow, key, New(), row.inbound.owner, opening).ref
+        assert ref is not None
+        session = uow.sessions.get(ref.session_id)
+        binding = uow.sessions.binding(key)
+    assert session is not None and binding is not None
+    return session, binding.epoch
+
+
+def held(uow: UnitOfWork, ticket: Ticket) -> Slot:
+    """The ticket's slot, or `Fenced` if somebody else has taken the turn over or it was dropped."""
+    slot = uow.slots.get(ticket.turn_id)
+    if slot is None or (slot.holder, slot.fence) != (ticket.holder, ticket.fence):
+        raise Fenced(f"turn {ticket.turn_id} is no longer this process's to write")
+    return slot
+
+
+def commit(
+    uow: UnitOfWork,
+    ticket: Ticket,
+    messages: Sequence[Message],
+    reply: str | None,
+    setting: Setting,
+    *,
+    interrupted: bool = False,
+) -> Committed:
+    """Messages, log entry, reply, inbox row and slot: all at once, into the session where the turn began."""
+    slot = held(uow, ticket)
+    session = uow.sessions.get(slot.ref.session_id)
+    assert session is not None
+    status = _status(slot.fate, interrupted)
+    number = session.last_turn + 1
+    uow.turns.add(session, number, slot.turn_id, status, messages, setting.now)
+    session = replace(session, last_turn=number)
+    if status.remembered:
+        session = append(uow, session, slot.ref, EntryKind.TURN, setting.now, number=number)
+    uow.inbox.set_state(slot.inbox_id, InboxState.DONE, session.id, slot.turn_id)
+    uow.slots.drop(slot.turn_id)
+    uow.slots.drop_tools(slot.turn_id)
+    sent = _put_reply(uow, slot, reply, setting.now)
+    if slot.fate is Fate.LIVE:
+        session = replace(session, active_at=max(session.active_at, setting.now))
+        arm_expiry(uow, slot.ref.key, session, setting.policies)
+    else:
+        session = close_if_left(uow, session, slot.ref, setting.now)
+    uow.sessions.save(session)
+    if "on_turn_end" in setting.hooks:
+        call = HookCall("on_turn_end", session.id, slot.ref.key.platform, {"number": str(number)})
+        uow.lanes.add_hook(slot.ref.key, call, setting.now)
+    return Committed(slot.ref, number, status, sent)
+
+
+def _status(fate: Fate, interrupted: bool) -> TurnStatus:
+    match fate:
+        case Fate.LATE:
+            return TurnStatus.LATE
+        case Fate.HIDDEN:
+            return TurnStatus.HIDDEN
+        case Fate.LIVE:
+            return TurnStatus.INTERRUPTED if interrupted else TurnStatus.DONE
+
+
+def _put_reply(uow: UnitOfWork, slot: Slot, text: str | None, now: float) -> Reply | None:
+    if text is None:
+        return None
+    # A reply to a conversation that its reader has left must not turn up in the one they are in now.
+    state = ReplyState.READY if slot.fate is Fate.LIVE else ReplyState.WITHHELD
+    reply = Reply(slot.turn_id, slot.ref.key, slot.ref.session_id, slot.ref.owner, text, state, now)
+    uow.inbox.put_reply(reply)
+    return reply
+
+
+def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
+    """Go on with a turn whose process is gone. `None` if another process was faster."""
+    if turn_id not in {slot.turn_id for slot in uow.slots.orphans(setting.now)}:
+        return None
+    slot = uow.slots.take_over(turn_id, setting.holder)
+    row = uow.inbox.get(slot.inbox_id)
+    assert row is not None
+    uow.sessions.serve(setting.holder, slot.ref.session_id, slot.ref.key)
+    uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
+    return Ticket(turn_id, slot.ref, slot.holder, slot.fence, row, uow.slots.tools(turn_id))
+
+
+def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
+    """Record what cancelled turns of dead processes had, and name the turns that must be run again."""
+    again: list[str] = []
+    for slot in uow.slots.orphans(setting.now):
+        if slot.fate is Fate.LIVE:
+            again.append(slot.turn_id)
+            continue
+        row = uow.inbox.get(slot.inbox_id)
+        assert row is not None
+        slot = uow.slots.take_over(slot.turn_id, setting.holder)
+        ticket = Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row)
+        commit(uow, ticket, (Message(Role.USER, row.inbound.text),), None, setting)
+    return tuple(again)

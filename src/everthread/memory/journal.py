@@ -1,0 +1,376 @@
+"""Moves each provider's cursors along the sessions' logs: in order per session, at least once, never all at once.
+
+A lane is one provider in one session. Lanes of a provider run side by side, up to a few; a lane's entries go one by one.
+An entry that can't be delivered now waits with back-off and holds up its own lane only. What the provider rejects for good
+is parked: the cursor passes it, the next close says so, and a later retry is followed by one more close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Unavailable
+from everthread.domain.events import Delivery, EntryKind, Event, Forgotten, LogEntry, NoteWritten
+from everthread.domain.model import Lease
+from everthread.memory.calling import Caller, Hung
+from everthread.ports import Clock, Store
+from everthread.ports.store import Cursor, Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
+
+log = logging.getLogger("everthread.journal")
+
+FORGOTTEN = "[forgotten]"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    lanes_max: int = 4
+    attempt_s_max: float = 60.0
+    attempts_max: int = 8
+    """Failures of unknown kind before an entry is parked. An outage never parks anything."""
+    backoff_s: float = 1.0
+    backoff_s_max: float = 300.0
+    breaker_failures: int = 5
+    breaker_s: float = 30.0
+    entries_per_run: int = 100
+    discover_at_once: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One entry on its way to one provider."""
+
+    cursor: Cursor
+    entry: LogEntry
+    event: Event
+    delivery: Delivery
+    redelivery: Redelivery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    name: str
+    lanes: LaneCount
+    breaker_open_until: float | None
+    last_error: str | None
+    last_error_at: float | None
+    parked: tuple[Redelivery, ...]
+
+
+class Journal:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        callers: Mapping[str, Caller],
+        *,
+        random: Callable[[], float],
+        wake: Callable[[str], None] = lambda provider: None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._callers = callers
+        self._random = random
+        self._wake = wake
+        self._limits = limits or Limits()
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
+
+    async def register(self) -> None:
+        """A provider that was never here before starts at the logs' ends."""
+        names = tuple(self._callers)
+
+        def register(uow: UnitOfWork) -> None:
+            for name in names:
+                uow.cursors.register(name)
+
+        await self._store.write(register)
+
+    async def drain(self, provider: str, lease: Lease) -> float | None:
+        """Set every lane going that is due and may run; when the next one is due. Never waits for a provider."""
+        now = self._clock.now()
+        row, end = await self._store.read(lambda uow: (uow.cursors.provider(provider), uow.log.end()))
+        if row is None:
+            return None
+        if end > row.scanned_pos:
+            await self._discover(provider, lease, now)
+        if row.open_until > now:
+            return row.open_until
+        going = [session for name, session in self._running if name == provider]
+        free = self._lanes_allowed(row) - len(going)
+        due = await self._store.read(
+            lambda uow: uow.cursors.due_sessions(provider, now, self._limits.lanes_max + len(going))
+        )
+        startable = [session for session in due if session not in going]
+        for session in startable[: max(free, 0)]:
+            self._start(provider, session, self._carry(provider, session, lease))
+        return await self._store.read(lambda uow: uow.cursors.next_due(provider, now))
+
+    async def idle(self) -> None:
+        """Wait until no lane is running here."""
+        while self._running:
+            await asyncio.wait(set(self._running.values()))
+
+    async def stop(self) -> None:
+        """Leave whatever is on its way; it will be delivered again by whoever comes next."""
+        tasks = set(self._running.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def retry(self, provider: str, session_id: str | None = None) -> int:
+        """Try parked entries again; how many."""
+        now = self._clock.now()
+
+        def retry(uow: UnitOfWork) -> int:
+            _known(uow, provider)
+            parked = [row for row in uow.cursors.redeliveries(provider, session_id) if row.due_at is None]
+            for row in parked:
+                uow.cursors.add_redelivery(replace(row, due_at=now, attempts=0))
+            return len(parked)
+
+        count = await self._store.write(retry)
+        self._wake(provider)
+        return count
+
+    async def replay(self, provider: str, session_id: str | None = None) -> int:
+        """Deliver a session's log, or all of them, from the start again under a new replay number; how many sessions."""
+        now = self._clock.now()
+
+        def replay(uow: UnitOfWork) -> int:
+            _known(uow, provider)
+            if session_id is not None and uow.sessions.get(session_id) is None:
+                raise NotFound(f"there is no session {session_id!r}")
+            return uow.cursors.set_back(provider, session_id, now)
+
+        count = await self._store.write(replay)
+        self._wake(provider)
+        return count
+
+    async def status(self) -> tuple[ProviderStatus, ...]:
+        now = self._clock.now()
+        return await self._store.read(lambda uow: status_of(uow, now))
+
+    def _lanes_allowed(self, row: ProviderRow) -> int:
+        # After an outage one lane goes ahead to see whether the provider is back.
+        return 1 if row.failures >= self._limits.breaker_failures else self._limits.lanes_max
+
+    async def _discover(self, provider: str, lease: Lease, now: float) -> None:
+        def discover(uow: UnitOfWork) -> bool:
+            uow.lanes.check(lease)
+            return uow.cursors.discover(provider, now, self._limits.discover_at_once)
+
+        while await self._store.write(discover):
+            pass
+
+    def _start(self, provider: str, session: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running[provider, session] = task
+
+        def finished(task: asyncio.Task[None]) -> None:
+            del self._running[provider, session]
+            if not task.cancelled():
+                self._wake(provider)
+
+        task.add_done_callback(finished)
+
+    async def _carry(self, provider: str, session: str, lease: Lease) -> None:
+        """Drain one lane until it is empty, fails or has had its share."""
+        try:
+            letter = await self._store.read(lambda uow: self._next(uow, provider, session))
+            for _ in range(self._limits.entries_per_run):
+                if letter is None:
+                    return
+                error = await self._attempt(letter)
+                letter = await self._record(letter, error, lease)
+        except Fenced as error:
+            log.info("%s: %s", provider, error)
+        except StoreError as error:
+            log.warning("%s: %s", provider, error)
+
+    def _next(self, uow: UnitOfWork, provider: str, session_id: str) -> Letter | None:
+        """What this lane delivers next: first what is to be delivered once more, then the log in order."""
+        cursor = uow.cursors.get(provider, session_id)
+        session = uow.sessions.get(session_id)
+        if cursor is None or session is None:
+            return None
+        now = self._clock.now()
+        for row in uow.cursors.redeliveries(provider, session_id):
+            entry = uow.log.entry(session_id, row.seq) if row.due_at is not None and row.due_at <= now else None
+            if entry is not None:
+                return _letter(uow, cursor, entry, row)
+        if cursor.due_at is None or cursor.due_at > now:
+            return None
+        entry = uow.log.after(session_id, cursor.seq)
+        while entry is not None:
+            if session.forgotten_seq is not None and entry.seq < session.forgotten_seq:
+                # Whatever waited when the session was forgotten is passed over, also when it is replayed.
+                entry = uow.log.entry(session_id, session.forgotten_seq)
+                continue
+            letter = _letter(uow, cursor, entry, None)
+            if not (isinstance(letter.event, NoteWritten) and letter.event.note.content == FORGOTTEN):
+                return letter
+            entry = uow.log.after(session_id, entry.seq)
+        return None
+
+    async def _attempt(self, letter: Letter) -> BaseException | None:
+        """Deliver once; the error, if it failed. Never two attempts of an entry at a time."""
+        lane = (letter.cursor.provider, letter.cursor.session_id)
+        caller = self._callers[letter.cursor.provider]
+        hung = self._hung.get(lane)
+        if hung is not None:
+            delivery, pending = hung
+            if not pending.done():
+                return Unavailable(caller.name, "an earlier attempt has not come back yet")
+            del self._hung[lane]
+            if delivery.key == letter.delivery.key and not pending.cancelled() and pending.exception() is None:
+                return None
+        try:
+            await caller.ready()
+            await caller.deliver(letter.event, letter.delivery, timeout_s=self._limits.attempt_s_max)
+        except Hung as error:
+            self._hung[lane] = (letter.delivery, error.pending)
+            return error
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything; it is recorded, shown and retried
+            return error
+        return None
+
+    async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> Letter | None:
+        """Write down how it went and return the next letter of the lane, in one transaction."""
+
+        def record(uow: UnitOfWork) -> Letter | None:
+            uow.lanes.check(lease)
+            cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
+            if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
+                # The lane was set back meanwhile: this delivery belongs to its past.
+                return self._next(uow, letter.cursor.provider, letter.cursor.session_id)
+            if error is None:
+                self._delivered(uow, letter)
+            elif isinstance(error, Rejected) or self._given_up(letter, error):
+                self._park(uow, letter, error)
+            else:
+                self._postpone(uow, letter, error)
+                return None
+            following = self._next(uow, letter.cursor.provider, letter.cursor.session_id)
+            if following is None and letter.redelivery is None:
+                self._rest(uow, letter.cursor.provider, letter.cursor.session_id)
+            return following
+
+        if error is not None:
+            log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, error)
+        return await self._store.write(record)
+
+    def _given_up(self, letter: Letter, error: BaseException) -> bool:
+        return (
+            not isinstance(error, Unavailable | TimeoutError) and letter.delivery.attempt >= self._limits.attempts_max
+        )
+
+    def _delivered(self, uow: UnitOfWork, letter: Letter) -> None:
+        cursor = letter.cursor
+        provider = uow.cursors.provider(cursor.provider)
+        if provider is not None and provider.failures:
+            uow.cursors.save_provider(replace(provider, failures=0, open_until=0.0))
+        if letter.redelivery is not None:
+            uow.cursors.drop_redelivery(letter.redelivery)
+            if letter.entry.kind is not EntryKind.CLOSE:
+                self._close_once_more(uow, letter)
+            return
+        uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=None, due_at=self._clock.now()))
+        if isinstance(letter.event, Forgotten):
+            for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
+                if row.seq < letter.entry.seq:
+                    uow.cursors.drop_redelivery(row)
+            uow.forgetting.told(cursor.session_id, letter.entry.seq)
+
+    def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:
+        """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
+        cursor = letter.cursor
+        close = uow.log.last_close(cursor.session_id, cursor.seq)
+        others = uow.cursors.redeliveries(cursor.provider, cursor.session_id)
+        if close is None or close.seq < letter.entry.seq or any(row.due_at is not None for row in others):
+            return
+        replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
+        due_at = self._clock.now()
+        uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, close.seq, replay, "", due_at=due_at))
+
+    def _park(self, uow: UnitOfWork, letter: Letter, error: BaseException) -> None:
+        cursor, now = letter.cursor, self._clock.now()
+        replay = letter.delivery.replay
+        uow.cursors.add_redelivery(
+            Redelivery(cursor.provider, cursor.session_id, letter.entry.seq, replay, str(error)[:500])
+        )
+        if letter.redelivery is None:
+            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=str(error)[:500], due_at=now))
+        self._blame(uow, letter, error, f"parked: {error}")
+
+    def _postpone(self, uow: UnitOfWork, letter: Letter, error: BaseException) -> None:
+        cursor, now = letter.cursor, self._clock.now()
+        attempts = letter.delivery.attempt
+        wait_s = self._backoff_s(attempts)
+        if isinstance(error, Unavailable) and error.retry_after_s is not None:
+            wait_s = min(max(wait_s, error.retry_after_s), self._limits.backoff_s_max)
+        if letter.redelivery is not None:
+            uow.cursors.add_redelivery(
+                replace(letter.redelivery, attempts=attempts, due_at=now + wait_s, error=str(error)[:500])
+            )
+        else:
+            uow.cursors.save(replace(cursor, attempts=attempts, error=str(error)[:500], due_at=now + wait_s))
+        self._blame(uow, letter, error, str(error) if attempts == 1 else "")
+
+    def _blame(self, uow: UnitOfWork, letter: Letter, error: BaseException, incident: str) -> None:
+        """Keep the provider's failure where people see it, and open its breaker after too many in a row."""
+        name, now = letter.cursor.provider, self._clock.now()
+        if incident:
+            uow.lanes.add_incident(Incident(now, f"memory:{name}", letter.cursor.session_id, incident))
+        row = uow.cursors.provider(name)
+        if row is None:
+            return
+        row = replace(row, last_error=str(error)[:500], last_error_at=now)
+        if isinstance(error, Unavailable | TimeoutError):
+            row = replace(row, failures=row.failures + 1)
+            if row.failures >= self._limits.breaker_failures:
+                row = replace(row, open_until=now + self._limits.breaker_s)
+        uow.cursors.save_provider(row)
+
+    def _rest(self, uow: UnitOfWork, provider: str, session_id: str) -> None:
+        cursor = uow.cursors.get(provider, session_id)
+        if cursor is not None and cursor.due_at is not None and uow.log.after(session_id, cursor.seq) is None:
+            uow.cursors.save(replace(cursor, due_at=None))
+
+    def _backoff_s(self, attempts: int) -> float:
+        full = min(self._limits.backoff_s * 2 ** min(attempts - 1, 20), self._limits.backoff_s_max)
+        return full * (0.5 + self._random() / 2)
+
+
+def status_of(uow: UnitOfWork, now: float) -> tuple[ProviderStatus, ...]:
+    """How every provider that was ever configured is doing."""
+    return tuple(
+        ProviderStatus(
+            row.name,
+            uow.cursors.count(row.name),
+            row.open_until if row.open_until > now else None,
+            row.last_error,
+            row.last_error_at,
+            tuple(parked for parked in uow.cursors.redeliveries(row.name) if parked.due_at is None),
+        )
+        for row in uow.cursors.providers()
+    )
+
+
+def _known(uow: UnitOfWork, provider: str) -> None:
+    if uow.cursors.provider(provider) is None:
+        names = ", ".join(row.name for row in uow.cursors.providers()) or "none so far"
+        raise NotFound(f"there is no provider {provider!r}; known are: {names}")
+
+
+def _letter(uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None) -> Letter:
+    source = redelivery or cursor
+    key = f"{cursor.session_id}:{entry.seq}:{cursor.provider}:{source.replay}"
+    delivery = Delivery(key, entry.seq, source.attempts + 1, source.replay)
+    missing = uow.cursors.parked(cursor.provider, cursor.session_id) if entry.kind is EntryKind.CLOSE else ()
+    return Letter(cursor, entry, uow.log.event(entry, missing), delivery, redelivery)

@@ -1,0 +1,154 @@
+"""Fans out to any number of providers, isolates each from the others, and is the only one that calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from everthread.domain.errors import BadInput
+from everthread.domain.model import Message, SessionRef
+from everthread.memory.calling import Caller
+from everthread.memory.journal import Journal, Limits
+from everthread.memory.older import as_provider
+from everthread.memory.recall import PendingRecall, Recall, gather
+from everthread.ports import Capability, Clock, Lanes, RecallItem, Store
+
+log = logging.getLogger("everthread.memory")
+
+RECALL_S_MAX = 2.0
+RECALL_TOKENS_MAX = 1500
+RECALL_ITEMS_MAX = 20
+HOOK_S_MAX = 5.0
+TOOL_S_MAX = 30.0
+
+
+class MemoryManager:
+    """Everything the agent asks of memory. What it tells memory goes through the sessions' logs instead."""
+
+    def __init__(
+        self,
+        providers: Sequence[object],
+        store: Store,
+        clock: Clock,
+        lanes: Lanes,
+        *,
+        random: Callable[[], float],
+        limits: Limits | None = None,
+        settings: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
+        adapted = [as_provider(given) for given in providers]
+        names = [provider.name for provider in adapted]
+        if len(set(names)) < len(names) or not all(names):
+            raise BadInput(f"every memory provider needs a name of its own; these are {names}")
+        self._callers = {p.name: Caller(p, (settings or {}).get(p.name)) for p in adapted}
+        self._store = store
+        self._clock = clock
+        self._lanes = lanes
+        self.journal = Journal(
+            store,
+            clock,
+            self._callers,
+            random=random,
+            wake=lambda provider: lanes.wake(lane_name(provider)),
+            limits=limits,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._callers)
+
+    async def start(self) -> None:
+        """Register the providers and have their lanes served. Nothing here waits for a provider."""
+        await self.journal.register()
+        for name in self._callers:
+            self._lanes.serve(lane_name(name), partial(self.journal.drain, name))
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        ref: SessionRef,
+        deadline_s: float = RECALL_S_MAX,
+        budget_tokens: int = RECALL_TOKENS_MAX,
+    ) -> Recall:
+        """What the providers remember of the ref's owner, labelled with the ref it was asked for."""
+        now = self._clock.now()
+        rows = await self._store.read(lambda uow: uow.cursors.providers())
+        broken = {row.name for row in rows if row.open_until > now}
+        ask = {
+            name: partial(self._ask, caller, query, ref, deadline_s)
+            for name, caller in self._callers.items()
+            if name not in broken and Capability.RECALL in caller.provider.capabilities
+        }
+        return await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
+
+    def start_recall(self, query: str, *, ref: SessionRef) -> PendingRecall:
+        """Begin a recall that will probably be wanted; it is of use at `ref` and nowhere else."""
+        for caller in self._callers.values():
+            if caller.has("queue_prefetch"):
+                task = asyncio.ensure_future(self._quietly(caller, "queue_prefetch", query, ref=ref))
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return PendingRecall(ref, asyncio.ensure_future(self.recall(query, ref=ref)))
+
+    async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
+        found = await self._from_all("system_prompt_block", HOOK_S_MAX, ref=ref)
+        return tuple(block for block in found.values() if block)
+
+    async def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
+        await self._from_all("on_turn_start", HOOK_S_MAX, user, ref=ref)
+
+    async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> tuple[str, ...]:
+        found = await self._from_all("on_pre_compress", HOOK_S_MAX, messages, ref=ref)
+        return tuple(text for text in found.values() if text)
+
+    def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
+        return {name: tuple(caller.provider.get_tool_schemas()) for name, caller in self._callers.items()}
+
+    async def handle_tool_call(self, provider: str, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
+        caller = self._callers[provider]
+        await caller.ready()
+        return await caller.call("handle_tool_call", name, args, ref=ref, timeout_s=TOOL_S_MAX)
+
+    async def health(self) -> dict[str, str]:
+        """What each provider says of itself; one that does not answer is said not to."""
+        found = await self._from_all("health", HOOK_S_MAX)
+        return {
+            name: found.get(name, "ok" if not caller.has("health") else "no answer")
+            for name, caller in self._callers.items()
+        }
+
+    async def shutdown(self) -> None:
+        """Leave what is on its way and let the providers go. What was not delivered is, after the next start."""
+        await self.journal.stop()
+        await self._from_all("shutdown", HOOK_S_MAX)
+
+    async def _ask(self, caller: Caller, query: str, ref: SessionRef, deadline_s: float) -> Sequence[RecallItem]:
+        await caller.ready()
+        return await caller.call("prefetch", query, ref=ref, limit=RECALL_ITEMS_MAX, timeout_s=deadline_s)
+
+    async def _from_all(self, hook: str, timeout_s: float, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Call a hook of every provider that has it, all at once; those that fail are missing from the result."""
+        callers = [caller for caller in self._callers.values() if caller.has(hook)]
+        calls: list[Awaitable[Any]] = [
+            self._quietly(caller, hook, *args, timeout_s=timeout_s, **kwargs) for caller in callers
+        ]
+        results = await asyncio.gather(*calls)
+        return {caller.name: result for caller, result in zip(callers, results, strict=True) if result is not None}
+
+    async def _quietly(
+        self, caller: Caller, hook: str, *args: Any, timeout_s: float = HOOK_S_MAX, **kwargs: Any
+    ) -> Any:
+        try:
+            if hook != "shutdown":
+                await caller.ready()
+            return await caller.call(hook, *args, timeout_s=timeout_s, **kwargs)
+        except Exception as error:  # noqa: BLE001 - one provider's failure is shown and concerns no other
+            log.warning("%s: %s failed: %s", caller.name, hook, error)
+            return None
+
+
+def lane_name(provider: str) -> str:
+    return f"journal:{provider}"

@@ -1,0 +1,130 @@
+"""Curated notes as files that people may edit. The store is the truth; a file is its projection.
+
+An edit is noticed by the file's digest and imported as new versions, before the file is written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.ports import Store
+
+SEPARATOR = "\n§\n"
+FILE_BYTES_MAX = 1_000_000
+
+
+class WriteNote(Protocol):
+    """How a change of a note is written down."""
+
+    def __call__(
+        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+    ) -> Awaitable[NoteVersion]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    action: NoteAction
+    content: str
+    note_id: str = ""
+
+
+def render(notes: tuple[NoteVersion, ...]) -> str:
+    return SEPARATOR.join(note.content.strip() for note in notes) + "\n" if notes else ""
+
+
+def parse(text: str) -> tuple[str, ...]:
+    entries = ("\n" + text.replace("\r\n", "\n") + "\n").split(SEPARATOR)
+    return tuple(entry.strip() for entry in entries if entry.strip())
+
+
+def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...]) -> tuple[Change, ...]:
+    """What turns the stored notes into the file's entries: equal texts stay, the rest is paired up in order."""
+    left_over = list(notes)
+    new: list[str] = []
+    for entry in entries:
+        same = next((note for note in left_over if note.content.strip() == entry), None)
+        if same is not None:
+            left_over.remove(same)
+        else:
+            new.append(entry)
+    replaced = list(zip(left_over, new, strict=False))
+    return (
+        *(Change(NoteAction.REPLACE, entry, note.note_id) for note, entry in replaced),
+        *(Change(NoteAction.REMOVE, "", note.note_id) for note in left_over[len(replaced) :]),
+        *(Change(NoteAction.ADD, entry) for entry in new[len(replaced) :]),
+    )
+
+
+class Notebook:
+    """Keeps the files of an owner and the stored notes in step."""
+
+    def __init__(
+        self,
+        store: Store,
+        write_note: WriteNote,
+        folder_of: Callable[[str], Path],
+        is_forgotten: Callable[[str, str], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._write_note = write_note
+        self._folder_of = folder_of
+        self._is_forgotten = is_forgotten
+
+    async def sync(self, owner: str) -> int:
+        """Import what was edited, then write what changed; the number of notes imported."""
+        return sum([await self._sync(owner, target) for target in NoteTarget])
+
+    async def _sync(self, owner: str, target: NoteTarget) -> int:
+        path = self._folder_of(owner) / f"{target.name}.md"
+        text = await asyncio.to_thread(_read, path)
+        projected = await self._store.read(lambda uow: uow.notes.projected(owner, target))
+        imported = 0
+        if text is not None and _digest(text) != projected:
+            imported = await self._import(owner, target, text)
+        notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
+        content = render(notes)
+        if content != (text or ""):
+            await asyncio.to_thread(_write, path, content)
+        if _digest(content) != projected:
+            await self._store.write(lambda uow: uow.notes.set_projected(owner, target, _digest(content)))
+        return imported
+
+    async def _import(self, owner: str, target: NoteTarget, text: str) -> int:
+        notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
+        # A file may still hold what was forgotten; it does not come back that way.
+        entries = tuple([entry for entry in parse(text) if not await self._is_forgotten(owner, entry)])
+        found = changes(notes, entries)
+        for change in found:
+            await self._write_note(change.action, target, change.content, change.note_id, owner)
+        return len(found)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, content: str) -> None:
+    """Whole or not at all, for the owner's eyes only."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_suffix(".md.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

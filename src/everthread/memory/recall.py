@@ -1,0 +1,90 @@
+"""Recall: what memory returns for a query, within a deadline and a budget, and for one place only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from everthread.domain.model import SessionRef
+from everthread.ports import RecallItem
+
+CHARS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What came back, and whose question it was. A ref that differs was made before a boundary or elsewhere."""
+
+    ref: SessionRef
+    items: tuple[RecallItem, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Providers that failed or were not in time."""
+
+    def usable_at(self, ref: SessionRef) -> bool:
+        return self.ref == ref
+
+
+class PendingRecall:
+    """A recall that was started ahead of its use."""
+
+    def __init__(self, ref: SessionRef, task: asyncio.Task[Recall]) -> None:
+        self._ref = ref
+        self._task = task
+
+    async def use(self, ref: SessionRef) -> Recall:
+        """The result, if `ref` is still the place it was started for; else nothing, at once."""
+        if ref != self._ref:
+            self._task.cancel()
+            return Recall(ref)
+        return await self._task
+
+    def drop(self) -> None:
+        self._task.cancel()
+
+
+def tokens(text: str) -> int:
+    """A cheap estimate that errs on the high side for English."""
+    return len(text) // CHARS_PER_TOKEN + 1
+
+
+def merge(answers: Sequence[Sequence[RecallItem]], budget_tokens: int) -> tuple[RecallItem, ...]:
+    """The providers' best first, in turns, each text once, until the budget is used up."""
+    taken: list[RecallItem] = []
+    seen: set[str] = set()
+    for item in (item for row in zip_longest(*answers) for item in row if item is not None):
+        wording = " ".join(item.text.casefold().split())
+        cost = tokens(item.text)
+        if not wording or wording in seen or cost > budget_tokens:
+            continue
+        seen.add(wording)
+        taken.append(item)
+        budget_tokens -= cost
+    return tuple(taken)
+
+
+async def gather(
+    ref: SessionRef,
+    ask: Mapping[str, Callable[[], Awaitable[Sequence[RecallItem]]]],
+    *,
+    deadline_s: float,
+    budget_tokens: int,
+) -> Recall:
+    """Ask every provider at once; take what has come by the deadline and leave the rest behind."""
+    if not ask:
+        return Recall(ref)
+    tasks = {name: asyncio.ensure_future(question()) for name, question in ask.items()}
+    try:
+        await asyncio.wait(tasks.values(), timeout=deadline_s)
+    finally:
+        for task in tasks.values():
+            task.cancel()
+    answers: list[list[RecallItem]] = []
+    missing: list[str] = []
+    for name, task in tasks.items():
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            missing.append(name)
+        else:
+            answers.append([replace(item, provider=name) for item in task.result()])
+    return Recall(ref, merge(answers, budget_tokens), tuple(missing))

@@ -1,0 +1,22 @@
+"""What the core needs from the outside, as small protocols in our own words."""
+
+from everthread.ports.lanes import Drain, Lanes
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.outside import Clock, Embedder, ModelClient, Platform, Tool
+from everthread.ports.store import Store, UnitOfWork
+
+__all__ = [
+    "Capability",
+    "Clock",
+    "Drain",
+    "Embedder",
+    "Lanes",
+    "MemoryProvider",
+    "ModelClient",
+    "Platform",
+    "RecallItem",
+    "Scorecard",
+    "Store",
+    "Tool",
+    "UnitOfWork",
+]
