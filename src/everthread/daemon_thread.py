@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,8 @@ def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[A
             result = function()
         except Exception as caught:  # noqa: BLE001 - handed to whoever awaits the future
             error = caught
-        if not loop.is_closed():
+        # Nobody is left to be told once the loop is closed.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name=name, daemon=True).start()

@@ -216,7 +216,7 @@ def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) 
 
 def _resume(place: Place, boundary: Resume) -> Step:
     target = place.target
-    if not boundary.target or target is None:
+    if not boundary.target or target is None or target.kind is Kind.NOTES:
         return Step(refusal=Refusal.NOTHING_THERE)
     if place.session is not None and target.id == place.session.id:
         return Step(refusal=Refusal.ALREADY_THERE)
@@ -344,9 +344,9 @@ def _child(
     )
 
 
-def as_of(child: Session, parent_log_seq: int) -> Session:
-    """The child with its parent seen as of a log position, known only once the parent's close is written."""
-    return replace(child, base_seq=parent_log_seq)
+def as_of(child: Session, parent: Session) -> Session:
+    """The child with its parent seen as it is now: known only once the parent is left, with all that is still written to it."""
+    return replace(child, base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
 
 
 def _end_if_last(place: Place, reason: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from everthread.domain.errors import BadKey
@@ -31,12 +32,7 @@ class SessionKey:
     user: str | None = None
 
     def __str__(self) -> str:
-        parts = ["agent", self.profile, self.platform, self.chat_type.value, self.chat]
-        if self.thread is not None or self.user is not None:
-            parts.append(self.thread or "")
-        if self.user is not None:
-            parts.append(self.user)
-        return ":".join(quote(part, safe="@+-._~!$&'()*,;= /") for part in parts)
+        return _written_out(self)
 
     @classmethod
     def parse(cls, text: str) -> SessionKey:
@@ -49,6 +45,17 @@ class SessionKey:
             raise BadKey(f"{parts[3]!r} is no chat type; use one of {', '.join(ChatType)}")
         thread, user = (parts[5:] + ["", ""])[:2]
         return cls(parts[1], parts[2], ChatType(parts[3]), parts[4], thread or None, user or None)
+
+
+# Writing a key out costs as much as reading a row by it, and a turn does it a dozen times: the newest few are kept.
+@lru_cache(maxsize=4096)
+def _written_out(key: SessionKey) -> str:
+    parts = ["agent", key.profile, key.platform, key.chat_type.value, key.chat]
+    if key.thread is not None or key.user is not None:
+        parts.append(key.thread or "")
+    if key.user is not None:
+        parts.append(key.user)
+    return ":".join(quote(part, safe="@+-._~!$&'()*,;= /") for part in parts)
 
 
 class Kind(StrEnum):

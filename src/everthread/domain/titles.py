@@ -8,6 +8,8 @@ from itertools import count
 from everthread.domain.errors import BadTitle
 
 TITLE_CHARS_MAX = 100
+# No title is looked at beyond this: looking takes time, and a message may be megabytes long.
+_INPUT_CHARS_MAX = 10_000
 
 # Bounds the suffix, so that a title always keeps room for its base.
 _NUMBER_MAX = 999_999_999
@@ -27,6 +29,8 @@ def clean(text: str) -> str:
 
     Raises BadTitle if nothing is left, or more than TITLE_CHARS_MAX characters. `clean` of a clean title is itself.
     """
+    if len(text) > _INPUT_CHARS_MAX:
+        raise BadTitle(f"The title has {len(text)} characters: shorten it to at most {TITLE_CHARS_MAX}.")
     visible = "".join(c for c in _INVISIBLE.sub("", text.replace(_BRAILLE_BLANK, " ")) if _is_shown(c))
     # Composed last: what was taken out may have kept a letter from its accent.
     title = unicodedata.normalize("NFC", " ".join(visible.split()))

@@ -77,8 +77,7 @@ class Lifecycle:
         if len(inbound.text) > TEXT_CHARS_MAX:
             raise TooLarge(f"a message has at most {TEXT_CHARS_MAX} characters; this one has {len(inbound.text)}")
         _check_owner(inbound.owner)
-        now = self._clock.now()
-        return await self._store.write(lambda uow: uow.inbox.accept(inbound, now))
+        return await self._store.write(lambda uow: uow.inbox.accept(inbound, self._clock.now()))
 
     async def cross(
         self,
@@ -92,9 +91,12 @@ class Lifecycle:
         """Carry out a boundary of a key, in one transaction."""
         if not isinstance(boundary, Boundary):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise TypeError(f"{boundary!r} is no boundary")
+        if not isinstance(key, SessionKey):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            raise TypeError(f"{key!r} is no session key")
         _check_owner(owner)
-        setting = self._setting(actor, before_inbox)
-        return await self._store.write(lambda uow: crossing.cross(uow, key, boundary, owner, setting))
+        return await self._store.write(
+            lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
+        )
 
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
@@ -108,8 +110,7 @@ class Lifecycle:
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
-        turn_id, setting = self._new_id(), self._setting("message")
-        return await self._store.write(lambda uow: turn.begin(uow, key, turn_id, setting))
+        return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
     async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
@@ -130,11 +131,10 @@ class Lifecycle:
 
     async def draft_reply(self, ticket: Ticket, text: str, platform_message_id: str | None = None) -> None:
         """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it."""
-        now = self._clock.now()
 
         def draft(uow: UnitOfWork) -> None:
             ref = turn.held(uow, ticket).ref
-            state = ReplyState.DRAFT
+            state, now = ReplyState.DRAFT, self._clock.now()
             uow.inbox.put_reply(
                 Reply(ticket.turn_id, ref.key, ref.session_id, ref.owner, text, state, now, platform_message_id)
             )
@@ -147,33 +147,29 @@ class Lifecycle:
         """Store a turn whole. Raises `Fenced` if it is no longer this ticket's to write."""
         if sum(len(message.content) for message in messages) > TEXT_CHARS_MAX:
             raise TooLarge(f"a turn has at most {TEXT_CHARS_MAX} characters")
-        setting = self._setting("turn")
         return await self._store.write(
-            lambda uow: turn.commit(uow, ticket, messages, reply, setting, interrupted=interrupted)
+            lambda uow: turn.commit(uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted)
         )
 
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
-        setting = self._setting("recovery")
-        return await self._store.write(lambda uow: turn.settle_orphans(uow, setting))
+        return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))
 
     async def resume_turn(self, turn_id: str) -> Ticket | None:
         """Go on with a turn that `recover` named. `None` if another process was faster."""
-        setting = self._setting("recovery")
-        return await self._store.write(lambda uow: turn.take_over(uow, turn_id, setting))
+        return await self._store.write(lambda uow: turn.take_over(uow, turn_id, self._setting("recovery")))
 
     async def write_note(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> NoteVersion:
-        new_id, now = self._new_id(), self._clock.now()
         return await self._store.write(
-            lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=new_id, now=now)
+            lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
         """Tell the parent session's providers what delegated work came to."""
-        now = self._clock.now()
         detail: dict[str, object] = {"task": task, "result": result, "child": child_session_id}
 
         def record(uow: UnitOfWork) -> None:
+            now = self._clock.now()
             session = crossing.owned(uow, ref.session_id, ref.owner)
             session = append(uow, session, ref, EntryKind.DELEGATION, now, detail=detail)
             uow.sessions.save(close_if_left(uow, session, ref, now))
@@ -182,12 +178,11 @@ class Lifecycle:
 
     async def put_prefix(self, ref: SessionRef, content: bytes) -> Prefix:
         """Store the session's next prefix; its number tells it from the last one's."""
-        now = self._clock.now()
 
         def put(uow: UnitOfWork) -> Prefix:
             session = crossing.owned(uow, ref.session_id, ref.owner)
             last = uow.turns.prefix(session.id)
-            prefix = Prefix(session.id, last.number + 1 if last else 1, content, now)
+            prefix = Prefix(session.id, last.number + 1 if last else 1, content, self._clock.now())
             uow.turns.put_prefix(prefix, session.owner)
             return prefix
 
@@ -209,8 +204,7 @@ class Lifecycle:
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact; how many sessions or notes were concerned."""
-        setting = self._setting(actor)
-        count = await self._store.write(lambda uow: forget(uow, what, owner, setting))
+        count = await self._store.write(lambda uow: forget(uow, what, owner, self._setting(actor)))
         # In slices, so that nobody waits while the index is worked over.
         more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
         while more:
@@ -219,9 +213,9 @@ class Lifecycle:
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""
-        setting = self._setting("shutdown")
 
         def suspend(uow: UnitOfWork) -> tuple[Crossing, ...]:
+            setting = self._setting("shutdown")
             boundary = Suspend(close_memory)
             served = uow.sessions.served(setting.holder)
             owners = {key: session.owner for sid, key in served if (session := uow.sessions.get(sid))}
@@ -236,9 +230,9 @@ class Lifecycle:
         now = self._clock.now()
         due = await self._store.read(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
         for timer in due:
-            setting = self._setting("expiry")
 
-            def expire(uow: UnitOfWork, key: SessionKey = timer.key, setting: Setting = setting) -> None:
+            def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> None:
+                setting = self._setting("expiry")
                 uow.lanes.check(lease)
                 uow.lanes.disarm(crossing.timer_name(key))
                 binding = uow.sessions.binding(key)
@@ -256,6 +250,7 @@ class Lifecycle:
         return await self._store.read(lambda uow: uow.lanes.next_timer())
 
     def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
+        """To be called inside a unit of work: a process may be stopped before it, and time must not be older than the rows."""
         return Setting(
             self._clock.now(), self._new_id(), self._holder, self._policies, self._hooks, actor, before_inbox
         )

@@ -155,8 +155,10 @@ def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, 
 
 
 def _settle_running(uow: UnitOfWork, session: Session, step: Step) -> None:
+    if step.fate is Fate.LIVE:
+        return
     running = uow.slots.live(session.id)
-    if running is not None and step.fate is not Fate.LIVE:
+    if running is not None:
         uow.slots.set_fate(running.turn_id, step.fate)
 
 
@@ -192,16 +194,18 @@ def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now:
 
 def _open(uow: UnitOfWork, opening: Opening, left: Session | None, binding: Binding, now: float) -> Session:
     session = opening.session
-    if opening.fresh:
-        session = as_of(session, left.log_seq) if left is not None and session.parent_id else session
-        uow.sessions.add(session, opening.summary)
-    else:
+    if not opening.fresh:
         session = replace(session, ended_at=None, end_reason=None, active_at=now)
+    elif left is not None and session.parent_id:
+        session = as_of(session, left)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
     ref = ref_to(session, binding.key, binding.epoch + 1)
     # The opened entry comes before any turn, so a provider knows the parent first.
     session = append(uow, session, ref, EntryKind.OPENED, now, detail=detail)
-    uow.sessions.save(session)
+    if opening.fresh:
+        uow.sessions.add(session, opening.summary)
+    else:
+        uow.sessions.save(session)
     return session
 
 

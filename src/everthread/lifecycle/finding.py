@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from everthread.domain import titles
 from everthread.domain.errors import BadInput, NotFound
-from everthread.domain.model import Session
+from everthread.domain.model import Kind, Session
 from everthread.ports.store import UnitOfWork
 
 PREFIX_CHARS_MIN = 4
+EVERY_SESSION = 2**62
 
 
 def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
@@ -15,9 +16,32 @@ def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
     session = uow.sessions.get(text)
     if session is None or session.owner != owner:
         session = _by_title(uow, text, owner) or _by_prefix(uow, text, owner)
-    if session is None or session.forgotten_seq is not None:
+    return _still_there(session, text)
+
+
+def find_session_of_any_owner(uow: UnitOfWork, text: str) -> Session:
+    """The same for an operator, who may name anybody's session. A title that several owners use finds none of them."""
+    session = uow.sessions.get(text) or _by_anyones_title(uow, text) or _by_prefix(uow, text, None)
+    return _still_there(session, text)
+
+
+def _still_there(session: Session | None, text: str) -> Session:
+    if session is None or not _is_conversation(session):
         raise NotFound(f"there is no session {text[:100]!r}; `sessions list` shows the ones there are")
     return session
+
+
+def _is_conversation(session: Session) -> bool:
+    return session.forgotten_seq is None and session.kind is not Kind.NOTES
+
+
+def _by_anyones_title(uow: UnitOfWork, text: str) -> Session | None:
+    owners = {session.owner for session in uow.sessions.recent(owner=None, limit=EVERY_SESSION)}
+    matches = [found for owner in sorted(owners) if (found := _by_title(uow, text, owner)) is not None]
+    if len(matches) > 1:
+        some = ", ".join(f"{session.id} ({session.owner})" for session in matches[:3])
+        raise BadInput(f"{len(matches)} owners have a session {text!r}, among them {some}; give its id")
+    return matches[0] if matches else None
 
 
 def _by_title(uow: UnitOfWork, text: str, owner: str) -> Session | None:
@@ -37,13 +61,15 @@ def _by_title(uow: UnitOfWork, text: str, owner: str) -> Session | None:
 
 
 def _is_of(session: Session, base: str) -> bool:
-    return titles.fold(titles.split(session.title or "")[0]) == titles.fold(base)
+    """Compared as it would be numbered, because a long base is cut to make room for its number."""
+    title = session.title or ""
+    return titles.fold(titles.numbered(base, titles.split(title)[1])) == titles.fold(title)
 
 
-def _by_prefix(uow: UnitOfWork, text: str, owner: str) -> Session | None:
+def _by_prefix(uow: UnitOfWork, text: str, owner: str | None) -> Session | None:
     if len(text) < PREFIX_CHARS_MIN:
         return None
-    matches = [session for session in uow.sessions.matching(text, 50) if session.owner == owner]
+    matches = [s for s in uow.sessions.matching(text, 50) if owner in (None, s.owner) and _is_conversation(s)]
     if len(matches) > 1:
         some = ", ".join(session.id for session in matches[:3])
         raise BadInput(f"{text!r} fits {len(matches)} sessions, among them {some}; give more of the id")

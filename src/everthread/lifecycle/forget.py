@@ -71,7 +71,7 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
         uow.slots.drop(slot.turn_id)
         uow.slots.drop_tools(slot.turn_id)
         uow.inbox.set_state(slot.inbox_id, InboxState.SET_ASIDE, session.id, slot.turn_id)
-    uow.forgetting.scrub_session(session)
+    _bury_facts(uow, uow.forgetting.scrub_session(session), session.owner, setting.now)
     uow.forgetting.scrub_descendants(tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
@@ -84,7 +84,7 @@ def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
     sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not Kind.NOTES and s.forgotten_seq is None]
     for session in sessions:
         _forget_session(uow, session, setting)
-    uow.forgetting.scrub_owner(owner)
+    _bury_facts(uow, uow.forgetting.scrub_owner(owner), owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
     _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, setting.now, hides_the_rest=True)
     uow.forgetting.bury("owner", owner, owner, setting.now)
@@ -95,12 +95,17 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: Setting) ->
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.forgetting.buried("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    for wording in uow.forgetting.scrub_fact(note_id, owner):
-        uow.forgetting.bury("fact", fact_identity(owner, wording), owner, setting.now)
+    _bury_facts(uow, uow.forgetting.scrub_fact(note_id, owner), owner, setting.now)
     uow.forgetting.bury("note", note_id, owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
     detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": note.content}
     _tell_providers(uow, session, detail, setting.now, hides_the_rest=False)
+
+
+def _bury_facts(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
+    """A note's file may outlive it, here or in a backup: its words are known again when they are imported."""
+    for wording in wordings:
+        uow.forgetting.bury("fact", fact_identity(owner, wording), owner, now)
 
 
 def _tell_providers(
@@ -111,3 +116,5 @@ def _tell_providers(
     if hides_the_rest:
         session = replace(session, forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
+    # With no provider to tell, the entry need not keep the fact's words.
+    uow.forgetting.told(session.id, session.log_seq)

@@ -114,7 +114,8 @@ def commit(
     status = _status(slot.fate, interrupted)
     number = session.last_turn + 1
     uow.turns.add(session, number, slot.turn_id, status, messages, setting.now)
-    session = replace(session, last_turn=number)
+    active_at = max(session.active_at, setting.now) if slot.fate is Fate.LIVE else session.active_at
+    session = replace(session, last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, setting.now, number=number)
     uow.inbox.set_state(slot.inbox_id, InboxState.DONE, session.id, slot.turn_id)
@@ -122,7 +123,6 @@ def commit(
     uow.slots.drop_tools(slot.turn_id)
     sent = _put_reply(uow, slot, reply, setting.now)
     if slot.fate is Fate.LIVE:
-        session = replace(session, active_at=max(session.active_at, setting.now))
         arm_expiry(uow, slot.ref.key, session, setting.policies)
     else:
         session = close_if_left(uow, session, slot.ref, setting.now)

@@ -37,7 +37,7 @@ class Caller:
         self.name = provider.name
         self._settings = settings or {}
         self._ready = False
-        self._initializing = asyncio.Lock()
+        self._beginning: asyncio.Future[None] | None = None
         self._stuck: set[asyncio.Future[Any]] = set()
 
     def has(self, hook: str) -> bool:
@@ -52,11 +52,26 @@ class Caller:
         """Initialise the provider once; one that can't be initialised is unavailable until it can."""
         if self._ready:
             return
-        async with self._initializing:
-            if not self._ready:
-                if self.has("initialize"):
-                    await self.call("initialize", timeout_s=INITIALIZE_S_MAX, **self._settings)
-                self._ready = True
+        if self._beginning is None:
+            self._beginning = asyncio.ensure_future(self._begin())
+        # Whoever stops waiting must not stop, or start a second time, what the others wait for as well.
+        beginning = self._beginning
+        await asyncio.wait({beginning}, timeout=INITIALIZE_S_MAX)
+        if not beginning.done():
+            raise Unavailable(self.name, f"not initialised within {INITIALIZE_S_MAX:g} s")
+        try:
+            beginning.result()
+        except Exception as error:
+            # Whatever the reason: nothing was handed over yet, so nothing is there to be given up.
+            raise Unavailable(self.name, f"can't be initialised: {error}") from error
+
+    async def _begin(self) -> None:
+        try:
+            if self.has("initialize"):
+                await self._started("initialize", lambda: self.provider.initialize(**self._settings))
+            self._ready = True
+        finally:
+            self._beginning = None
 
     async def deliver(self, event: Event, delivery: Delivery, *, timeout_s: float) -> None:
         hook, adapter = HOOK_OF[type(event)]
@@ -70,22 +85,39 @@ class Caller:
     async def _bounded(self, hook: str, function: Callable[[], Any], timeout_s: float) -> Any:
         if len(self._stuck) >= STUCK_MAX:
             raise Unavailable(self.name, f"{len(self._stuck)} calls have not come back")
-        is_async = inspect.iscoroutinefunction(getattr(self.provider, hook))
-        pending = asyncio.ensure_future(function()) if is_async else in_daemon_thread(function, f"{self.name}:{hook}")
+        pending = self._started(hook, function)
         try:
             await asyncio.wait({pending}, timeout=timeout_s)
         except asyncio.CancelledError:
-            pending.cancel()
+            self._leave_behind(hook, pending)
             raise
         if pending.done():
             return pending.result()
-        pending.add_done_callback(self._came_back)
-        self._stuck.add(pending)
-        if is_async:
-            pending.cancel()
+        self._leave_behind(hook, pending)
         raise Hung(self.name, timeout_s, pending)
+
+    def _started(self, hook: str, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        if self._is_async(hook):
+            return asyncio.ensure_future(function())
+        return asyncio.ensure_future(_in_thread(function, f"{self.name}:{hook}"))
+
+    def _is_async(self, hook: str) -> bool:
+        return inspect.iscoroutinefunction(getattr(self.provider, hook))
+
+    def _leave_behind(self, hook: str, pending: asyncio.Future[Any]) -> None:
+        """A thread can't be stopped: it counts until it comes back, and so does a task that won't be cancelled."""
+        self._stuck.add(pending)
+        pending.add_done_callback(self._came_back)
+        if self._is_async(hook):
+            pending.cancel()
 
     def _came_back(self, pending: asyncio.Future[Any]) -> None:
         self._stuck.discard(pending)
         if not pending.cancelled():
             pending.exception()
+
+
+async def _in_thread(function: Callable[[], Any], name: str) -> Any:
+    result = await in_daemon_thread(function, name)
+    # A plain function may hand out something to await, as decorated async hooks do.
+    return await result if inspect.isawaitable(result) else result

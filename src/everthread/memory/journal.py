@@ -15,7 +15,7 @@ from typing import Any
 
 from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Unavailable
 from everthread.domain.events import Delivery, EntryKind, Event, Forgotten, LogEntry, NoteWritten
-from everthread.domain.model import Lease
+from everthread.domain.model import Lease, Session
 from everthread.memory.calling import Caller, Hung
 from everthread.ports import Clock, Store
 from everthread.ports.store import Cursor, Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
@@ -23,6 +23,8 @@ from everthread.ports.store import Cursor, Incident, LaneCount, ProviderRow, Red
 log = logging.getLogger("everthread.journal")
 
 FORGOTTEN = "[forgotten]"
+OUTAGE = (Unavailable, TimeoutError, ConnectionError)
+"""What a provider can do nothing about. Older ones don't put it in our words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,12 @@ class Letter:
     event: Event
     delivery: Delivery
     redelivery: Redelivery | None = None
+
+    def says_something(self, session: Session) -> bool:
+        """Whether it was not forgotten meanwhile, with its session or by itself."""
+        if session.forgotten_seq is not None and self.entry.seq < session.forgotten_seq:
+            return False
+        return not (isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +190,9 @@ class Journal:
     async def _carry(self, provider: str, session: str, lease: Lease) -> None:
         """Drain one lane until it is empty, fails or has had its share."""
         try:
-            letter = await self._store.read(lambda uow: self._next(uow, provider, session))
+            letter = await self._store.read(lambda uow: self._next(uow, provider, session, self._clock.now()))
+            if letter is None:
+                await self._nothing_left(provider, session, lease)
             for _ in range(self._limits.entries_per_run):
                 if letter is None:
                     return
@@ -193,17 +203,41 @@ class Journal:
         except StoreError as error:
             log.warning("%s: %s", provider, error)
 
-    def _next(self, uow: UnitOfWork, provider: str, session_id: str) -> Letter | None:
+    async def _nothing_left(self, provider: str, session: str, lease: Lease) -> None:
+        """The lane was noticed for entries that had gone out already, or for none that are still to be told."""
+
+        def rest(uow: UnitOfWork) -> None:
+            uow.lanes.check(lease)
+            self._next_or_rest(uow, provider, session)
+
+        await self._store.write(rest)
+
+    def _next_or_rest(self, uow: UnitOfWork, provider: str, session_id: str) -> Letter | None:
+        # One instant for both questions: a lane that falls due between them must not be taken for one that is empty.
+        now = self._clock.now()
+        letter = self._next(uow, provider, session_id, now)
+        cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
+        if letter is not None or cursor is None or session is None:
+            return letter
+        if cursor.due_at is not None and cursor.due_at <= now:
+            cursor = replace(cursor, seq=session.log_seq, due_at=None)
+            uow.cursors.save(cursor)
+        for row in uow.cursors.redeliveries(provider, session_id):
+            entry = uow.log.entry(session_id, row.seq)
+            if entry is None or not _letter(uow, cursor, entry, row).says_something(session):
+                uow.cursors.drop_redelivery(row)
+        return None
+
+    def _next(self, uow: UnitOfWork, provider: str, session_id: str, now: float) -> Letter | None:
         """What this lane delivers next: first what is to be delivered once more, then the log in order."""
         cursor = uow.cursors.get(provider, session_id)
         session = uow.sessions.get(session_id)
         if cursor is None or session is None:
             return None
-        now = self._clock.now()
         for row in uow.cursors.redeliveries(provider, session_id):
             entry = uow.log.entry(session_id, row.seq) if row.due_at is not None and row.due_at <= now else None
-            if entry is not None:
-                return _letter(uow, cursor, entry, row)
+            if entry is not None and (letter := _letter(uow, cursor, entry, row)).says_something(session):
+                return letter
         if cursor.due_at is None or cursor.due_at > now:
             return None
         entry = uow.log.after(session_id, cursor.seq)
@@ -213,7 +247,7 @@ class Journal:
                 entry = uow.log.entry(session_id, session.forgotten_seq)
                 continue
             letter = _letter(uow, cursor, entry, None)
-            if not (isinstance(letter.event, NoteWritten) and letter.event.note.content == FORGOTTEN):
+            if letter.says_something(session):
                 return letter
             entry = uow.log.after(session_id, entry.seq)
         return None
@@ -248,7 +282,7 @@ class Journal:
             cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
             if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
                 # The lane was set back meanwhile: this delivery belongs to its past.
-                return self._next(uow, letter.cursor.provider, letter.cursor.session_id)
+                return self._next(uow, letter.cursor.provider, letter.cursor.session_id, self._clock.now())
             if error is None:
                 self._delivered(uow, letter)
             elif isinstance(error, Rejected) or self._given_up(letter, error):
@@ -256,19 +290,14 @@ class Journal:
             else:
                 self._postpone(uow, letter, error)
                 return None
-            following = self._next(uow, letter.cursor.provider, letter.cursor.session_id)
-            if following is None and letter.redelivery is None:
-                self._rest(uow, letter.cursor.provider, letter.cursor.session_id)
-            return following
+            return self._next_or_rest(uow, letter.cursor.provider, letter.cursor.session_id)
 
         if error is not None:
             log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, error)
         return await self._store.write(record)
 
     def _given_up(self, letter: Letter, error: BaseException) -> bool:
-        return (
-            not isinstance(error, Unavailable | TimeoutError) and letter.delivery.attempt >= self._limits.attempts_max
-        )
+        return not isinstance(error, OUTAGE) and letter.delivery.attempt >= self._limits.attempts_max
 
     def _delivered(self, uow: UnitOfWork, letter: Letter) -> None:
         cursor = letter.cursor
@@ -290,9 +319,12 @@ class Journal:
     def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:
         """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
         cursor = letter.cursor
-        close = uow.log.last_close(cursor.session_id, cursor.seq)
+        # The close that is next in the log counts too: it may have arrived without our knowing.
+        close = uow.log.last_close(cursor.session_id, cursor.seq + 1)
         others = uow.cursors.redeliveries(cursor.provider, cursor.session_id)
-        if close is None or close.seq < letter.entry.seq or any(row.due_at is not None for row in others):
+        if close is None or close.seq < letter.entry.seq:
+            return
+        if any(row.seq == close.seq and row.due_at is not None for row in others):
             return
         replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
         due_at = self._clock.now()
@@ -331,16 +363,11 @@ class Journal:
         if row is None:
             return
         row = replace(row, last_error=str(error)[:500], last_error_at=now)
-        if isinstance(error, Unavailable | TimeoutError):
+        if isinstance(error, OUTAGE):
             row = replace(row, failures=row.failures + 1)
             if row.failures >= self._limits.breaker_failures:
                 row = replace(row, open_until=now + self._limits.breaker_s)
         uow.cursors.save_provider(row)
-
-    def _rest(self, uow: UnitOfWork, provider: str, session_id: str) -> None:
-        cursor = uow.cursors.get(provider, session_id)
-        if cursor is not None and cursor.due_at is not None and uow.log.after(session_id, cursor.seq) is None:
-            uow.cursors.save(replace(cursor, due_at=None))
 
     def _backoff_s(self, attempts: int) -> float:
         full = min(self._limits.backoff_s * 2 ** min(attempts - 1, 20), self._limits.backoff_s_max)

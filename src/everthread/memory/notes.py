@@ -1,6 +1,7 @@
 """Curated notes as files that people may edit. The store is the truth; a file is its projection.
 
-An edit is noticed by the file's digest and imported as new versions, before the file is written again.
+An edit is noticed by the file's digest and imported as new versions, before the file is written again. What the file
+held when it was last written is kept as digests, so that what the store has learned since is not taken for deleted.
 """
 
 from __future__ import annotations
@@ -8,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from everthread.domain.errors import TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.ports import Store
 
 SEPARATOR = "\n§\n"
-FILE_BYTES_MAX = 1_000_000
+FILE_CHARS_MAX = 1_000_000
 
 
 class WriteNote(Protocol):
@@ -40,24 +43,33 @@ def render(notes: tuple[NoteVersion, ...]) -> str:
 
 
 def parse(text: str) -> tuple[str, ...]:
-    entries = ("\n" + text.replace("\r\n", "\n") + "\n").split(SEPARATOR)
+    entries = re.split(r"(?m)^§$", text.replace("\r\n", "\n"))
     return tuple(entry.strip() for entry in entries if entry.strip())
 
 
-def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...]) -> tuple[Change, ...]:
-    """What turns the stored notes into the file's entries: equal texts stay, the rest is paired up in order."""
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...], last: Collection[str]) -> tuple[Change, ...]:
+    """What turns the stored notes into the file's entries: equal texts stay, the rest is paired up in order.
+
+    `last` has the digests of the entries that the file had when it was written. A note that is not among them has been
+    written since and stays; an entry that is among them, and no note any more, was changed since and stays away.
+    """
     left_over = list(notes)
     new: list[str] = []
     for entry in entries:
         same = next((note for note in left_over if note.content.strip() == entry), None)
         if same is not None:
             left_over.remove(same)
-        else:
+        elif digest(entry) not in last:
             new.append(entry)
-    replaced = list(zip(left_over, new, strict=False))
+    edited = [note for note in left_over if digest(note.content.strip()) in last]
+    replaced = list(zip(edited, new, strict=False))
     return (
         *(Change(NoteAction.REPLACE, entry, note.note_id) for note, entry in replaced),
-        *(Change(NoteAction.REMOVE, "", note.note_id) for note in left_over[len(replaced) :]),
+        *(Change(NoteAction.REMOVE, "", note.note_id) for note in edited[len(replaced) :]),
         *(Change(NoteAction.ADD, entry) for entry in new[len(replaced) :]),
     )
 
@@ -84,36 +96,37 @@ class Notebook:
     async def _sync(self, owner: str, target: NoteTarget) -> int:
         path = self._folder_of(owner) / f"{target.name}.md"
         text = await asyncio.to_thread(_read, path)
-        projected = await self._store.read(lambda uow: uow.notes.projected(owner, target))
+        projected = await self._store.read(lambda uow: uow.notes.projected(owner, target)) or ""
+        whole, *last = projected.split() or [""]
         imported = 0
-        if text is not None and _digest(text) != projected:
-            imported = await self._import(owner, target, text)
+        if text is not None and digest(text) != whole:
+            if len(text) > FILE_CHARS_MAX:
+                raise TooLarge(f"{path}: has more than {FILE_CHARS_MAX} characters; shorten it, or undo the edit")
+            imported = await self._import(owner, target, text, last)
         notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
         content = render(notes)
         if content != (text or ""):
             await asyncio.to_thread(_write, path, content)
-        if _digest(content) != projected:
-            await self._store.write(lambda uow: uow.notes.set_projected(owner, target, _digest(content)))
+        written = " ".join(digest(part) for part in (content, *parse(content)))
+        if written != projected:
+            await self._store.write(lambda uow: uow.notes.set_projected(owner, target, written))
         return imported
 
-    async def _import(self, owner: str, target: NoteTarget, text: str) -> int:
+    async def _import(self, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:
         notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
-        # A file may still hold what was forgotten; it does not come back that way.
-        entries = tuple([entry for entry in parse(text) if not await self._is_forgotten(owner, entry)])
-        found = changes(notes, entries)
+        known = {note.content.strip() for note in notes}
+        # A file may still hold what was forgotten; it does not come back that way, unless it was learned again.
+        entries = [entry for entry in parse(text) if entry in known or not await self._is_forgotten(owner, entry)]
+        found = changes(notes, tuple(entries), frozenset(last))
         for change in found:
             await self._write_note(change.action, target, change.content, change.note_id, owner)
         return len(found)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _read(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
-            return file.read(FILE_BYTES_MAX).decode(errors="replace")
+            return file.read().decode(errors="replace")
     except FileNotFoundError:
         return None
 
@@ -123,7 +136,7 @@ def _write(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_suffix(".md.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

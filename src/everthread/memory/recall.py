@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import cast
 
 from everthread.domain.model import SessionRef
 from everthread.ports import RecallItem
@@ -83,8 +84,13 @@ async def gather(
     answers: list[list[RecallItem]] = []
     missing: list[str] = []
     for name, task in tasks.items():
-        if not task.done() or task.cancelled() or task.exception() is not None:
+        if not task.done() or task.cancelled() or task.exception() is not None or not _is_answer(task.result()):
             missing.append(name)
         else:
             answers.append([replace(item, provider=name) for item in task.result()])
     return Recall(ref, merge(answers, budget_tokens), tuple(missing))
+
+
+def _is_answer(result: object) -> bool:
+    """Providers are somebody else's code: one that answers nonsense must not spoil the others' answers."""
+    return isinstance(result, Sequence) and all(isinstance(item, RecallItem) for item in cast(Sequence[object], result))

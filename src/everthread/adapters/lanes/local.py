@@ -41,6 +41,7 @@ class LocalLanes:
         self._lease_s = lease_s
         self._poll_s = poll_s
         self._lanes: dict[str, _Lane] = {}
+        self._seen: int | None = None
 
     @property
     def holder(self) -> str:
@@ -57,7 +58,7 @@ class LocalLanes:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._forever(self._beat, self._lease_s / 3), name="lanes:heartbeat")
-                tasks.create_task(self._watch(), name="lanes:watch")
+                tasks.create_task(self._forever(self._watch, self._poll_s), name="lanes:watch")
                 for lane in self._lanes.values():
                     tasks.create_task(self._serve(lane), name=f"lane:{lane.name}")
         finally:
@@ -82,11 +83,21 @@ class LocalLanes:
 
     async def _drain(self, lane: _Lane) -> float | None:
         if lane.lease is None:
-            now = self._clock.now()
-            lane.lease = await self._store.write(
-                lambda uow: uow.lanes.acquire(lane.name, self._holder, now, self._lease_s)
-            )
+            await self._acquire(lane)
         return await lane.drain(lane.lease) if lane.lease is not None else None
+
+    async def _acquire(self, lane: _Lane) -> None:
+        now = self._clock.now()
+        granting = asyncio.ensure_future(
+            self._store.write(lambda uow: uow.lanes.acquire(lane.name, self._holder, now, self._lease_s))
+        )
+        try:
+            lane.lease = await asyncio.shield(granting)
+        except asyncio.CancelledError:
+            # What was granted meanwhile must be known, to be given back.
+            await asyncio.wait({granting})
+            lane.lease = None if granting.exception() else granting.result()
+            raise
 
     async def _beat(self) -> None:
         now = self._clock.now()
@@ -102,22 +113,21 @@ class LocalLanes:
 
     async def _watch(self) -> None:
         """Somebody has committed, here or elsewhere: any lane may have work."""
-        seen = await self._store.changed()
-        while True:
-            await self._clock.sleep(self._poll_s)
-            changed = await self._store.changed()
-            if changed != seen:
-                seen = changed
-                for lane in self._lanes.values():
-                    lane.awake.set()
+        changed = await self._store.changed()
+        if changed != self._seen:
+            self._seen = changed
+            for lane in self._lanes.values():
+                lane.awake.set()
 
     async def _forever(self, work: Callable[[], Awaitable[None]], every_s: float) -> None:
         while True:
+            wait_s = every_s
             try:
                 await work()
             except StoreError as error:
-                log.warning("heartbeat: %s", error)
-            await self._clock.sleep(every_s)
+                log.warning("lanes: %s", error)
+                wait_s = max(every_s, PAUSE_S)
+            await self._clock.sleep(wait_s)
 
     async def _give_back(self) -> None:
         held = [lane.lease for lane in self._lanes.values() if lane.lease is not None]

@@ -7,6 +7,7 @@ that one that fails takes nothing else with it. Every commit is durable before a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, translated
-from everthread.adapters.stores.sqlite.migrate import migrate
+from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
+from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.errors import StoreError, StoreUnwritable
 from everthread.ports.store import UnitOfWork
@@ -56,7 +57,7 @@ class SqliteStore:
     @classmethod
     async def open(cls, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> SqliteStore:
         """Open or create the file, bring its schema up to date, and start the writer."""
-        await asyncio.to_thread(prepare, path)
+        await asyncio.to_thread(prepare, path, busy_s_max=busy_s_max)
         return cls(path, busy_s_max=busy_s_max)
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -77,7 +78,12 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def changed(self) -> int:
-        return self._watcher.pragma("data_version")
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        try:
+            return self._watcher.pragma("data_version")
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
 
     async def aclose(self) -> None:
         """Finish what was handed in, then close the file. Safe to call twice."""
@@ -135,13 +141,14 @@ class SqliteStore:
                 _report(jobs)
 
 
-def prepare(path: Path) -> None:
+def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
     """Create the file and its folder for the owner's eyes only, and bring the schema up to date."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             path.touch(mode=0o600)
-        connection = connect(str(path))
+        _look_before_touching(path, busy_s_max)
+        connection = connect(str(path), busy_s_max=busy_s_max)
     except OSError as error:
         raise StoreUnwritable(
             f"{path}: {error.strerror or error}; choose another home or mend its permissions"
@@ -152,6 +159,15 @@ def prepare(path: Path) -> None:
         migrate(connection, str(path))
     except apsw.Error as error:
         raise translated(error, str(path)) from error
+    finally:
+        connection.close()
+
+
+def _look_before_touching(path: Path, busy_s_max: float) -> None:
+    """Opening a file our way changes its journal mode: another program's must be left as it is."""
+    connection = connect_bare(str(path), busy_s_max=busy_s_max)
+    try:
+        refuse_others(connection, str(path))
     finally:
         connection.close()
 
@@ -200,7 +216,8 @@ def _report(jobs: list[_Job]) -> None:
     for job in jobs:
         by_loop.setdefault(job.done.get_loop(), []).append(job)
     for loop, finished in by_loop.items():
-        if not loop.is_closed():
+        # Nobody is left to be told once the loop is closed.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, finished)
 
 

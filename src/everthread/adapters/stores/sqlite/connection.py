@@ -22,10 +22,18 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-def connect(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Connection:
-    """A connection set up as every connection of ours is."""
+def connect_bare(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Any:
+    """A connection that has changed nothing in the file, whosever it is."""
     connection = cast(Any, apsw).Connection(path, statementcachesize=256)
     connection.set_busy_timeout(int(busy_s_max * 1000))
+    return connection
+
+
+def connect(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Connection:
+    """A connection set up as every connection of ours is."""
+    connection = connect_bare(path, busy_s_max=busy_s_max)
+    # Without this, SQLite plans a query again at every use if a bound value might let it use a partial index.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     # Full durability: a commit that was reported survives a power cut. Freed pages are overwritten, so that what
     # somebody asked to be forgotten is not left in the file.
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
@@ -38,7 +46,7 @@ def translated(error: apsw.Error, path: str) -> StoreError:
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(f"{path}: another program holds the write lock; try again")
-        case apsw.FullError():
+        case apsw.FullError() | apsw.IOError(extendedresult=apsw.SQLITE_IOERR_SHMSIZE):
             return DiskFull(f"{path}: no room left on the disk; nothing was lost, free some space and try again")
         case apsw.NotADBError() | apsw.CorruptError():
             return StoreCorrupt(f"{path}: not an Everthread database, or a damaged one; restore a backup of it")

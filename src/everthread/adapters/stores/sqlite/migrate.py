@@ -36,6 +36,9 @@ def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...]
     Two programs may open a new file at once: what is missing is decided inside the write lock.
     """
     migrations = known_migrations() if migrations is None else migrations
+    # The usual case takes no lock: a program that only looks need not wait for another's long write.
+    if _is_ours(connection) and not _missing(connection, path, migrations):
+        return 0
     connection.execute("BEGIN IMMEDIATE")
     try:
         missing = _missing(connection, path, migrations)
@@ -46,16 +49,27 @@ def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...]
                 (migration.number, migration.name, migration.checksum),
             )
     except BaseException:
-        connection.execute("ROLLBACK")
+        # Some errors, a full disk among them, have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
     return len(missing)
 
 
+def refuse_others(connection: Connection, path: str) -> None:
+    """Raises unless the file is ours or empty. Changes nothing in it."""
+    if not _is_ours(connection) and list(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
+        raise StoreCorrupt(f"{path}: this is some other program's database; choose another home")
+
+
+def _is_ours(connection: Connection) -> bool:
+    return connection.pragma("application_id") == APPLICATION_ID
+
+
 def _missing(connection: Connection, path: str, migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
-    if connection.pragma("application_id") != APPLICATION_ID:
-        if list(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
-            raise StoreCorrupt(f"{path}: this is some other program's database; choose another home")
+    if not _is_ours(connection):
+        refuse_others(connection, path)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT)")
     rows = connection.execute("SELECT number, checksum FROM migrations")

@@ -187,8 +187,15 @@ class CursorTables:
                 (provider,),
             )
         )
-        parked = first(
-            self._execute("SELECT COUNT(*) FROM redeliveries WHERE provider = ? AND due_at IS NULL", (provider,))
+        again = first(
+            self._execute(
+                "SELECT COUNT(*), COALESCE(SUM(CASE WHEN due_at IS NULL THEN 1 ELSE 0 END), 0) FROM redeliveries "
+                "WHERE provider = ?",
+                (provider,),
+            )
         )
-        assert waiting is not None and new is not None and parked is not None
-        return LaneCount(waiting[1] + new[0], waiting[0], parked[0])
+        assert waiting is not None
+        assert new is not None
+        assert again is not None
+        redeliveries, parked = again
+        return LaneCount(waiting[1] + new[0] + redeliveries - parked, waiting[0], parked)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from everthread.adapters.stores.tables.rows import Execute, first, run, to_json
+from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
 from everthread.domain.model import Session
 
@@ -13,14 +13,24 @@ PURGE_PAGES = 200
 
 _TEXTS_OF_OWNER = (
     ("messages", "content"),
-    ("messages", "extra"),
     ("summaries", "content"),
     ("tool_rows", "arguments"),
     ("tool_rows", "result"),
     ("inbox", "content"),
     ("replies", "content"),
     ("note_versions", "content"),
-    ("log", "detail"),
+)
+
+# Words inside our own records: only the values in them may change.
+_RECORDS_OF_OWNER = (
+    (
+        "SELECT id, extra FROM messages WHERE owner = ? AND (instr(extra, ?) > 0 OR instr(extra, ?) > 0)",
+        "UPDATE messages SET extra = ? WHERE id = ?",
+    ),
+    (
+        "SELECT pos, detail FROM log WHERE owner = ? AND kind = 'delegation' AND (instr(detail, ?) > 0 OR instr(detail, ?) > 0)",
+        "UPDATE log SET detail = ? WHERE pos = ?",
+    ),
 )
 
 
@@ -28,8 +38,9 @@ class ForgettingTables:
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
-    def scrub_session(self, session: Session) -> None:
+    def scrub_session(self, session: Session) -> tuple[str, ...]:
         """Blank every word of one session, and what was made of it: summaries below it, notes it wrote, prefixes."""
+        wordings = self._wordings("SELECT content FROM note_versions WHERE session_id = ?", session.id)
         turns = list(self._execute("SELECT id, turn_id FROM turns WHERE session_id = ?", (session.id,)))
         for row_id, turn_id in turns:
             self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
@@ -54,6 +65,7 @@ class ForgettingTables:
                 (session.id,),
             )
         )
+        return wordings
 
     def scrub_descendants(self, session_ids: tuple[str, ...]) -> None:
         """A summary or prefix that was made from a forgotten session tells of it too."""
@@ -61,8 +73,12 @@ class ForgettingTables:
             run(self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id)))
             run(self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,)))
 
-    def scrub_owner(self, owner: str) -> None:
-        """What belongs to a person and to no session: messages not yet taken up, notes, spend, files' digests."""
+    def scrub_owner(self, owner: str) -> tuple[str, ...]:
+        """What belongs to a person and to no session: messages not yet taken up, notes, facts to forget, files' digests."""
+        wordings = self._wordings("SELECT content FROM note_versions WHERE owner = ?", owner)
+        told = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
+        for session_id, seq in told:
+            self._strip_text(session_id, seq)
         for sql in (
             "UPDATE inbox SET content = '[forgotten]', state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END "
             "WHERE owner = ?",
@@ -72,6 +88,7 @@ class ForgettingTables:
             "DELETE FROM projections WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
+        return wordings
 
     def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
         """Every place where one of the note's wordings stands, word for word, among all that the owner has stored."""
@@ -110,14 +127,16 @@ class ForgettingTables:
         return after[0] - before[0] >= 2
 
     def told(self, session_id: str, seq: int) -> None:
-        run(
+        row = first(
             self._execute(
-                "UPDATE log SET detail = NULL WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
+                "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
                 "SELECT 1 FROM providers p LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = log.session_id "
                 "WHERE COALESCE(c.seq, 0) < log.seq)",
                 (session_id, seq),
             )
         )
+        if row is not None:
+            self._strip_text(session_id, seq)
 
     def buried(self, kind: str, identity: str) -> bool:
         row = first(self._execute("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity)))
@@ -136,12 +155,31 @@ class ForgettingTables:
                         (wording, FORGOTTEN, owner, wording),
                     )
                 )
+        self._scrub_records(text, owner)
         prefixes: list[tuple[Any, ...]] = list(
             self._execute("SELECT session_id, number, content FROM prefixes WHERE owner = ?", (owner,))
         )
         for session_id, number, content in prefixes:
             if text.encode() in content or in_json.encode() in content:
                 run(self._execute("DELETE FROM prefixes WHERE session_id = ? AND number = ?", (session_id, number)))
+
+    def _scrub_records(self, text: str, owner: str) -> None:
+        escaped = _json_escaped(text)
+        for select, update in _RECORDS_OF_OWNER:
+            # A tool call's arguments are JSON inside JSON.
+            rows = list(self._execute(select, (owner, escaped, _json_escaped(escaped))))
+            for row_id, record in rows:
+                run(self._execute(update, (to_json(_without(from_json(record), {text, escaped})), row_id)))
+
+    def _strip_text(self, session_id: str, seq: int) -> None:
+        row = first(self._execute("SELECT detail FROM log WHERE session_id = ? AND seq = ?", (session_id, seq)))
+        if row is not None and row[0]:
+            detail = to_json({name: value for name, value in from_json(row[0]).items() if name != "text"})
+            run(self._execute("UPDATE log SET detail = ? WHERE session_id = ? AND seq = ?", (detail, session_id, seq)))
+
+    def _wordings(self, sql: str, whose: str) -> tuple[str, ...]:
+        """What notes said, before it is blanked."""
+        return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
 
     def _blank_messages(self, start: int, end: int) -> None:
         # One by one: a contentless index deletes by row id, never by range.
@@ -159,3 +197,19 @@ class ForgettingTables:
 
 def _json_escaped(text: str) -> str:
     return to_json(text)[1:-1]
+
+
+def _without(value: Any, wordings: set[str]) -> Any:
+    """A record with its texts scrubbed; names, and the ids of other sessions, stay."""
+    match value:
+        case str():
+            for wording in sorted(wordings, key=len, reverse=True):
+                value = value.replace(wording, FORGOTTEN)
+            return value
+        case list():
+            return [_without(item, wordings) for item in cast(list[Any], value)]
+        case dict():
+            items = cast(dict[str, Any], value).items()
+            return {name: item if name == "child" else _without(item, wordings) for name, item in items}
+        case _:
+            return value

@@ -22,6 +22,7 @@ from everthread.domain.model import (
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id"
+_UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.AMBIGUOUS)
 
 
 def _slot(row: tuple[Any, ...]) -> Slot:
@@ -196,8 +197,10 @@ class InboxTables:
         return _reply(row) if row else None
 
     def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]:
+        # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
+        indexed = "AND state IN ('draft', 'ready', 'ambiguous')" if state in _UNSENT else ""
         rows = self._execute(
-            f"SELECT {_REPLY} FROM replies WHERE state = ? ORDER BY at, turn_id LIMIT ?", (state.value, limit)
+            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} ORDER BY at, turn_id LIMIT ?", (state.value, limit)
         )
         return tuple(_reply(row) for row in rows)
 

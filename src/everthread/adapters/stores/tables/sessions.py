@@ -78,7 +78,7 @@ class SessionTables:
             self._execute(
                 "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
                 "SELECT s.id, depth + 1 FROM line JOIN sessions s ON s.parent_id = line.id "
-                "AND s.cause = 'compression') "
+                "AND s.cause = 'compression' AND s.forgotten_seq IS NULL) "
                 f"SELECT {_COLUMNS} FROM sessions WHERE id = (SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
                 (session_id,),
             )

@@ -1,0 +1,131 @@
+"""Boundaries: what each costs, and that neither a long session nor many keys make one dearer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from itertools import islice, repeat
+from pathlib import Path
+
+from benchmarks.measuring import Calls, Figure, cpu_ms
+from benchmarks.stage import OWNER, Stage, keys, staged
+from benchmarks.turns import texts_of_one_size
+from everthread.domain.boundary import Boundary, Branch, Compress, Expire, Forget, New, Reset, Resume, Rewind, Suspend
+from everthread.domain.model import SessionKey, SessionRef
+from everthread.domain.policy import ResetPolicy
+from everthread.lifecycle import ForgetSession
+
+BATCH = 25
+BATCHES = 13
+LONG_SESSION_MESSAGES = 100_000
+BRANCHES = 40
+LIVE_KEYS = (100, 1_000, 100_000)
+
+_Made = Callable[[SessionRef], Boundary]
+
+
+def _plain_boundaries(now: float) -> dict[str, _Made]:
+    """Boundaries that need nothing but a session with a turn that was not closed yet."""
+    return {
+        "new": lambda ref: New(),
+        "reset": lambda ref: Reset(),
+        "branch": lambda ref: Branch(),
+        "compress": lambda ref: Compress(ref.session_id, ref.generation, "They talked about the weather.", 1),
+        "rewind": lambda ref: Rewind(1),
+        "expire": lambda ref: Expire(ResetPolicy(idle_s=1.0), now + 86_400.0),
+        "suspend": lambda ref: Suspend(close_memory=True),
+        "forget": lambda ref: Forget(ref.session_id),
+    }
+
+
+async def crossed(folder: Path) -> dict[str, Figure]:
+    """Each boundary from a session of one turn, waiting for each."""
+    figures: dict[str, Figure] = {}
+    async with staged(folder) as stage:
+        four = list(islice(texts_of_one_size(), 4))
+        for name, made in _plain_boundaries(stage.clock.now()).items():
+            figures[f"cross_cpu_ms.{name}"] = await cpu_ms(_crossings(stage, four, made))
+        figures["cross_cpu_ms.resume"] = await cpu_ms(_resumes(stage, four))
+        figures["forget_session_cpu_ms"] = await cpu_ms(_forgettings(stage, four))
+    return figures
+
+
+async def branched(folder: Path) -> dict[str, Figure]:
+    """A branch of a session of 100,000 messages."""
+    (key,) = keys(1)
+    async with staged(folder) as stage:
+        await stage.fill(lambda number: key, repeat("A message of a very long session.", LONG_SESSION_MESSAGES))
+        parent = await _at(stage, key)
+        before = _rows(stage)
+        figure = await cpu_ms(_branches(stage, key, parent.session_id))
+        after = _rows(stage)
+        assert before == after == (LONG_SESSION_MESSAGES // 4, LONG_SESSION_MESSAGES), (before, after)
+    return {"branch_100k_ms": figure}
+
+
+async def looked_up(folder: Path) -> dict[str, Figure]:
+    """Where a key is, with few keys and with many."""
+    figures: dict[str, Figure] = {}
+    places = keys(max(LIVE_KEYS))
+    rng = random.Random(1)
+    async with staged(folder) as stage:
+        bound = 0
+        for count in LIVE_KEYS:
+            await stage.bind(places[bound:count])
+            bound = count
+            figures[f"binding_lookup_ms.{count}"] = await cpu_ms(_lookups(stage, places[:count], rng))
+    return figures
+
+
+async def _fresh(stage: Stage, four: list[str]) -> dict[SessionKey, SessionRef]:
+    """Each key on a new session with one turn."""
+    places = keys(BATCH)
+    await asyncio.gather(*(stage.lifecycle.cross(key, New(), owner=OWNER) for key in places))
+    await stage.talked(places, four)
+    refs = await asyncio.gather(*(_at(stage, key) for key in places))
+    return dict(zip(places, refs, strict=True))
+
+
+async def _crossings(stage: Stage, four: list[str], made: _Made) -> AsyncIterator[Calls]:
+    cross = partial(stage.lifecycle.cross, owner=OWNER)
+    for _ in range(BATCHES):
+        yield [partial(cross, key, made(ref)) for key, ref in (await _fresh(stage, four)).items()]
+
+
+async def _resumes(stage: Stage, four: list[str]) -> AsyncIterator[Calls]:
+    cross = partial(stage.lifecycle.cross, owner=OWNER)
+    for _ in range(BATCHES):
+        targets = await _fresh(stage, four)
+        here = await _fresh(stage, four)
+        yield [partial(cross, key, Resume(targets[key].session_id)) for key in here]
+
+
+async def _forgettings(stage: Stage, four: list[str]) -> AsyncIterator[Calls]:
+    forget = partial(stage.lifecycle.forget, owner=OWNER)
+    for _ in range(5):
+        yield [partial(forget, ForgetSession(ref.session_id)) for ref in list((await _fresh(stage, four)).values())[:3]]
+
+
+async def _branches(stage: Stage, key: SessionKey, parent_id: str) -> AsyncIterator[Calls]:
+    cross = partial(stage.lifecycle.cross, key, owner=OWNER)
+    for _ in range(BRANCHES):
+        yield [partial(cross, Branch())]
+        await cross(Resume(parent_id))
+
+
+async def _lookups(stage: Stage, places: list[SessionKey], rng: random.Random) -> AsyncIterator[Calls]:
+    for _ in range(BATCHES):
+        yield [partial(stage.lifecycle.current, key) for key in rng.choices(places, k=100)]
+
+
+async def _at(stage: Stage, key: SessionKey) -> SessionRef:
+    ref = await stage.lifecycle.current(key)
+    assert ref is not None
+    return ref
+
+
+def _rows(stage: Stage) -> tuple[int, int]:
+    """How many turns and messages are stored."""
+    return stage.number("SELECT COUNT(*) FROM turns"), stage.number("SELECT COUNT(*) FROM messages")

@@ -1,0 +1,29 @@
+"""The command line: how long a person waits for the first word."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from benchmarks.measuring import Figure
+
+RUNS = 17
+
+
+async def helped(folder: Path) -> dict[str, Figure]:
+    """`everthread --help`: processor time of the child, user and system. Nothing if the command is not installed."""
+    command = Path(sys.executable).parent / "everthread"
+    if not command.exists():
+        return {}
+    samples = [_child_cpu_ms([str(command), "--help"]) for _ in range(RUNS)]
+    # The first run compiles what was not compiled yet.
+    return {"help_cpu_ms": Figure.of(samples[1:])}
+
+
+def _child_cpu_ms(command: list[str]) -> float:
+    silent = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    child = os.posix_spawn(command[0], command, os.environ, file_actions=silent)
+    _, status, usage = os.wait4(child, 0)
+    assert status == 0, f"{command} ended with status {status}"
+    return (usage.ru_utime + usage.ru_stime) * 1000

@@ -1,0 +1,157 @@
+"""A store on disk with a lifecycle on it, and quick ways to fill it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.domain.model import (
+    Binding,
+    Cause,
+    ChatType,
+    Inbound,
+    Kind,
+    Message,
+    Role,
+    Session,
+    SessionKey,
+    ToolCall,
+)
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import Lifecycle, Ticket, turn
+from everthread.lifecycle.crossing import Setting
+from everthread.ports.store import UnitOfWork
+
+OWNER = "ann"
+HOLDER = "bench:1"
+MESSAGES_PER_TURN = 4
+POLICIES = ResetPolicies(ResetPolicy(idle_s=86_400.0))
+
+_UNIT_TURNS = 250
+_UNIT_KEYS = 2_000
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def _new_ids() -> Callable[[], str]:
+    """Ids as long as real ones."""
+    numbers = itertools.count(1)
+    return lambda: f"01JZ{next(numbers):022d}"
+
+
+@dataclass
+class Stage:
+    path: Path
+    store: SqliteStore
+    clock: WallClock = field(default_factory=WallClock)
+    new_id: Callable[[], str] = field(default_factory=_new_ids)
+
+    def __post_init__(self) -> None:
+        self.lifecycle = Lifecycle(self.store, self.clock, self.new_id, holder=HOLDER, policies=POLICIES)
+
+    async def begun(self, keys: Sequence[SessionKey], text: str) -> list[Ticket]:
+        """A running turn for each key."""
+        lifecycle = self.lifecycle
+        await asyncio.gather(*(lifecycle.accept(Inbound(key, OWNER, text)) for key in keys))
+        tickets = await asyncio.gather(*(lifecycle.begin_turn(key) for key in keys))
+        return [ticket for ticket in tickets if ticket is not None]
+
+    async def talked(self, keys: Sequence[SessionKey], texts: Sequence[str]) -> None:
+        """One committed turn for each key."""
+        tickets = await self.begun(keys, texts[0])
+        messages = turn_of(texts)
+        await asyncio.gather(*(self.lifecycle.commit_turn(ticket, messages, texts[-1]) for ticket in tickets))
+
+    async def fill(self, key_of_turn: Callable[[int], SessionKey], texts: Iterable[str]) -> None:
+        """Whole turns, many in a transaction, through the same functions as turns that come one by one."""
+        numbered = enumerate(_batched(texts))
+        while unit := list(itertools.islice(numbered, _UNIT_TURNS)):
+
+            def work(uow: UnitOfWork, unit: list[tuple[int, tuple[str, ...]]] = unit) -> None:
+                for number, chunk in unit:
+                    self._write_turn(uow, key_of_turn(number), chunk)
+
+            await self.store.write(work)
+
+    async def bind(self, keys: Sequence[SessionKey]) -> None:
+        """A session for each key, and nothing in it."""
+        now = self.clock.now()
+        for start in range(0, len(keys), _UNIT_KEYS):
+
+            def work(uow: UnitOfWork, some: Sequence[SessionKey] = keys[start : start + _UNIT_KEYS]) -> None:
+                for key in some:
+                    session = Session(self.new_id(), OWNER, key, Kind.CHAT, Cause.NEW, now, active_at=now)
+                    uow.sessions.add(session)
+                    uow.sessions.bind(Binding(key, OWNER, session.id, 1))
+
+            await self.store.write(work)
+
+    def number(self, sql: str) -> int:
+        """What a query over the file's own tables comes to."""
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return connection.execute(sql).get
+        finally:
+            connection.close()
+
+    def checkpoint(self) -> None:
+        """Move everything from the write-ahead log into the file, and cut the log."""
+        connection = apsw.Connection(str(self.path))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+
+    def _write_turn(self, uow: UnitOfWork, key: SessionKey, texts: Sequence[str]) -> None:
+        setting = Setting(self.clock.now(), self.new_id(), HOLDER, POLICIES, frozenset())
+        uow.inbox.accept(Inbound(key, OWNER, texts[0]), setting.now)
+        ticket = turn.begin(uow, key, self.new_id(), setting)
+        assert ticket is not None
+        turn.commit(uow, ticket, turn_of(texts), texts[-1], setting)
+
+
+@asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    """An empty store in a folder of its own, gone afterwards."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix="everthread-bench-") as home:
+        path = Path(home) / "everthread.db"
+        store = await SqliteStore.open(path)
+        try:
+            yield Stage(path, store)
+        finally:
+            await store.aclose()
+
+
+def keys(count: int) -> list[SessionKey]:
+    return [SessionKey("main", "telegram", ChatType.DM, str(100_000_000 + number)) for number in range(count)]
+
+
+def turn_of(texts: Sequence[str]) -> tuple[Message, ...]:
+    """A question, a tool call with its result, and the answer."""
+    question, thought, result, answer = texts
+    call = ToolCall("call_1", "read_file", '{"path": "notes/today.md"}')
+    return (
+        Message(Role.USER, question),
+        Message(Role.ASSISTANT, thought, tool_calls=(call,)),
+        Message(Role.TOOL, result, tool_call_id=call.id, name=call.name),
+        Message(Role.ASSISTANT, answer),
+    )
+
+
+def _batched(texts: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    source = iter(texts)
+    while chunk := tuple(itertools.islice(source, MESSAGES_PER_TURN)):
+        yield chunk

@@ -1,0 +1,55 @@
+"""The corpus, stored: how long a search takes in it and how much of the disk it needs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks import corpus
+from benchmarks.measuring import Calls, Figure, cpu_ms
+from benchmarks.stage import MESSAGES_PER_TURN, OWNER, Stage, keys, staged
+from everthread.ports.store import Hit, UnitOfWork
+
+MESSAGES = 100_000
+TURNS_PER_SESSION = 50
+HITS = 20
+SEARCHES = 15
+
+# Besides the conversation, the file keeps what came in and what went out, so that neither is lost or repeated.
+_COPIES = "'inbox', 'inbox_update', 'inbox_waiting', 'inbox_session', 'replies', 'replies_open', 'replies_session'"
+
+
+async def stored(folder: Path) -> dict[str, Figure]:
+    text_bytes = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal text_bytes
+        for text in corpus.messages(MESSAGES):
+            text_bytes += len(text.encode())
+            yield text
+
+    async with staged(folder) as stage:
+        places = keys(MESSAGES // MESSAGES_PER_TURN // TURNS_PER_SESSION)
+        await stage.fill(lambda number: places[number % len(places)], texts())
+        newest = await cpu_ms(_searches(stage, ranked=False))
+        ranked = await cpu_ms(_searches(stage, ranked=True))
+        stage.checkpoint()
+        whole = stage.path.stat().st_size
+        copies = stage.number(f"SELECT SUM(pgsize) FROM dbstat WHERE name IN ({_COPIES})")
+    return {
+        "search_newest_ms": newest,
+        "search_ranked_ms": ranked,
+        "disk_ratio": Figure.exact((whole - copies) / text_bytes),
+        "disk_ratio_with_inbox_and_replies": Figure.exact(whole / text_bytes),
+    }
+
+
+async def _searches(stage: Stage, *, ranked: bool) -> AsyncIterator[Calls]:
+    def search(uow: UnitOfWork) -> tuple[Hit, ...]:
+        found = uow.turns.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked)
+        assert len(found) == HITS
+        return found
+
+    for _ in range(SEARCHES):
+        yield [partial(stage.store.read, search)]

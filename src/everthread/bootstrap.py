@@ -1,0 +1,187 @@
+"""The composition root: the only place that names adapters, and that knows the real clock and real randomness."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from everthread.adapters.lanes.local import LocalLanes
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.config import Settings
+from everthread.domain.errors import StoreError
+from everthread.domain.policy import ResetPolicies
+from everthread.lifecycle import Lifecycle
+from everthread.memory import MemoryManager
+from everthread.memory.older import as_provider
+from everthread.plugins import HOOKS_LANE, HookRunner, loaded, wanted
+from everthread.ports import Clock, MemoryProvider, Store, UnitOfWork
+
+log = logging.getLogger("everthread")
+
+TIMERS_LANE = "timers"
+DRAIN_S_MAX = 2.0
+STOP_S_MAX = 5.0
+SHUTDOWN_S_MAX = 2.0
+_LOOK_S = 0.02
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
+    """A maker of ids: 26 characters that sort by the time they were made.
+
+    Each is greater than the one before, from whichever thread it is asked for and wherever the clock goes.
+    """
+    lock = threading.Lock()
+    last = 0
+
+    def new_id() -> str:
+        nonlocal last
+        with lock:
+            last = value = max(last + 1, int(now() * 1000) << 80 | random_bits(80))
+        return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+    return new_id
+
+
+class Runtime:
+    """The core, wired up on one home. Entering it opens the store; leaving it stops whatever was started.
+
+    Nothing is served before `start`: a command that only looks at the store changes nothing and holds no lease.
+    Timers are served by processes that were given `policies`, hooks by those that have plugins: one that does not know
+    the rules must not decide what is due.
+    """
+
+    store: Store
+    lifecycle: Lifecycle
+    memory: MemoryManager
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        providers: Sequence[object] = (),
+        plugins: Sequence[object] = (),
+        policies: ResetPolicies | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings
+        self.providers: tuple[MemoryProvider, ...] = tuple(as_provider(given) for given in providers)
+        self.clock: Clock = clock or SystemClock()
+        self.new_id = ulids(self.clock.now)
+        self.holder = f"{os.getpid()}-{self.new_id()}"
+        self._plugins = plugins
+        self._policies = policies
+        self._serving: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    async def __aenter__(self) -> Self:
+        manager = loaded(self._plugins)
+        self._hooks = wanted(manager)
+        self.store = await SqliteStore.open(self.settings.db_path)
+        self.lanes = LocalLanes(self.store, self.clock, self.holder)
+        self.lifecycle = Lifecycle(
+            self.store, self.clock, self.new_id, holder=self.holder, policies=self._policies, hooks=self._hooks
+        )
+        self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
+        if self._hooks:
+            self.lanes.serve(HOOKS_LANE, HookRunner(self.store, self.clock, manager).drain)
+        if self._policies is not None:
+            self.lanes.serve(TIMERS_LANE, self.lifecycle.expire_due)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop(STOP_S_MAX if error is None else 0.0)
+
+    async def start(self) -> None:
+        """Register the providers and serve the lanes, until `stop`."""
+        if self._serving is None:
+            await self.memory.start()
+            self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
+            self._serving.add_done_callback(_report_end)
+
+    async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
+        """Let what is due be delivered, for at most this long; whether all of it was.
+
+        The rest is left to whichever process comes next. What is due only after the bound is not waited for.
+        """
+        deadline = self.clock.now() + bound_s
+        while await self.store.read(lambda uow: self._is_waiting(uow, deadline)):
+            if self._serving is None or self._serving.done() :
+                return False
+            await self.clock.sleep(_LOOK_S)
+        return True
+
+    async def stop(self, drain_s: float = STOP_S_MAX, *, close_memory: bool = False) -> None:
+        """Suspend the sessions served here, drain within the bound, let the providers and the leases go.
+
+        Safe to call twice. Nothing here waits for a provider beyond its bound, and nothing is lost by not waiting.
+        `close_memory` is for a process that was the only place of its conversations.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            await self._suspend(close_memory)
+            if self._serving is not None:
+                await self.drain(drain_s)
+        except StoreError as error:
+            log.warning("stopped without draining: %s", error)
+        finally:
+            await self._let_go()
+
+    async def _suspend(self, close_memory: bool) -> None:
+        served = await self.store.read(lambda uow: uow.sessions.served(self.holder))
+        if served or self._serving is not None:
+            await self.lifecycle.suspend(close_memory=close_memory)
+
+    async def _let_go(self) -> None:
+        try:
+            if self._serving is not None:
+                self._serving.cancel()
+                await asyncio.wait({self._serving})
+                await self._shut_down_providers()
+                # The lanes' heartbeat went on until now: what this process had begun is anybody's from here on.
+                await self.store.write(lambda uow: uow.lanes.leave(self.holder))
+        except StoreError as error:
+            log.warning("left to run out: %s", error)
+        finally:
+            await self.store.aclose()
+
+    async def _shut_down_providers(self) -> None:
+        try:
+            async with asyncio.timeout(SHUTDOWN_S_MAX):
+                await self.memory.shutdown()
+        except TimeoutError:
+            log.warning("a memory provider did not shut down within %g s", SHUTDOWN_S_MAX)
+
+    def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
+        """Whether something can still be done before `until` by the lanes served here."""
+        if self._hooks and uow.lanes.hooks(1):
+            return True
+        end = uow.log.end()
+        rows = [row for row in uow.cursors.providers() if row.name in self.memory.names and row.open_until <= until]
+        return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
+
+
+def _report_end(serving: asyncio.Task[None]) -> None:
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        log.error("the lanes have stopped; nothing is delivered until a restart", exc_info=error)

@@ -1,0 +1,71 @@
+"""The command line. Its modules import click and nothing slower: what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+import click
+
+from everthread.cli.boundaries import boundaries
+from everthread.cli.exits import report
+from everthread.cli.forget import forget
+from everthread.cli.journal import journal
+from everthread.cli.opened import Invocation, OpenRuntime, home_option
+from everthread.cli.sessions import sessions
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"everthread {version('everthread')}")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@home_option
+def everthread() -> None:
+    """An AI agent that never loses the thread.
+
+    Everything is kept in one folder: the one given with --home, else $EVERTHREAD_HOME, else
+    $XDG_DATA_HOME/everthread, else ~/.everthread.
+
+    \b
+    Examples:
+      everthread sessions list
+      everthread journal status --json
+      everthread --home /srv/agent forget "Trip to Lisbon"
+
+    Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 75 try again later, 78 the home can't be used, 130
+    interrupted.
+    """
+
+
+for command in (sessions, boundaries, journal, forget):
+    everthread.add_command(command)
+
+
+def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command line; the exit code. Whatever goes wrong is one line on stderr, never a traceback."""
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        # A title that the terminal can't show must not keep the rest from being shown.
+        stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = everthread.main(arguments, prog_name="everthread", standalone_mode=False, obj=Invocation(open_runtime))
+    except SystemExit as end:
+        # Click's way out when the reader of a pipe has gone, or to complete a word for a shell.
+        code = end.code
+    except BaseException as error:  # noqa: BLE001 - the end of the line: told to the user, in words
+        code = report(error)
+    return code if isinstance(code, int) else 0

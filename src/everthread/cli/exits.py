@@ -1,0 +1,66 @@
+"""How a command ends when it could not do its work: one line and an exit code."""
+
+from __future__ import annotations
+
+import click
+
+REFUSED = 1
+USAGE = 2
+RETRY = 75
+CONFIGURATION = 78
+INTERRUPTED = 130
+
+
+def report(error: BaseException) -> int:
+    """Tell the user; the exit code. With EVERTHREAD_DEBUG set, a bug is raised instead of told."""
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return _aborted(error)
+    if isinstance(error, click.UsageError):
+        return _misused(error)
+    from everthread.config import debugging
+    from everthread.domain.errors import EverthreadError
+
+    if isinstance(error, EverthreadError):
+        _complain(str(error))
+        return _code_of(error)
+    if debugging():
+        raise error
+    _complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
+    return REFUSED
+
+
+def _code_of(error: Exception) -> int:
+    from everthread.domain import errors
+
+    match error:
+        case errors.StoreBusy() | errors.DiskFull():
+            return RETRY
+        case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew():
+            return CONFIGURATION
+        case errors.BadInput():
+            return USAGE
+        case _:
+            return REFUSED
+
+
+def _aborted(error: BaseException) -> int:
+    """Ctrl-C is an interruption; the end of the input where an answer was wanted is a no."""
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+        return INTERRUPTED
+    _complain("no answer; nothing was changed (--yes answers in advance)")
+    return REFUSED
+
+
+def _misused(error: click.UsageError) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return USAGE
+    path = error.ctx.command_path if error.ctx else "everthread"
+    _complain(f"{error.format_message().rstrip('.')} (see {path} --help)")
+    return USAGE
+
+
+def _complain(text: str) -> None:
+    from everthread.cli.show import one_line
+
+    click.echo(f"everthread: {one_line(text)}", err=True)

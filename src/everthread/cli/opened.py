@@ -1,0 +1,126 @@
+"""What every command is handed: the home it works on, and a way to open it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from everthread.config import Settings
+    from everthread.lifecycle import Lifecycle
+    from everthread.memory import MemoryManager
+    from everthread.ports import MemoryProvider, Store
+
+T = TypeVar("T")
+
+
+class Runtime(Protocol):
+    """The part of a wired-up core that commands use."""
+
+    store: Store
+    lifecycle: Lifecycle
+    memory: MemoryManager
+    providers: tuple[MemoryProvider, ...]
+
+    async def start(self) -> None: ...
+    async def drain(self, bound_s: float = ...) -> bool: ...
+
+
+OpenRuntime = Callable[["Settings"], "AbstractAsyncContextManager[Runtime]"]
+
+
+class Invocation:
+    """One run of the program. No command in here makes a home: they are about what is there already."""
+
+    def __init__(self, open_runtime: OpenRuntime) -> None:
+        self._open_runtime = open_runtime
+        self.home: str | None = None
+
+    @property
+    def settings(self) -> Settings:
+        from everthread import config
+
+        return config.load(self.home)
+
+    def look(self, work: Callable[[Runtime], Awaitable[T]], *, nothing: T) -> T:
+        """What `work`, which only reads, finds; `nothing` if there is no store yet."""
+        return self._run(work) if self._is_there() else nothing
+
+    def act(self, work: Callable[[Runtime], Awaitable[T]]) -> tuple[T, bool]:
+        """Do something that others are told of, and give them a moment to hear it; whether all have.
+
+        Raises `NotFound` if there is no store yet.
+        """
+        from everthread.domain.errors import NotFound
+
+        if not self._is_there():
+            raise NotFound(f"nothing is kept in {self.settings.home} yet; give another place with --home")
+
+        async def start_and_drain(runtime: Runtime) -> tuple[T, bool]:
+            await runtime.start()
+            return await work(runtime), await runtime.drain()
+
+        return self._run(start_and_drain)
+
+    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+        import asyncio
+        import logging
+
+        from everthread.config import debugging
+
+        if not debugging():
+            # A command says how it went by itself; what else is worth a warning is kept in the store.
+            logging.getLogger("everthread").addHandler(logging.NullHandler())
+
+        async def run() -> T:
+            async with self._open_runtime(self.settings) as runtime:
+                return await work(runtime)
+
+        return asyncio.run(run())
+
+    def _is_there(self) -> bool:
+        from everthread.domain.errors import StoreUnwritable
+
+        path = self.settings.db_path
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreUnwritable(f"{path}: {error.strerror}; choose another home or mend its permissions") from error
+        return True
+
+
+pass_invocation = click.make_pass_decorator(Invocation)
+
+
+def _set_home(context: click.Context, _: click.Parameter, home: str | None) -> None:
+    if home == "":
+        raise click.BadParameter("is empty; give a folder")
+    if home is not None:
+        context.ensure_object(Invocation).home = home
+
+
+def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--home", metavar="PATH", expose_value=False, callback=_set_home, help="The folder to work on."
+    )(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=20,
+        show_default=True,
+        help="Show at most this many, newest first.",
+    )(command)

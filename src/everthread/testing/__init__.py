@@ -1,0 +1,30 @@
+"""For authors of stores, lanes and memory providers: contract kits to test an adapter with, and honest fakes.
+
+| kit | what an adapter brings |
+|---|---|
+| `store_contract.StoreContract` | a fixture that opens handles on one storage |
+| `lanes_contract.LanesContract` | the same, and a fixture that makes lanes on a handle |
+| `provider_contract.ProviderContract` | a fixture that makes the provider, and one that looks into its back end |
+
+A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
+adapter. The kits need the extra `everthread[testing]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """The coroutine function as a plain one that runs it in an event loop of its own: no pytest plugin is needed."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run

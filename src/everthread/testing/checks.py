@@ -1,0 +1,160 @@
+"""What must hold when a town has come to rest: the store against the model, and each back end against both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from everthread.domain.events import EntryKind
+from everthread.domain.model import SessionKey
+from everthread.testing.sim import Backend, Effect
+from everthread.testing.world import FORGOTTEN, Entry, ModelSession, hold
+
+if TYPE_CHECKING:
+    from everthread.testing.town import Town
+
+
+def check_everything(town: Town) -> None:
+    _every_key_is_where_it_should_be(town)
+    for session in town.world.sessions.values():
+        _the_store_agrees(town, session)
+    _every_message_has_one_home(town)
+    for backend in town.backends.values():
+        _the_back_end_has_it_all(town, backend)
+    for key, wanted in town.world.hooks.items():
+        _hooks_came_in_order(key, town.heard[key], wanted)
+
+
+def _every_key_is_where_it_should_be(town: Town) -> None:
+    for key, session_id in town.world.on.items():
+        binding = town.tables.sessions.binding(key)
+        found = (binding.session_id, binding.epoch) if binding else (None, 0)
+        wanted = (session_id, town.world.epoch[key])
+        hold(found == wanted, f"{key} is at {found}, not {wanted}")
+
+
+def _the_store_agrees(town: Town, session: ModelSession) -> None:
+    stored = town.tables.sessions.get(session.id)
+    assert stored is not None
+    hold(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
+    hold(stored.owner == session.owner, f"{session.id} belongs to {stored.owner}")
+    shown = [(turn.number, turn.user_text) for turn in town.tables.turns.view(stored).turns]
+    wanted = [(number, _as_stored(town, text)) for number, text in session.shown]
+    hold(shown == wanted, f"{session.id} shows {shown}, not {wanted}")
+    log = [_entry_kind(town, session.id, seq) for seq in range(1, stored.log_seq + 1)]
+    hold(log == [entry[0] for entry in session.log], f"the log of {session.id} is {log}, not {session.log}")
+    hold(not (stored.dirty and not town.tables.sessions.keys_on(session.id)), f"{session.id} was left unclosed")
+
+
+def _entry_kind(town: Town, session_id: str, seq: int) -> str:
+    entry = town.tables.log.entry(session_id, seq)
+    hold(entry is not None, f"the log of {session_id} has a gap at {seq}")
+    assert entry is not None
+    return entry.kind.value
+
+
+def _as_stored(town: Town, text: str) -> str:
+    return FORGOTTEN if town.world.fates.get(text, "").startswith("forgotten") else text
+
+
+def _every_message_has_one_home(town: Town) -> None:
+    """An accepted message is in exactly one session, and was answered or visibly set aside."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    rows = town.database.execute(
+        "SELECT m.content, t.session_id, t.status FROM messages m JOIN turns t ON t.id = m.id / 4096 WHERE m.role = 'user'"
+    )
+    for text, session_id, status in rows:
+        homes[text].append(f"{status} in {session_id}")
+    for text, fate in town.world.fates.items():
+        if fate.startswith("forgotten"):
+            hold(not homes[text], f"{text!r} was forgotten and is still in {homes[text]}")
+            continue
+        found = [home.replace("done", "live").replace("interrupted", "live").replace("set_aside", "aside") for home in homes[text]]
+        hold(found == [fate], f"{text!r} is {found}, not {fate}")
+
+
+def _the_back_end_has_it_all(town: Town, backend: Backend) -> None:
+    by_session: defaultdict[str, list[Effect]] = defaultdict(list)
+    for effect in backend.effects:
+        by_session[effect.ref.session_id].append(effect)
+    for session in town.world.sessions.values():
+        effects = by_session[session.id]
+        for effect in effects:
+            _the_effect_is_true(town, backend.name, session, effect)
+        _in_order(backend, session, effects)
+        _complete(town, backend, session, effects)
+
+
+def _the_effect_is_true(town: Town, provider: str, session: ModelSession, effect: Effect) -> None:
+    """It tells what the log says, about the right person and session."""
+    where = f"{provider} was told {effect.kind} {effect.facts} for {session.id}"
+    hold(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
+    entry = session.log[effect.delivery.seq - 1]
+    hold(effect.kind == entry[0], f"{where}: entry {effect.delivery.seq} is {entry}")
+    hold(effect.ref.owner == session.owner, f"{where}: it belongs to {session.owner}")
+    facts = effect.facts
+    told: Entry
+    match effect.kind:
+        case "turn":
+            told = ("turn", facts["number"], facts["text"])
+        case "opened":
+            told = ("opened", facts["parent"], facts["reset"], facts["reason"])
+            hold(facts["id"] == session.id, where)
+        case "rewind":
+            told = ("rewind", facts["turns"])
+        case "close":
+            told = ("close", facts["shown"])
+        case "forget":
+            told = ("forget", facts["scope"])
+        case _:
+            told = (effect.kind, facts["text"])
+    hold(_same(town, told, entry), f"{where}: it should be {entry}")
+
+
+def _same(town: Town, told: Any, wanted: Any) -> bool:
+    """Equal, but that what was forgotten meanwhile may be blanked already."""
+    if isinstance(told, tuple) and isinstance(wanted, tuple):
+        return len(told) == len(wanted) and all(_same(town, a, b) for a, b in zip(told, wanted, strict=True))
+    return told == wanted or (isinstance(wanted, str) and told == FORGOTTEN == _as_stored(town, wanted))
+
+
+def _in_order(backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+    """Log order within each replay; only what was once rejected may come later, and is then followed by a close."""
+    newest: defaultdict[int, int] = defaultdict(int)
+    for place, effect in enumerate(effects):
+        seq, replay = effect.delivery.seq, effect.delivery.replay
+        if effect.delivery.key in backend.rejected and seq < newest[replay]:
+            passed = any(e.kind == "close" and e.delivery.seq > seq for e in effects[:place])
+            closed = any(e.kind == "close" and e.delivery.seq > seq for e in effects[place:])
+            hold(
+                not passed or closed or effect.kind == "close" or session.forgotten,
+                f"{backend.name}: no close after the late entry {effect.delivery.key}",
+            )
+            continue
+        hold(seq > newest[replay], f"{backend.name}: {effect.delivery.key} came after entry {newest[replay]}")
+        newest[replay] = seq
+
+
+def _complete(town: Town, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+    """Every entry of the lane's current replay has arrived; of a forgotten session, what matters is the forgetting."""
+    cursor = town.tables.cursors.get(backend.name, session.id)
+    hold(cursor is not None, f"{backend.name} never heard of {session.id}")
+    assert cursor is not None
+    arrived = {effect.delivery.seq for effect in effects if effect.delivery.replay == cursor.replay}
+    first = next((i for i, entry in enumerate(session.log, 1) if entry[0] == EntryKind.FORGET), 1)
+    missing = set(range(first, len(session.log) + 1)) - arrived
+    hold(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
+    if session.forgotten:
+        told = next(i for i, e in enumerate(effects) if e.kind == "forget")
+        later = [e.delivery.key for e in effects[told:] if e.delivery.seq < first]
+        hold(not later, f"{backend.name} was told {later} of {session.id} after it had been forgotten")
+    closes = [effect for effect in effects if effect.kind == "close"]
+    if closes and not session.forgotten:
+        hold(not closes[-1].facts["missing"], f"the last close of {session.id} lacks {closes[-1].facts['missing']}")
+
+
+def _hooks_came_in_order(key: SessionKey, heard: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> None:
+    """At least once each; a crash may repeat the one it interrupted."""
+    once = [call for place, call in enumerate(heard) if place == 0 or call != heard[place - 1]]
+    calls = [call for place, call in enumerate(wanted) if place == 0 or call != wanted[place - 1]]
+    hold(once == calls, f"the hooks of {key} were {once}, not {calls}")

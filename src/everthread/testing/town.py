@@ -1,0 +1,563 @@
+"""One simulated town: two processes on one store, a few people, two memory back ends, and a schedule of what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from everthread.adapters.lanes.local import LocalLanes
+from everthread.adapters.stores.tables.unit import Tables
+from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
+from everthread.domain.errors import Busy, EverthreadError, Fenced, StoreError
+from everthread.domain.model import (
+    ChatType,
+    Inbound,
+    Lease,
+    Message,
+    NoteAction,
+    NoteTarget,
+    Role,
+    SessionKey,
+    SessionRef,
+)
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import ForgetOwner, ForgetSession, Lifecycle, NoteChange, Ticket
+from everthread.memory import MemoryManager
+from everthread.memory.journal import Limits
+from everthread.ports.store import BoundaryRow
+from everthread.testing import world as model
+from everthread.testing.checks import check_everything
+from everthread.testing.sim import (
+    OPERATION,
+    Backend,
+    Faults,
+    SimClock,
+    SimLoop,
+    SimProcess,
+    SimProvider,
+    SimStore,
+    fresh_database,
+)
+from everthread.testing.world import Violation, World, hold
+
+T = TypeVar("T")
+
+LEASE_S = 15.0
+STEPS = 36
+STEP_S = 1.6
+START_S = 1.0
+SETTLE_S_MAX = 900.0
+LIMITS = Limits(attempt_s_max=5.0, backoff_s=0.2, backoff_s_max=5.0, breaker_failures=4, breaker_s=4.0)
+POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=20.0)})
+PROVIDERS = ("alpha", "beta")
+HOOKS = frozenset({"on_session_finalize", "on_session_reset"})
+
+KEYS = {
+    SessionKey("main", "cli", ChatType.DM, "1"): "ann",
+    SessionKey("main", "telegram", ChatType.DM, "2"): "ann",
+    SessionKey("main", "telegram", ChatType.GROUP, "3", user="4"): "bob",
+}
+
+ACTIONS = {
+    "send": 14.0,
+    "new": 2.0,
+    "reset": 0.7,
+    "resume": 2.5,
+    "branch": 1.6,
+    "compress": 1.6,
+    "rewind": 1.6,
+    "note": 1.2,
+    "delegate": 0.6,
+    "recall": 1.0,
+    "forget": 0.5,
+    "forget_owner": 0.15,
+    "retry": 0.6,
+    "replay": 0.5,
+    "kill": 0.9,
+    "kill_inside": 0.7,
+    "stop": 0.4,
+    "freeze": 0.6,
+    "jump": 0.5,
+    "fault": 4.0,
+    "busy": 0.4,
+    "full": 0.3,
+}
+FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that befalls the town; `dice` makes its details."""
+
+    at: float
+    action: str
+    dice: int
+
+
+def make_schedule(dice: random.Random) -> list[Step]:
+    actions, weights = tuple(ACTIONS), tuple(ACTIONS.values())
+    steps: list[Step] = []
+    at = 0.0
+    for action in dice.choices(actions, weights, k=STEPS):
+        at += dice.expovariate(1 / STEP_S) if dice.random() < 0.6 else dice.random() * 0.1
+        steps.append(Step(round(at, 3), action, dice.getrandbits(32)))
+    return steps
+
+
+class Server(SimProcess):
+    """A process of ours: the real lifecycle, memory and lanes, and a loop that answers messages."""
+
+    def __init__(self, town: Town, name: str, seed: int) -> None:
+        super().__init__(name, seed)
+        self._town = town
+        self.store = SimStore(town.database, self, town.faults, town.observe)
+        self.lanes = LocalLanes(self.store, town.clock, name, lease_s=LEASE_S, poll_s=2.0)
+        self.lifecycle = Lifecycle(
+            self.store, town.clock, town.new_id, holder=name, policies=POLICIES, hooks=HOOKS
+        )
+        providers = [SimProvider(backend, self, town.faults, town.attempt_began) for backend in town.backends.values()]
+        self.memory = MemoryManager(
+            providers, self.store, town.clock, self.lanes, random=self.random.random, limits=LIMITS
+        )
+
+    async def run(self) -> None:
+        await self.insist(self.memory.start)
+        self.lanes.serve("hooks", self._run_hooks)
+        self.lanes.serve("timers", self.lifecycle.expire_due)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.lanes.run())
+            tasks.create_task(self._recover())
+            for key in KEYS:
+                tasks.create_task(self._answer_key(key))
+
+    async def does(self, operation: object, work: Awaitable[T]) -> T:
+        """Tell the world what is being done, so that it can judge the commit."""
+        token = OPERATION.set(operation)
+        try:
+            return await work
+        finally:
+            OPERATION.reset(token)
+
+    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What a careful caller does about a busy or full disk: wait and try again."""
+        while True:
+            try:
+                return await work()
+            except StoreError:
+                await self._town.clock.sleep(0.5)
+
+    async def _answer_key(self, key: SessionKey) -> None:
+        while True:
+            await asyncio.sleep(self.random.uniform(0.2, 1.4))
+            if not self._town.world.waiting[key]:
+                continue
+            try:
+                ticket = await self.does(model.Begin(key), self.lifecycle.begin_turn(key))
+            except (Busy, StoreError):
+                continue
+            if ticket is not None:
+                await self._answer(ticket)
+
+    async def _recover(self) -> None:
+        while True:
+            try:
+                for turn_id in await self.does(model.Recover(), self.lifecycle.recover()):
+                    ticket = await self.does(model.TakeOver(), self.lifecycle.resume_turn(turn_id))
+                    if ticket is not None:
+                        await self._answer(ticket)
+            except StoreError:
+                pass
+            await self._town.clock.sleep(4.0)
+
+    async def _answer(self, ticket: Ticket) -> None:
+        """One turn: a tool, a note now and then, some thinking, the commit."""
+        dice = self.random
+        try:
+            if dice.random() < 0.2 and not ticket.tools:
+                await self.insist(lambda: self.lifecycle.start_tool(ticket, "c1", "look", "{}"))
+                await self._town.clock.sleep(dice.random())
+                await self.insist(lambda: self.lifecycle.finish_tool(ticket, "c1", "seen"))
+            if dice.random() < 0.15:
+                await self.note(ticket.ref, f"note in {ticket.message.inbound.text}")
+            await self._town.clock.sleep(dice.choice((0.0, 0.3, 1.0, 6.0)) * dice.random())
+            text = ticket.message.inbound.text
+            messages = (Message(Role.USER, text), Message(Role.ASSISTANT, f"answer to {text}"))
+            interrupted = dice.random() < 0.1
+            operation = model.Commit(ticket, interrupted)
+            await self.insist(
+                lambda: self.does(
+                    operation, self.lifecycle.commit_turn(ticket, messages, "answer", interrupted=interrupted)
+                )
+            )
+        except Fenced:
+            self._town.note_down(f"{self.name}: fenced out of {ticket.turn_id}")
+        except EverthreadError as error:
+            self._town.note_down(f"{self.name}: {error}")
+
+    async def note(self, ref: SessionRef, text: str) -> None:
+        change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text)
+        operation = model.Note(ref.session_id, change)
+        await self.does(operation, self.lifecycle.write_note(change, owner=ref.owner, ref=ref))
+
+    async def _run_hooks(self, lease: Lease) -> float | None:
+        """Hooks as a plugin would see them, without threads."""
+        for hook in await self.store.read(lambda uow: uow.lanes.hooks(20)):
+            await self.store.write(lambda uow: uow.lanes.check(lease))
+            self._town.heard[hook.key].append((hook.call.hook, hook.call.session_id))
+
+            def done(uow: Any, hook_id: int = hook.id) -> None:
+                uow.lanes.check(lease)
+                uow.lanes.drop_hook(hook_id)
+
+            await self.store.write(done)
+        return None
+
+
+class Town:
+    """Runs one schedule. `run` gives the violation, or none."""
+
+    def __init__(self, seed: int, schedule: list[Step]) -> None:
+        self._schedule = schedule
+        self._seed = seed
+        self._dice = random.Random(seed ^ 0x5EED)
+        self.loop = SimLoop()
+        self.clock = SimClock(self.loop)
+        self.database = fresh_database()
+        self.tables = Tables(self.database.execute)
+        self.faults = Faults()
+        self.world = World(KEYS, POLICIES)
+        self.backends = {name: Backend(name) for name in PROVIDERS}
+        self.heard: dict[SessionKey, list[tuple[str, str]]] = {key: [] for key in KEYS}
+        self.trace: list[str] = []
+        self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
+        self.violation: str | None = None
+        self.time_was_bent = False
+        self._ids = 0
+        self._messages = 0
+        self._boundaries_seen = 0
+        self._servers: list[Server] = []
+        self._started = 0
+
+    def run(self) -> str | None:
+        try:
+            self.loop.run_until_complete(self._live())
+        except Violation as error:
+            self.violation = self.violation or str(error)
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            for server in self._servers:
+                server.kill()
+            # What the dead still clean up has no effect, but must be let go of.
+            self.loop.run_until_complete(asyncio.sleep(1.0))
+            self.loop.close()
+            self.database.close()
+        self.counts["totals"]["deliveries"] += sum(len(b.effects) for b in self.backends.values())
+        self.counts["totals"]["attempts"] += sum(b.attempts for b in self.backends.values())
+        return self.violation
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:05}"
+
+    def note_down(self, line: str) -> None:
+        self.trace.append(f"{self.loop.time():8.3f} {line}")
+
+    def attempt_began(self, provider: str, process: str) -> None:
+        """Without stopped processes and bent time, only the holder of a lease ever tries to deliver."""
+        rows = list(self.database.execute("SELECT holder FROM leases WHERE name = ?", (f"journal:{provider}",)))
+        if not self.time_was_bent and rows != [(process,)]:
+            self._violated(f"{process} delivers to {provider}, the lease is {rows}")
+
+    def observe(self, operation: object | None, result: object) -> None:
+        """Called inside the store after each commit, before anyone else knows of it."""
+        if self.violation is not None:
+            return
+        try:
+            new: list[BoundaryRow] = []
+            while row := self.tables.sessions.boundary(self._boundaries_seen + 1):
+                self._boundaries_seen += 1
+                new.append(row)
+                self.counts["boundaries"][row.kind] += 1
+                self.note_down(f"{row.kind} {row.key} {row.from_session} -> {row.to_session} by {row.actor}")
+            if operation is not None and not isinstance(operation, model.Recover):
+                self.note_down(f"{operation} = {result}"[:240])
+            self.world.sees(operation, result, new, self._active_at)
+            if isinstance(operation, model.Recover):
+                for turn_id in sorted(self.world.slots):
+                    if self.tables.slots.get(turn_id) is None:
+                        self.world.settled(turn_id)
+        except (AssertionError, LookupError) as error:
+            self._violated(f"{type(error).__name__}: {error}")
+
+    def _active_at(self, session_id: str) -> float:
+        session = self.tables.sessions.get(session_id)
+        return session.active_at if session is not None else 0.0
+
+    def _violated(self, what: str) -> None:
+        if self.violation is None:
+            self.violation = what
+            self.note_down(f"VIOLATION {what}")
+
+    # The schedule ---------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        for _ in range(2):
+            self._start_server()
+        pending: set[asyncio.Task[Any]] = set()
+        for step in self._schedule:
+            await asyncio.sleep(max(START_S + step.at - self.loop.time(), 0.0))
+            self.note_down(f"* {step.action}")
+            task = asyncio.ensure_future(self._take(step, random.Random(step.dice)))
+            pending.add(task)
+            self._hold_so_far()
+        await asyncio.wait(pending, timeout=60.0)
+        for task in pending:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        await self._settle()
+        self._hold_so_far()
+        check_everything(self)
+
+    def _hold_so_far(self) -> None:
+        if self.violation is not None:
+            raise Violation(self.violation)
+
+    def _start_server(self) -> Server:
+        self._started += 1
+        server = Server(self, f"p{self._started}", self._dice.getrandbits(32))
+        self._servers = [other for other in self._servers if not other.dead] + [server]
+        server.spawn(server.run())
+        return server
+
+    def _server(self, dice: random.Random) -> Server:
+        living = [server for server in self._servers if not server.dead]
+        return dice.choice(living) if living else self._start_server()
+
+    async def _take(self, step: Step, dice: random.Random) -> None:
+        key = dice.choice(tuple(KEYS))
+        match step.action:
+            case "send":
+                await self._send(key, dice)
+            case "new" | "reset" | "resume" | "branch" | "compress" | "rewind":
+                await self._on(dice, lambda server: self._cross(server, key, step.action, dice))
+            case "note" | "delegate" | "recall" | "forget" | "forget_owner" | "retry" | "replay":
+                await self._on(dice, lambda server: self._do(server, key, step.action, dice))
+            case _:
+                await self._befall(step.action, dice)
+
+    async def _on(self, dice: random.Random, work: Callable[[Server], Awaitable[None]]) -> bool:
+        """Have a process handle something; false if it died over it."""
+        server = self._server(dice)
+
+        async def handle() -> None:
+            try:
+                await work(server)
+            except EverthreadError as error:
+                self.note_down(f"{server.name}: {type(error).__name__}: {error}")
+
+        task = server.spawn(handle())
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        return not task.cancelled()
+
+    async def _send(self, key: SessionKey, dice: random.Random) -> None:
+        """The platform delivers a message until somebody takes it, and now and then once more."""
+        self._messages += 1
+        text = f"m{self._messages}"
+        inbound = Inbound(key, KEYS[key], text, update_id=text)
+        taken = 0
+        while taken < (2 if dice.random() < 0.1 else 1):
+
+            async def accept(server: Server) -> None:
+                operation = model.Accept(key, text)
+                await server.insist(lambda: server.does(operation, server.lifecycle.accept(inbound)))
+
+            taken += await self._on(dice, accept)
+            await asyncio.sleep(dice.random())
+        self.counts["totals"]["messages"] += 1
+
+    async def _cross(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
+        boundary = self._boundary(key, action, dice)
+        if boundary is None:
+            return
+        work = server.lifecycle.cross(key, boundary, owner=KEYS[key])
+        await server.does(model.Cross(key, boundary), work)
+
+    def _boundary(self, key: SessionKey, action: str, dice: random.Random) -> Boundary | None:
+        here = self.world.sessions.get(self.world.on[key] or "")
+        match action:
+            case "new":
+                return New()
+            case "reset":
+                return Reset()
+            case "branch":
+                return Branch()
+            case "rewind":
+                return Rewind(dice.choice((1, 1, 2, 5)))
+            case "resume":
+                mine = [s.id for s in self.world.sessions.values() if s.owner == KEYS[key] and not s.forgotten]
+                return Resume(dice.choice(mine)) if mine else Resume("")
+            case _:
+                stored = self.tables.sessions.get(here.id) if here else None
+                if stored is None or stored.forgotten_seq is not None:
+                    return None
+                covers = dice.randint(stored.floor, stored.last_turn)
+                return Compress(stored.id, stored.generation - (dice.random() < 0.1), "what was said", covers)
+
+    async def _do(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
+        ref = await server.lifecycle.current(key)
+        provider = dice.choice(PROVIDERS)
+        match action:
+            case "retry":
+                await server.memory.journal.retry(provider)
+            case "replay":
+                sessions = [*self.world.sessions, None]
+                await server.memory.journal.replay(provider, dice.choice(sessions))
+            case "forget_owner":
+                owner = KEYS[key]
+                await server.does(
+                    model.Forgetting(ForgetOwner(), owner), server.lifecycle.forget(ForgetOwner(), owner=owner)
+                )
+            case _ if ref is None:
+                return
+            case "note":
+                await server.note(ref, self._word())
+            case "delegate":
+                text = self._word()
+                work = server.lifecycle.record_delegation(ref, text, "done", "child")
+                await server.does(model.Delegate(ref.session_id, text), work)
+            case "recall":
+                await self._recall(server, key, ref)
+            case _:
+                what = ForgetSession(dice.choice([s.id for s in self.world.sessions.values() if s.owner == ref.owner]))
+                await server.does(model.Forgetting(what, ref.owner), server.lifecycle.forget(what, owner=ref.owner))
+
+    def _word(self) -> str:
+        self._messages += 1
+        return f"w{self._messages}"
+
+    async def _recall(self, server: Server, key: SessionKey, ref: SessionRef) -> None:
+        recall = server.memory.start_recall("anything", ref=ref)
+        await self.clock.sleep(server.random.choice((0.0, 0.1, 3.0)))
+        here = await server.lifecycle.current(key)
+        if here is None:
+            recall.drop()
+            return
+        found = await recall.use(here)
+        self.counts["totals"]["recalls"] += 1
+        for item in found.items:
+            hold(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
+
+    async def _befall(self, action: str, dice: random.Random) -> None:
+        match action:
+            case "kill":
+                self._server(dice).kill()
+                self.faults.hit["kill"] += 1
+                await self._restart(dice)
+            case "kill_inside":
+                victim = self._server(dice)
+                victim.kill_after_statements = dice.randint(0, 60)
+                while not victim.dead and self.loop.time() < 300.0:
+                    await asyncio.sleep(1.0)
+                await self._restart(dice)
+            case "stop":
+                await self._stop(dice)
+            case "freeze":
+                self.time_was_bent = True
+                self.faults.hit["stopped and continued"] += 1
+                self._server(dice).frozen_until = self.loop.time() + dice.choice((3.0, 20.0, 40.0))
+            case "jump":
+                self.time_was_bent = True
+                self.faults.hit["clock jump"] += 1
+                self.clock.offset += dice.choice((-30.0, 10.0, 60.0, 4000.0))
+            case "busy":
+                self.faults.busy += dice.randint(1, 4)
+            case "full":
+                self.faults.full += dice.randint(1, 6)
+            case _:
+                waiting = self.faults.provider.setdefault(dice.choice(PROVIDERS), [])
+                waiting += dice.choices(FAULTS, k=dice.choice((1, 1, 2, 8)))
+
+    async def _stop(self, dice: random.Random) -> None:
+        close_memory = dice.random() < 0.3
+
+        async def stop(server: Server) -> None:
+            operation = model.Stop(server.name, close_memory)
+            await server.does(operation, server.lifecycle.suspend(close_memory=close_memory))
+            self.faults.hit["stop"] += 1
+            server.kill()
+
+        await self._on(dice, stop)
+        await self._restart(dice)
+
+    async def _restart(self, dice: random.Random) -> None:
+        await asyncio.sleep(dice.choice((0.1, 2.0, 25.0)))
+        if sum(not server.dead for server in self._servers) < 2:
+            self._start_server()
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Let the faults end and give everything time to arrive; then parked entries are retried and arrive too."""
+        self.faults.busy = self.faults.full = 0
+        self.faults.provider.clear()
+        for server in self._servers:
+            server.frozen_until = 0.0
+            server.kill_after_statements = None
+        if all(server.dead for server in self._servers):
+            self._start_server()
+        await self._until_quiet()
+        for provider in PROVIDERS:
+            self._parked_is_kept(provider)
+            await self._on(self._dice, lambda server, provider=provider: _retry(server, provider))
+        await self._until_quiet()
+
+    async def _until_quiet(self) -> None:
+        deadline = self.loop.time() + SETTLE_S_MAX
+        while not self._quiet():
+            self._hold_so_far()
+            hold(self.loop.time() < deadline, f"the town does not come to rest: {self._unrest()}")
+            await asyncio.sleep(3.0)
+
+    def _quiet(self) -> bool:
+        return not any(self._unrest().values())
+
+    def _unrest(self) -> dict[str, int]:
+        def count(sql: str) -> int:
+            return next(iter(self.database.execute(sql)))[0]
+
+        return {
+            "waiting": sum(len(rows) for rows in self.world.waiting.values()),
+            "running": len(self.world.slots),
+            "hooks": count("SELECT COUNT(*) FROM hook_calls"),
+            "unread": count("SELECT COUNT(*) FROM providers p WHERE scanned_pos < (SELECT MAX(pos) FROM log)"),
+            "lanes": count("SELECT COUNT(*) FROM cursors WHERE due_at IS NOT NULL"),
+            "again": count("SELECT COUNT(*) FROM redeliveries WHERE due_at IS NOT NULL"),
+        }
+
+    def _parked_is_kept(self, provider: str) -> None:
+        """What a back end has rejected and never taken is there to be seen and retried, unless it was replayed since."""
+        backend = self.backends[provider]
+        for key in backend.rejected - backend.keys:
+            session_id, seq, _, replay = key.rsplit(":", 3)
+            cursor = self.tables.cursors.get(provider, session_id)
+            session = self.tables.sessions.get(session_id)
+            rows = {(row.seq, row.replay) for row in self.tables.cursors.redeliveries(provider, session_id)}
+            hold(
+                (int(seq), int(replay)) in rows
+                or (cursor is not None and cursor.replay > int(replay))
+                or (session is not None and session.forgotten_seq is not None),
+                f"{key} was rejected and is gone",
+            )
+
+
+async def _retry(server: Server, provider: str) -> None:
+    await server.memory.journal.retry(provider)
+
+

@@ -1,0 +1,613 @@
+"""What the embedded store does with its file: how often it waits for the disk, what it makes of files that are full,
+locked, damaged, old or somebody else's, and what is left in them.
+
+Run as a program, it writes a dump like `tests/fixtures/store_v1.sql`. That one must stay as it is once the schema it
+holds has been released: files like it are then out there.
+"""
+
+import asyncio
+import os
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+import pytest
+
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.stores.sqlite.connection import connect
+from everthread.adapters.stores.sqlite.migrate import Migration, known_migrations, migrate
+from everthread.domain.errors import (
+    DiskFull,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreTooNew,
+    StoreUnwritable,
+)
+from everthread.domain.model import NoteAction, NoteTarget
+from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
+from everthread.ports import Store, UnitOfWork
+from everthread.ports.store import Redelivery
+from everthread.testing import in_loop
+from everthread.testing.store_contract import Talk, key_named, plain_session
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "store_v1.sql"
+KEY, OTHER_KEY = key_named("42"), key_named("43")
+VFS = "counting"
+SENTENCE = "the combination of the safe is zanzibarquux"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "everthread.db"
+
+
+def raw(path: Path) -> apsw.Connection:
+    return cast(Any, apsw).Connection(str(path))
+
+
+def contents(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def overwrite(path: Path, content: bytes | bytearray) -> None:
+    path.write_bytes(content)
+
+
+# Group commit ---------------------------------------------------------------------------------------------------------
+
+
+class Syncs:
+    """A file system between SQLite and the real one, that counts how often the disk is waited for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.pause_s = 0.0
+
+
+@contextmanager
+def counted_syncs() -> Iterator[Syncs]:
+    syncs = Syncs()
+
+    class File(apsw.VFSFile):
+        def xSync(self, flags: int) -> None:
+            syncs.count += 1
+            time.sleep(syncs.pause_s)
+            super().xSync(flags)
+
+    class FileSystem(apsw.VFS):
+        def __init__(self) -> None:
+            super().__init__(VFS, "unix", makedefault=True)
+
+        def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:
+            return File("unix", name, flags)
+
+    file_system = FileSystem()
+    try:
+        yield syncs
+    finally:
+        apsw.set_default_vfs("unix")
+        file_system.unregister()
+
+
+@in_loop
+async def test_a_hundred_writers_wait_for_the_disk_together(path: Path) -> None:
+    with counted_syncs() as syncs:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            talk = Talk(store)
+            keys = [key_named(str(n)) for n in range(100)]
+            before = syncs.count
+            for _ in range(3):
+                await asyncio.gather(*(talk.say("hello", key, answer="hi") for key in keys))
+            turns = 3 * len(keys)
+            assert 0 < syncs.count - before <= 0.2 * turns
+            assert len(await talk.search("hello", limit=1000)) == turns
+
+
+@in_loop
+async def test_nobody_is_told_of_a_commit_before_the_disk_has_it(path: Path) -> None:
+    with counted_syncs() as syncs:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            before, syncs.pause_s, begun = syncs.count, 0.15, time.monotonic()
+            await store.write(lambda uow: uow.sessions.add(plain_session("s2")))
+            syncs.pause_s = 0.0
+            assert syncs.count > before
+            assert time.monotonic() - begun >= 0.15
+
+
+# A unit that costs the others their transaction -----------------------------------------------------------------------
+
+
+async def fill_to(store: SqliteStore, spare_pages: int) -> None:
+    """Let the file grow by so many pages and no more."""
+
+    def limit(uow: UnitOfWork) -> None:
+        execute = cast(Any, uow).sessions._execute  # noqa: SLF001 - the limit is one of the writer's connection
+        pages = next(iter(execute("PRAGMA page_count")))[0]
+        list(execute(f"PRAGMA max_page_count = {pages + spare_pages}"))
+
+    await store.write(limit)
+
+
+@in_loop
+async def test_a_unit_that_fills_the_disk_takes_no_other_with_it(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await fill_to(store, 60)
+        large = replace(plain_session("s-large"), end_reason="x" * 2_000_000)
+        sessions = [plain_session(f"s{n:02d}") for n in range(10)]
+        sessions.insert(5, large)
+        results = await asyncio.gather(
+            *(store.write(lambda uow, s=s: uow.sessions.add(s)) for s in sessions), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [*[type(None)] * 5, DiskFull, *[type(None)] * 5]
+        found = await store.read(lambda uow: uow.sessions.matching("s", 100))
+        assert [session.id for session in found] == [s.id for s in sessions if s is not large]
+        await store.write(lambda uow: uow.sessions.add(plain_session("t")))
+
+
+@in_loop
+async def test_on_a_full_disk_every_unit_is_there_or_is_said_not_to_be(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await fill_to(store, 40)
+
+        def add_two(uow: UnitOfWork, number: int) -> None:
+            uow.sessions.add(plain_session(f"a{number:03d}"))
+            uow.sessions.add(replace(plain_session(f"b{number:03d}"), end_reason="y" * 8000))
+
+        results = await asyncio.gather(
+            *(store.write(lambda uow, n=n: add_two(uow, n)) for n in range(60)), return_exceptions=True
+        )
+        landed = [n for n, result in enumerate(results) if result is None]
+        assert 0 < len(landed) < 60
+        assert all(isinstance(result, DiskFull) for result in results if result is not None)
+        for half in "ab":
+            found = await store.read(lambda uow, h=half: uow.sessions.matching(h, 100))
+            assert [int(session.id[1:]) for session in found] == landed
+        await fill_to(store, 1000)
+        await store.write(lambda uow: add_two(uow, 999))
+    async with aclosing(await SqliteStore.open(path)) as after:
+        assert len(await after.read(lambda uow: uow.sessions.matching("a", 100))) == len(landed) + 1
+    assert list(raw(path).execute("PRAGMA integrity_check")) == [("ok",)]
+
+
+def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(path: Path) -> None:
+    """The loop may close in the very moment in which it is to be told."""
+    store = asyncio.run(SqliteStore.open(path))
+    begun, go_on = threading.Event(), threading.Event()
+    loop = asyncio.new_event_loop()
+    loop.is_closed = lambda: False  # as it was a moment ago
+
+    def work(uow: UnitOfWork) -> None:
+        begun.set()
+        go_on.wait(5)
+
+    async def hand_in() -> None:
+        task = asyncio.ensure_future(store.write(work))
+        assert await asyncio.to_thread(begun.wait, 5)
+        task.cancel()
+        await asyncio.wait({task})
+
+    loop.run_until_complete(hand_in())
+    loop.close()
+    go_on.set()
+
+    async def use() -> None:
+        async with asyncio.timeout(5):
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            await store.aclose()
+
+    asyncio.run(use())
+    del loop.is_closed
+
+
+# Files that are locked, damaged or not ours ---------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_lock_that_lasts_too_long_is_store_busy_and_passes(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path, busy_s_max=0.1)) as store:
+        other = raw(path)
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        results = await asyncio.gather(
+            *(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))) for n in range(3)),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [StoreBusy] * 3
+        assert 0.05 < time.monotonic() - begun < 2
+        assert await store.read(lambda uow: uow.sessions.matching("s", 9)) == ()
+        other.execute("ROLLBACK")
+        await store.write(lambda uow: uow.sessions.add(plain_session("s0")))
+        other.close()
+
+
+@in_loop
+async def test_a_short_lock_is_waited_for(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path, busy_s_max=5.0)) as store:
+        other = raw(path)
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.ensure_future(store.write(lambda uow: uow.sessions.add(plain_session("s1"))))
+        await asyncio.sleep(0.1)
+        assert not writing.done()
+        other.execute("ROLLBACK")
+        await writing
+        other.close()
+
+
+@in_loop
+async def test_a_new_file_that_is_locked_is_store_busy_in_good_time(path: Path) -> None:
+    path.parent.mkdir()
+    other = raw(path)
+    other.execute("PRAGMA journal_mode = WAL")
+    other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    with pytest.raises(StoreBusy):
+        await SqliteStore.open(path, busy_s_max=0.1)
+    assert time.monotonic() - begun < 2
+    other.close()
+
+
+@in_loop
+async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
+    stores = await asyncio.gather(*(SqliteStore.open(path) for _ in range(8)))
+    await asyncio.gather(
+        *(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))) for n, store in enumerate(stores))
+    )
+    assert len(await stores[0].read(lambda uow: uow.sessions.matching("s", 9))) == 8
+    await asyncio.gather(*(store.aclose() for store in stores))
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but long enough to be looked at\n" * 100, b"SQLite format 3\0" + b"\xff" * 5000]
+)
+@in_loop
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    overwrite(path, content)
+    with pytest.raises(StoreCorrupt, match="everthread.db"):
+        await SqliteStore.open(path)
+    assert contents(path) == content
+
+
+@in_loop
+async def test_a_damaged_file_is_called_so(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        talk = Talk(store)
+        for n in range(30):
+            await talk.say(f"hello {n} " + "x" * 2000, KEY)
+    damaged = bytearray(contents(path))
+    for page in range(4096 * 3, len(damaged), 4096):
+        damaged[page : page + 200] = b"\xa5" * 200
+    overwrite(path, damaged)
+
+    async def use() -> None:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            await Talk(store, "later").say("and now", KEY)
+
+    with pytest.raises(StoreCorrupt):
+        await use()
+
+
+@in_loop
+async def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    other = raw(path)
+    other.execute("PRAGMA application_id = 42; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    other.close()
+    before = contents(path)
+    with pytest.raises(StoreCorrupt, match="some other program's"):
+        await SqliteStore.open(path)
+    assert contents(path) == before
+
+
+@in_loop
+async def test_a_file_of_a_newer_program_is_refused(path: Path) -> None:
+    await (await SqliteStore.open(path)).aclose()
+    connection = raw(path)
+    connection.execute("INSERT INTO migrations VALUES (9999, 'future', 'x')")
+    connection.close()
+    with pytest.raises(StoreTooNew, match="9999"):
+        await SqliteStore.open(path)
+
+
+@in_loop
+async def test_a_file_with_another_schema_of_the_same_number_is_refused(path: Path) -> None:
+    await (await SqliteStore.open(path)).aclose()
+    connection = raw(path)
+    connection.execute("UPDATE migrations SET checksum = 'x' WHERE number = 1")
+    connection.close()
+    with pytest.raises(StoreCorrupt, match="schema 1"):
+        await SqliteStore.open(path)
+
+
+@in_loop
+async def test_a_place_where_nothing_can_be_written_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreUnwritable):
+        await SqliteStore.open(tmp_path / "file" / "everthread.db")
+    (tmp_path / "everthread.db").mkdir()
+    with pytest.raises(StoreError):
+        await SqliteStore.open(tmp_path / "everthread.db")
+
+
+@in_loop
+async def test_only_the_owner_may_look_into_the_file(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (path.parent, *path.parent.iterdir())}
+    finally:
+        os.umask(before)
+    assert modes.pop("home") == 0o700
+    assert {"everthread.db", "everthread.db-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+@in_loop
+async def test_a_handle_that_was_dropped_leaves_a_file_that_opens(path: Path) -> None:
+    dropped = await SqliteStore.open(path)
+    ref = await Talk(dropped, "dropped").say("hello", KEY)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        talk = Talk(store, "next")
+        await talk.say("again", KEY)
+        assert await talk.texts(ref.session_id) == ["hello", "again"]
+    await dropped.aclose()
+
+
+# Migrations -----------------------------------------------------------------------------------------------------------
+
+SECOND = Migration(
+    len(known_migrations()) + 1,
+    "colours",
+    "CREATE TABLE colours (name TEXT);\nINSERT INTO colours SELECT 'red' FROM sessions;\n"
+    "ALTER TABLE sessions ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';",
+)
+
+
+@in_loop
+async def test_what_a_file_lacks_is_added_once_and_its_rows_stay(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await Talk(store).say("hello", KEY)
+    connection = connect(str(path))
+    assert migrate(connection, str(path), (*known_migrations(), SECOND)) == 1
+    assert migrate(connection, str(path), (*known_migrations(), SECOND)) == 0
+    assert list(connection.execute("SELECT name FROM colours")) == [("red",)]
+    assert list(connection.execute("SELECT colour FROM sessions")) == [("red",)]
+    assert [row[0] for row in connection.execute("SELECT number FROM migrations")] == [
+        *(migration.number for migration in known_migrations()),
+        SECOND.number,
+    ]
+    connection.close()
+    with pytest.raises(StoreTooNew):
+        await SqliteStore.open(path)
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
+    path.parent.mkdir()
+    connection = connect(str(path))
+    migrate(connection, str(path))
+    broken = replace(SECOND, sql=SECOND.sql + "\nINSERT INTO nowhere VALUES (1);")
+    with pytest.raises(apsw.SQLError, match="nowhere"):
+        migrate(connection, str(path), (*known_migrations(), broken))
+    assert not connection.in_transaction
+    assert not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'colours'"))
+    assert migrate(connection, str(path), (*known_migrations(), SECOND)) == 1
+    connection.close()
+
+
+def test_a_disk_that_is_full_during_a_migration_is_called_full(path: Path) -> None:
+    path.parent.mkdir()
+    connection = connect(str(path))
+    migrate(connection, str(path))
+    large = replace(SECOND, sql="CREATE TABLE large (x TEXT);\nINSERT INTO large VALUES (hex(zeroblob(1000000)));")
+    connection.execute(f"PRAGMA max_page_count = {connection.pragma('page_count') + 9}")
+    with pytest.raises(apsw.FullError):
+        migrate(connection, str(path), (*known_migrations(), large))
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert migrate(connection, str(path), (*known_migrations(), large)) == 1
+    connection.close()
+
+
+# A file of the first release ------------------------------------------------------------------------------------------
+
+
+async def live_a_little(store: Store) -> None:
+    """Something of everything that a store holds."""
+    talk = Talk(store, "old")
+    for provider in ("hive", "slow"):
+        await store.write(lambda uow, p=provider: uow.cursors.register(p))
+    await talk.new(KEY, title="Honey")
+    for text in ("I keep bees in Aarhus", "seven hives", "私は東京都に住んでいます"):
+        ref = await talk.say(text, KEY, answer=f"noted: {text}")
+    await talk.lifecycle.put_prefix(ref, b"system: \x00\xff")
+    note = await talk.lifecycle.write_note(
+        NoteChange(NoteAction.ADD, NoteTarget.USER, "keeps bees"), owner="ann", ref=ref
+    )
+    await talk.lifecycle.write_note(
+        NoteChange(NoteAction.REPLACE, NoteTarget.USER, "keeps seven hives", note.note_id), owner="ann"
+    )
+    await talk.lifecycle.record_delegation(ref, "count", "seven", "some-child")
+    await talk.rewind(KEY)
+    await talk.branch(KEY)
+    await talk.say("in the branch", KEY)
+    await talk.compress(KEY, "bees, seven hives", 2)
+    await talk.say("after the summary", KEY)
+    await talk.begin("still running", OTHER_KEY, "bob")
+    await talk.accept("still waiting", OTHER_KEY, "bob")
+    forgotten = await talk.new(key_named("44"))
+    await talk.say("to be forgotten", key_named("44"))
+    await talk.lifecycle.forget(ForgetSession(forgotten), owner="ann")
+
+    def deliver_a_little(uow: UnitOfWork) -> None:
+        while uow.cursors.discover("hive", 5.0, 100):
+            pass
+        cursor = uow.cursors.get("hive", ref.session_id)
+        assert cursor is not None
+        uow.cursors.save(replace(cursor, seq=3, attempts=2, error="down", due_at=9.0))
+        uow.cursors.add_redelivery(Redelivery("hive", ref.session_id, 2, 0, "rejected"))
+        uow.spend.reserve(ref, "t", "large", 0.5, 5.0)
+
+    await store.write(deliver_a_little)
+
+
+def dump(path: Path) -> str:
+    """The whole file as SQL; what an index is made of is written as the index left it."""
+    connection = raw(path)
+    schema = list(connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"))
+    indexes = [name for _, name, sql in schema if sql.startswith("CREATE VIRTUAL")]
+    hidden = {"sqlite_sequence"} | {name for _, name, _ in schema if any(name.startswith(f"{i}_") for i in indexes)}
+    lines = [f"PRAGMA application_id = {connection.pragma('application_id')};"]
+    lines += [f"{sql};" for kind, name, sql in schema if kind == "table" and name not in hidden]
+    for kind, name, _ in schema:
+        if kind != "table" or name in indexes:
+            continue
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')]
+        if name in hidden:
+            lines.append(f"DELETE FROM {name};")
+        quoted = ", ".join(f'quote("{column}")' for column in columns)
+        for row in connection.execute(f'SELECT {quoted} FROM "{name}"'):
+            lines.append(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join(row)});")
+    lines += [f"{sql};" for kind, name, sql in schema if kind == "index"]
+    connection.close()
+    return "\n".join(lines) + "\n"
+
+
+def load(path: Path, sql: str) -> None:
+    path.parent.mkdir()
+    connection = raw(path)
+    connection.execute("BEGIN")
+    connection.execute(sql)
+    connection.execute("COMMIT")
+    connection.close()
+
+
+async def check_the_life_before(store: Store) -> None:
+    talk = Talk(store, "new")
+    here = await talk.lifecycle.current(KEY)
+    assert here is not None
+    assert await talk.texts(here.session_id) == ["[bees, seven hives]", "in the branch", "after the summary"]
+    session = await talk.session(here.session_id)
+    assert (session.title, session.owner) == ("Honey #3", "ann")
+    assert session.parent_id is not None
+    assert await talk.texts(session.parent_id) == ["I keep bees in Aarhus", "seven hives", "in the branch"]
+    parent = await talk.session(session.parent_id)
+    assert parent.parent_id is not None
+    assert await talk.search("aarhus") == ["noted: I keep bees in Aarhus", "I keep bees in Aarhus"]
+    assert await talk.search("東京") == ["noted: 私は東京都に住んでいます", "私は東京都に住んでいます"]
+    assert await talk.search("forgotten") == []
+
+    def look(uow: UnitOfWork, root: str = parent.parent_id) -> None:
+        assert [note.content for note in uow.notes.current("ann", NoteTarget.USER)] == ["keeps seven hives"]
+        prefix = uow.turns.prefix(root)
+        assert prefix is not None
+        assert prefix.content == b"system: \x00\xff"
+        assert [(row.name, row.failures) for row in uow.cursors.providers()] == [("hive", 0), ("slow", 0)]
+        cursor = uow.cursors.get("hive", root)
+        assert cursor is not None
+        assert (cursor.seq, cursor.attempts, cursor.error) == (3, 2, "down")
+        assert uow.cursors.parked("hive", root) == (2,)
+        assert uow.cursors.count("slow").waiting_entries > 5
+        assert uow.spend.total("ann", 0.0) == 0.5
+
+    await store.read(look)
+
+
+async def go_on_living(store: Store) -> None:
+    talk = Talk(store, "new")
+    talk.clock.time += 1000
+    await talk.say("and in Odense", KEY)
+    assert await talk.search("odense") == ["and in Odense"]
+    await talk.rewind(KEY, 2)
+    here = await talk.lifecycle.current(KEY)
+    assert here is not None
+    assert await talk.texts(here.session_id) == ["[bees, seven hives]", "in the branch"]
+    (orphan,) = await talk.lifecycle.recover()
+    ticket = await talk.lifecycle.resume_turn(orphan)
+    assert ticket is not None
+    assert ticket.message.inbound.text == "still running"
+    await talk.lifecycle.commit_turn(ticket, [], "done")
+    waiting = await talk.lifecycle.begin_turn(OTHER_KEY)
+    assert waiting is not None
+    assert waiting.message.inbound.text == "still waiting"
+    await talk.lifecycle.forget(ForgetOwner(), owner="ann")
+    assert await talk.search("aarhus") == []
+
+
+@in_loop
+async def test_a_file_of_the_first_release_opens_and_goes_on(path: Path) -> None:
+    load(path, FIXTURE.read_text())
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await check_the_life_before(store)
+        await go_on_living(store)
+    assert list(raw(path).execute("PRAGMA integrity_check")) == [("ok",)]
+
+
+@in_loop
+async def test_a_file_of_today_survives_the_same(tmp_path: Path, path: Path) -> None:
+    """So that what the next release must read is known to be complete."""
+    async with aclosing(await SqliteStore.open(tmp_path / "first" / "everthread.db")) as store:
+        await live_a_little(store)
+        await check_the_life_before(store)
+    load(path, dump(tmp_path / "first" / "everthread.db"))
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await check_the_life_before(store)
+        await go_on_living(store)
+
+
+# What is forgotten is gone --------------------------------------------------------------------------------------------
+
+
+def left_in(path: Path, *words: str) -> list[tuple[str, str]]:
+    """Which of the words stand in which of the files, whatever their case."""
+    files = [(file.name, file.read_bytes().lower()) for file in path.parent.iterdir()]
+    return [(name, word) for name, content in files for word in words if word.lower().encode() in content]
+
+
+@pytest.mark.parametrize("what", ["session", "person", "fact"])
+@in_loop
+async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what: str) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        talk = Talk(store)
+        for n in range(20):
+            await talk.say(f"chatter number {n} of the others", OTHER_KEY, "bob")
+        ref = await talk.say(SENTENCE, KEY, answer=f"I will remember: {SENTENCE}!")
+        await talk.lifecycle.put_prefix(ref, f"system: {SENTENCE}".encode())
+        note = await talk.lifecycle.write_note(
+            NoteChange(NoteAction.ADD, NoteTarget.USER, SENTENCE), owner="ann", ref=ref
+        )
+        await talk.lifecycle.record_delegation(ref, f"open it: {SENTENCE}", "done", "some-child")
+        await talk.compress(KEY, f"so far: {SENTENCE}", 1)
+        for n in range(20):
+            await talk.say(f"more chatter {n}", OTHER_KEY, "bob")
+        assert left_in(path, SENTENCE, "zanzibarquux")
+        match what:
+            case "session":
+                await talk.lifecycle.forget(ForgetSession(ref.session_id), owner="ann")
+            case "person":
+                await talk.lifecycle.forget(ForgetOwner(), owner="ann")
+            case _:
+                await talk.lifecycle.forget(ForgetFact(note.note_id), owner="ann")
+        assert len(await talk.search("chatter", "bob", limit=99)) == 40
+    assert left_in(path, SENTENCE, "zanzibarquux") == []
+    assert [file.name for file in path.parent.iterdir()] == ["everthread.db"]
+
+
+async def make_fixture(write: Callable[[str], object]) -> None:
+    path = Path(tempfile.mkdtemp()) / "home" / "everthread.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await live_a_little(store)
+    write(dump(path))
+
+
+if __name__ == "__main__":
+    asyncio.run(make_fixture(sys.stdout.write))

@@ -1,0 +1,18 @@
+"""The embedded store keeps the contract of every store."""
+
+from pathlib import Path
+
+import pytest
+
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.ports import Store
+from everthread.testing.store_contract import OpenStore, StoreContract
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        async def open_store() -> Store:
+            return await SqliteStore.open(tmp_path / "home" / "everthread.db")
+
+        return open_store

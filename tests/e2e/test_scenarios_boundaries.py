@@ -1,0 +1,462 @@
+"""What must happen when a conversation changes its session, as a user, a provider or a plugin would notice it."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread.domain.boundary import Boundary, Branch, Compress, New, Refusal, Reset, Resume, Rewind, Suspend
+from everthread.domain.errors import BadBoundary, BadInput, Fenced, NotFound
+from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import Crossing, NoteChange
+from everthread.plugins import hookimpl
+from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Diary, Gate, House, ThreadDiary, until
+
+HOUR_S = 3600.0
+IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
+
+
+class Watcher:
+    """A plugin that writes down which sessions were finalized and reset."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, str, str]] = []
+
+    @hookimpl
+    def on_session_finalize(self, session_id: str, platform: str) -> None:
+        self.got.append(("finalize", session_id, platform))
+
+    @hookimpl
+    def on_session_reset(self, session_id: str, platform: str) -> None:
+        self.got.append(("reset", session_id, platform))
+
+
+async def compression(house: House, key: SessionKey = CLI) -> Compress:
+    ref = await house.at(key)
+    session = await house.session(ref.session_id)
+    return Compress(ref.session_id, ref.generation, "what was said", session.last_turn)
+
+
+def opened(crossing: Crossing) -> str:
+    assert crossing.ref is not None
+    return crossing.ref.session_id
+
+
+# --- S01: the session id changes in mid-process ---
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "resets"),
+    [
+        ("new", "new_session", True),
+        ("reset", "reset", True),
+        ("resume", "resume", False),
+        ("branch", "branch", False),
+        ("compress", "compression", False),
+    ],
+)
+async def test_s01_every_provider_is_told_of_the_switch_once_and_before_any_turn_of_the_new_session(
+    tmp_path: Path, name: str, reason: str, resets: bool
+) -> None:
+    diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b"), AsyncDiary("c")]
+    async with House(tmp_path, *diaries) as house:
+        earlier = (await house.turn(TELEGRAM, "earlier")).ref.session_id
+        old = (await house.turn(CLI, "before")).ref.session_id
+        boundary = {"new": New(), "reset": Reset(), "resume": Resume(earlier), "branch": Branch()}.get(
+            name, await compression(house)
+        )
+        new = opened(await house.cross(CLI, boundary))
+        await house.turn(CLI, "after")
+        await house.settled()
+    for diary in diaries:
+        [switch] = [call for call in diary.book.of("on_session_switch", new) if call.more["reason"] == reason]
+        assert switch.more["new_session_id"] == new
+        assert switch.more["parent_session_id"] == ("" if resets else old)
+        assert switch.more["reset"] is resets
+        told = [call for call in diary.book.effects if call.session == new]
+        [after] = [call for call in told if call.text == "after"]
+        assert told.index(switch) < told.index(after)
+        assert diary.book.told(old) == ["switch", "before", "end"]
+
+
+@pytest.mark.parametrize("policy", [ResetPolicy(idle_s=HOUR_S), ResetPolicy(daily_hour=4)])
+async def test_s01_after_an_expiry_the_switch_resets_and_says_why(tmp_path: Path, policy: ResetPolicy) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary, policies=ResetPolicies(policy)) as house:
+        old = (await house.turn(CLI, "before")).ref.session_id
+        await house.later(25 * HOUR_S)
+        await until(lambda: diary.book.of("on_session_end", old), "expired by its timer, with no message to come")
+        new = (await house.turn(CLI, "after")).ref.session_id
+        await house.settled()
+    assert new != old
+    [switch] = diary.book.of("on_session_switch", new)
+    reason = "idle" if policy.idle_s else "daily"
+    assert (switch.more["reset"], switch.more["parent_session_id"], switch.more["reason"]) == (True, "", reason)
+
+
+async def test_s01_a_rewind_keeps_the_session_and_names_the_turns(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, "one")).ref
+        await house.turn(CLI, "two")
+        await house.cross(CLI, Rewind())
+        await house.turn(CLI, "three")
+        await house.settled()
+        assert await house.shown(ref.session_id) == ["one", "three"]
+    switch = diary.book.of("on_session_switch", ref.session_id)[-1]
+    assert (switch.more["rewound"], switch.more["turns"]) == (True, (2,))
+    assert diary.book.told(ref.session_id) == ["switch", "one", "two", "switch", "three"]
+
+
+async def test_s01_keys_of_one_person_on_one_session_are_told_of_its_compression_once(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(TELEGRAM, Resume(old))
+        new = opened(await house.cross(CLI, await compression(house)))
+        assert (await house.at(TELEGRAM)).session_id == new
+        await house.turn(TELEGRAM, "two")
+        await house.settled()
+    assert diary.book.told(new) == ["switch", "two"]
+
+
+# --- S02: a provider without the hook, or with an older signature ---
+
+
+async def test_s02_providers_without_the_hook_or_with_an_older_signature_lose_nothing(tmp_path: Path) -> None:
+    class NoSwitch:
+        name = "no switch"
+
+        def __init__(self) -> None:
+            self.turns: list[str] = []
+
+        def sync_turn(self, user: str, assistant: str, **more: Any) -> None:
+            self.turns.append(user)
+
+    class Older:
+        name = "older"
+
+        def __init__(self) -> None:
+            self.got: list[tuple[str, ...]] = []
+
+        def on_session_switch(self, new_session_id: str) -> None:
+            self.got.append(("switch", new_session_id))
+
+        async def sync_turn(self, user_content: str, assistant_content: str) -> None:
+            self.got.append(("turn", user_content))
+
+        def on_session_end(self, messages: list[Message]) -> None:
+            self.got.append(("end", *(message.content for message in messages)))
+
+    silent, older, today = NoSwitch(), Older(), AsyncDiary("today")
+    async with House(tmp_path, silent, older, object(), today) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        new = opened(await house.cross(CLI, New()))
+        await house.turn(CLI, "two")
+        await house.settled()
+        assert await house.incidents() == []
+    assert sorted(silent.turns) == ["one", "two"]
+    of_old = [("switch", old), ("turn", "one"), ("end", "one", "re one")]
+    assert [got for got in older.got if got in of_old] == of_old
+    assert [got for got in older.got if got not in of_old] == [("switch", new), ("turn", "two")]
+    assert today.book.told(old) == ["switch", "one", "end"]
+
+
+# --- S04: an empty or missing new id ---
+
+
+async def test_s04_an_empty_or_unknown_target_changes_nothing(tmp_path: Path) -> None:
+    diary, watcher = AsyncDiary(), Watcher()
+    async with House(tmp_path, diary, plugins=(watcher,)) as house:
+        await house.turn(CLI, "one")
+        await house.settled()
+        before = (await house.at(CLI), diary.book.effects, await house.session((await house.at(CLI)).session_id))
+        crossing = await house.cross(CLI, Resume(""))
+        assert (crossing.refusal, crossing.ref) == (Refusal.NOTHING_THERE, before[0])
+        with pytest.raises(NotFound):
+            await house.cross(CLI, Resume("no such session"))
+        await house.settled()
+        assert (await house.at(CLI), diary.book.effects, await house.session(before[2].id)) == before
+        assert watcher.got == []
+        assert len(await house.store.read(lambda uow: uow.sessions.boundaries(limit=9))) == 1
+        await house.turn(CLI, "two")
+        assert await house.shown(before[2].id) == ["one", "two"]
+
+
+async def test_s04_a_process_that_stops_where_nothing_is_open_changes_nothing(tmp_path: Path) -> None:
+    async with House(tmp_path, AsyncDiary()) as house:
+        assert await house.lifecycle.suspend(close_memory=True) == ()
+        assert (await house.cross(CLI, Suspend())).refusal is Refusal.NOTHING_THERE
+        assert await house.lifecycle.current(CLI) is None
+
+
+# --- S05: a bare switch with no parent given ---
+
+
+async def test_s05_coming_back_from_nowhere_keeps_the_known_parent(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary, policies=IDLE) as house:
+        parent = (await house.turn(CLI, "one")).ref.session_id
+        child = opened(await house.cross(CLI, Branch()))
+        await house.turn(CLI, "two")
+        await house.later(2 * HOUR_S)
+        await until(lambda: diary.book.of("on_session_end", child))
+        # The key is on no session now, so there is none to name as the one left.
+        assert await house.lifecycle.current(CLI) is None
+        assert opened(await house.cross(CLI, Resume(child))) == child
+        await house.settled()
+        assert (await house.session(child)).parent_id == parent
+    assert [call.more["parent_session_id"] for call in diary.book.of("on_session_switch", child)] == [parent, parent]
+
+
+async def test_s05_resuming_from_another_session_does_not_rewrite_the_lineage(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        parent = (await house.turn(CLI, "one")).ref.session_id
+        child = opened(await house.cross(CLI, Branch()))
+        await house.cross(CLI, New())
+        await house.cross(CLI, Resume(child))
+        assert (await house.session(child)).parent_id == parent
+        assert await house.shown(child) == ["one"]
+
+
+# --- S08: end of a session, then the switch ---
+
+
+@pytest.mark.parametrize("name", ["new", "compress", "branch", "expire"])
+async def test_s08_an_end_and_then_a_switch_are_one_close(tmp_path: Path, name: str) -> None:
+    diary, thread = AsyncDiary(), ThreadDiary()
+    async with House(tmp_path, diary, thread, policies=IDLE) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.lifecycle.suspend(close_memory=True)
+        boundaries: dict[str, Boundary] = {"new": New(), "branch": Branch()}
+        if name == "expire":
+            await house.later(2 * HOUR_S)
+            await house.turn(CLI, "two")
+        else:
+            await house.cross(CLI, boundaries.get(name) or await compression(house))
+        await house.settled()
+    for book in (diary.book, thread.book):
+        assert book.told(old) == ["switch", "one", "end"]
+
+
+async def test_s08_a_session_closed_and_continued_is_closed_again_whole(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        first = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await house.cross(CLI, Resume(first))
+        await house.cross(CLI, New())
+        await house.cross(CLI, Resume(first))
+        await house.turn(CLI, "two")
+        await house.cross(CLI, New())
+        await house.settled()
+    ends = diary.book.of("on_session_end", first)
+    assert [[turn.user_text for turn in call.view.turns] for call in ends] == [["one"], ["one", "two"]]
+
+
+async def test_s08_a_close_hands_over_inherited_turns_marked_as_such(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "one")
+        child = opened(await house.cross(CLI, Branch()))
+        await house.turn(CLI, "two")
+        await house.cross(CLI, New())
+        await house.settled()
+    [end] = diary.book.of("on_session_end", child)
+    assert [(turn.user_text, turn.inherited) for turn in end.view.turns] == [("one", True), ("two", False)]
+
+
+# --- S13: the session that ends is empty, or the provider was never initialised ---
+
+
+async def test_s13_an_empty_session_is_not_closed(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        ids = [opened(await house.cross(CLI, boundary)) for boundary in (New(), Reset(), New(), Branch())]
+        await house.lifecycle.suspend(close_memory=True)
+        await house.settled()
+    assert diary.book.of("on_session_end") == []
+    assert {call.session for call in diary.book.of("on_session_switch")} == set(ids)
+
+
+async def test_s13_a_session_with_only_messages_set_aside_is_not_closed(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        old = opened(await house.cross(CLI, New()))
+        await house.lifecycle.accept(Inbound(CLI, ME, "waits"))
+        crossing = await house.cross(CLI, New())
+        assert [row.inbound.text for row in crossing.set_aside] == ["waits"]
+        await house.settled()
+    assert diary.book.told(old) == ["switch"]
+
+
+async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all_of_it_once_it_can(
+    tmp_path: Path,
+) -> None:
+    class Late(AsyncDiary):
+        up = False
+        tries = 0
+
+        def initialize(self, **settings: Any) -> None:
+            self.tries += 1
+            if not self.up:
+                raise ValueError("not up yet")
+
+    late, diary = Late("late"), AsyncDiary()
+    async with House(tmp_path, late, diary, limits=replace(QUICK, attempts_max=2)) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await until(lambda: diary.book.told(old) == ["switch", "one", "end"])
+        await until(lambda: late.tries > 3)
+        await house.reported("memory:late", "not up yet")
+        assert late.book.begun == []
+        late.up = True
+        await house.settled()
+    assert late.book.told(old) == ["switch", "one", "end"]
+
+
+async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.cross(CLI, New(kind=Kind.CRON))
+        await house.turn(CLI, "scheduled")
+        await house.cross(CLI, New())
+        await house.turn(CLI, "said")
+        await house.settled()
+    assert diary.book.of("on_session_end") == []
+    assert diary.book.words().split() == ["said"]
+
+
+# --- S19: finalize and reset hooks ---
+
+
+async def test_s19_new_finalizes_the_old_session_and_then_resets_the_new_one(tmp_path: Path) -> None:
+    watcher = Watcher()
+    async with House(tmp_path, plugins=(watcher,)) as house:
+        old = (await house.turn(TELEGRAM, "one")).ref.session_id
+        new = opened(await house.cross(TELEGRAM, New()))
+        await house.settled()
+    assert watcher.got == [("finalize", old, "telegram"), ("reset", new, "telegram")]
+
+
+async def test_s19_expiry_finalizes_at_once_and_resets_when_the_next_message_comes(tmp_path: Path) -> None:
+    watcher = Watcher()
+    async with House(tmp_path, plugins=(watcher,), policies=IDLE) as house:
+        old = (await house.turn(TELEGRAM, "one")).ref.session_id
+        await house.later(2 * HOUR_S)
+        await until(lambda: watcher.got)
+        assert watcher.got == [("finalize", old, "telegram")]
+        new = (await house.turn(TELEGRAM, "two")).ref.session_id
+        await house.settled()
+    assert watcher.got == [("finalize", old, "telegram"), ("reset", new, "telegram")]
+
+
+async def test_s19_shutdown_finalizes_every_session_that_this_process_has_served_and_ends_none(tmp_path: Path) -> None:
+    watcher = Watcher()
+    async with House(tmp_path) as another:
+        await another.turn(SessionKey.parse("agent:main:matrix:dm:9"), "elsewhere")
+    async with House(tmp_path, plugins=(watcher,)) as house:
+        served = {(await house.turn(key, "one")).ref.session_id: key for key in (CLI, TELEGRAM)}
+        await house.lifecycle.suspend()
+        await house.settled()
+        assert sorted(watcher.got) == sorted(("finalize", sid, key.platform) for sid, key in served.items())
+        await house.lifecycle.suspend()
+        await house.settled()
+        assert len(watcher.got) == 2
+        for session_id, key in served.items():
+            assert (await house.at(key)).session_id == session_id
+            assert (await house.session(session_id)).ended_at is None
+
+
+async def test_s19_a_hook_that_raises_or_hangs_changes_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Bad:
+        @hookimpl
+        def on_session_finalize(self) -> None:
+            raise ValueError("bad plugin")
+
+    class Stuck:
+        @hookimpl
+        def on_session_reset(self) -> None:
+            gate.wait()
+
+    watcher, diary = Watcher(), AsyncDiary()
+    with Gate() as gate, caplog.at_level(logging.WARNING):
+        async with House(tmp_path, diary, plugins=(watcher, Bad(), Stuck())) as house:
+            old = (await house.turn(CLI, "one")).ref.session_id
+            async with asyncio.timeout(2):
+                new = opened(await house.cross(CLI, New()))
+                await house.turn(CLI, "two")
+            await house.settled()
+            assert await house.shown(new) == ["two"]
+            incidents = " ".join(await house.incidents())
+    assert watcher.got == [("finalize", old, "cli"), ("reset", new, "cli")]
+    assert diary.book.told(old) == ["switch", "one", "end"]
+    for text in (incidents, caplog.text):
+        assert "bad plugin" in text
+        assert "no return within" in text
+
+
+# --- S26: a boundary called with wrong arguments by mistake ---
+
+
+@pytest.mark.parametrize("mistake", [None, "new", New, {"kind": "new"}, SessionKey])
+async def test_s26_what_is_no_boundary_is_an_error_and_no_silent_skip(tmp_path: Path, mistake: Any) -> None:
+    async with House(tmp_path) as house:
+        await house.turn(CLI, "one")
+        before = await house.at(CLI)
+        with pytest.raises(TypeError, match="is no boundary"):
+            await house.cross(CLI, mistake)
+        assert await house.at(CLI) == before
+
+
+@pytest.mark.parametrize("mistake", [Rewind(0), Rewind(-1), Compress("", 0, "", 0)])
+async def test_s26_a_boundary_whose_numbers_make_no_sense_is_an_error_or_a_stated_refusal(
+    tmp_path: Path, mistake: Boundary
+) -> None:
+    async with House(tmp_path) as house:
+        ref = (await house.turn(CLI, "one")).ref
+        if isinstance(mistake, Compress):
+            assert (await house.cross(CLI, mistake)).refusal is Refusal.STALE
+            with pytest.raises(BadBoundary):
+                await house.cross(CLI, Compress(ref.session_id, ref.generation, "so far", 99))
+        else:
+            with pytest.raises(BadBoundary):
+                await house.cross(CLI, mistake)
+        assert await house.at(CLI) == ref
+
+
+async def test_s26_a_caller_that_leaves_something_out_is_told(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        with pytest.raises(TypeError, match="owner"):
+            await house.lifecycle.cross(CLI, New())  # pyright: ignore[reportCallIssue]
+        for owner in ("", "x" * 1000):
+            with pytest.raises(BadInput, match="an owner is"):
+                await house.cross(CLI, New(), owner=owner)
+        with pytest.raises(TypeError, match="is no session key"):
+            await house.lifecycle.cross("agent:main:cli:dm:1", Rewind(), owner=ME)  # pyright: ignore
+        assert await house.lifecycle.current(CLI) is None
+
+
+async def test_s26_a_ticket_that_is_used_twice_or_made_up_is_refused(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await house.lifecycle.accept(Inbound(CLI, ME, "one"))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        messages = [Message(Role.USER, "one")]
+        await house.lifecycle.commit_turn(ticket, messages, None)
+        with pytest.raises(Fenced):
+            await house.lifecycle.commit_turn(ticket, messages, None)
+        assert await house.shown(ticket.ref.session_id) == ["one"]
+
+
+async def test_s26_a_note_for_a_session_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        ref = (await house.turn(CLI, "one", owner="you")).ref
+        with pytest.raises(NotFound):
+            await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "x"), owner=ME, ref=ref)

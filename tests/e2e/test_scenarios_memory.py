@@ -1,0 +1,554 @@
+"""What must reach the memory providers, in which order and under which session, while some of them are slow or broken."""
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread.domain.boundary import Boundary, Branch, Compress, New, Resume
+from everthread.domain.errors import Rejected, Unavailable
+from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionRef, TurnStatus
+from everthread.lifecycle import NoteChange
+from everthread.memory.journal import Limits
+from everthread.memory.recall import Recall
+from everthread.ports import RecallItem
+from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, until
+
+
+async def note(house: House, content: str, ref: SessionRef) -> None:
+    change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)
+    await house.lifecycle.write_note(change, owner=ME, ref=ref)
+
+
+async def boundary_named(house: House, name: str) -> Boundary:
+    ref = await house.at(CLI)
+    session = await house.session(ref.session_id)
+    return {
+        "new": New(),
+        "branch": Branch(),
+        "compress": Compress(ref.session_id, ref.generation, "so far", session.last_turn),
+    }[name]
+
+
+async def down(call: Call) -> None:
+    raise ConnectionError("down")
+
+
+# --- S03: one provider raises or hangs ---
+
+
+async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_path: Path) -> None:
+    raising, hanging, stuck, good = (
+        AsyncDiary("raising"),
+        ThreadDiary("hanging"),
+        AsyncDiary("stuck"),
+        AsyncDiary("good"),
+    )
+    plain = ThreadDiary("plain")
+    raising.before = down
+    never = asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await never.wait()
+
+    stuck.before = wait
+    with Gate() as gate:
+        hanging.before = gate.holds()
+        async with House(tmp_path, raising, hanging, stuck, good, plain) as house:
+            async with asyncio.timeout(2):
+                old = (await house.turn(CLI, "one")).ref.session_id
+                new = (await house.cross(CLI, New())).ref
+                await house.turn(CLI, "two")
+            assert new is not None
+            for diary in (good, plain):
+                await until(lambda diary=diary: diary.book.told(old) == ["switch", "one", "end"], diary.name)
+                await until(lambda diary=diary: diary.book.told(new.session_id) == ["switch", "two"], diary.name)
+            for diary in (raising, hanging, stuck):
+                assert diary.book.calls == []
+            # The failures are visible, each under its provider's name.
+            await until(lambda: len(raising.book.begun) > 1, "it is tried again")
+            for name, why in (("raising", "down"), ("hanging", "no answer within 0.1 s"), ("stuck", "no answer")):
+                await house.reported(f"memory:{name}", why)
+            statuses = {status.name: status for status in await house.memory.journal.status()}
+            assert "down" in (statuses["raising"].last_error or "")
+            assert not any("good" in incident or "plain" in incident for incident in await house.incidents())
+            # And once they are well again, they have missed nothing.
+            raising.before = stuck.before = None
+            gate.open()
+            await house.settled()
+    for diary in (raising, hanging, stuck):
+        assert diary.book.told(old) == ["switch", "one", "end"]
+        assert diary.book.told(new.session_id) == ["switch", "two"]
+
+
+async def test_s03_a_session_whose_delivery_hangs_holds_up_no_other_session(tmp_path: Path) -> None:
+    diary = ThreadDiary()
+    with Gate() as gate:
+        async with House(tmp_path, diary) as house:
+            stuck = (await house.turn(CLI, "stuck")).ref.session_id
+            diary.before = gate.holds(lambda call: call.session == stuck)
+            await house.turn(CLI, "more")
+            await until(gate.reached.is_set)
+            for number in range(3):
+                await house.turn(TELEGRAM, f"free {number}")
+            free = (await house.at(TELEGRAM)).session_id
+            await until(lambda: diary.book.told(free) == ["switch", "free 0", "free 1", "free 2"])
+            gate.open()
+            await house.settled()
+    assert diary.book.told(stuck) == ["switch", "stuck", "more"]
+
+
+async def test_s03_what_a_provider_rejects_for_good_is_parked_listed_and_closed_once_more_when_it_goes_through(
+    tmp_path: Path,
+) -> None:
+    diary = AsyncDiary()
+
+    async def refuse(call: Call) -> None:
+        if call.text == "bad":
+            raise Rejected("diary", "too odd")
+
+    diary.before = refuse
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, "good")).ref
+        await house.turn(CLI, "bad")
+        await house.cross(CLI, New())
+        await house.settled()
+        [status] = await house.memory.journal.status()
+        assert [(row.session_id, row.seq) for row in status.parked] == [(ref.session_id, 3)]
+        assert diary.book.of("on_session_end", ref.session_id)[0].more["missing"] == (3,)
+        diary.before = None
+        assert await house.memory.journal.retry("diary") == 1
+        await until(lambda: len(diary.book.of("on_session_end", ref.session_id)) == 2)
+        [status] = await house.memory.journal.status()
+        assert status.parked == ()
+    assert diary.book.told(ref.session_id) == ["switch", "good", "end", "bad", "end"]
+    assert diary.book.of("on_session_end", ref.session_id)[1].more["missing"] == ()
+
+
+async def test_s03_an_outage_parks_nothing_however_long_it_lasts(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    diary.before = down
+    async with House(tmp_path, diary, limits=replace(QUICK, attempts_max=2)) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await until(lambda: len([call for call in diary.book.begun if call.session == old]) > 3)
+        [status] = await house.memory.journal.status()
+        assert status.parked == ()
+        diary.before = None
+        await house.settled()
+    assert diary.book.told(old) == ["switch", "one", "end"]
+
+
+async def test_s03_a_provider_that_is_slow_to_initialise_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.memory.calling.INITIALIZE_S_MAX", 0.02)
+
+    class Slow(AsyncDiary):
+        def initialize(self, **settings: Any) -> None:
+            gate.wait()
+
+    slow, diary = Slow("slow"), AsyncDiary()
+    with Gate() as gate:
+        async with House(tmp_path, slow, diary) as house:
+            ref = (await house.turn(CLI, "one")).ref
+            await until(lambda: diary.book.told(ref.session_id) == ["switch", "one"])
+            await house.reported("memory:slow", "not initialised within 0.02 s")
+            gate.open()
+            await house.settled()
+    assert slow.book.told(ref.session_id) == ["switch", "one"]
+
+
+# --- S06: a batch of turns is in flight when the session changes ---
+
+
+@pytest.mark.parametrize("name", ["new", "branch", "compress"])
+async def test_s06_turns_in_flight_arrive_under_the_session_they_belong_to(tmp_path: Path, name: str) -> None:
+    slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
+    with Gate() as gate:
+        slow.before = gate.holds(lambda call: call.hook == "sync_turn")
+        async with House(tmp_path, slow, quick) as house:
+            old = (await house.turn(CLI, "old 0")).ref.session_id
+            for number in range(1, 4):
+                await house.turn(CLI, f"old {number}")
+            await until(gate.reached.is_set)
+            crossing = await house.cross(CLI, await boundary_named(house, name))
+            assert crossing.ref is not None
+            for number in range(3):
+                await house.turn(CLI, f"new {number}")
+            await until(lambda: quick.book.told(crossing.ref.session_id) == ["switch", "new 0", "new 1", "new 2"])
+            gate.open()
+            await house.settled()
+    for book in (slow.book, quick.book):
+        assert book.told(old) == ["switch", "old 0", "old 1", "old 2", "old 3", "end"]
+        assert book.told(crossing.ref.session_id) == ["switch", "new 0", "new 1", "new 2"]
+        assert all(call.ref.session_id == call.session and call.ref.owner == ME for call in book.effects)
+
+
+async def test_s06_a_turn_that_runs_across_the_boundary_belongs_to_the_session_it_began_in(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.lifecycle.accept(Inbound(CLI, ME, "two"))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        crossing = await house.cross(CLI, New())
+        assert crossing.ref is not None
+        await house.turn(CLI, "three")
+        late = await house.lifecycle.commit_turn(ticket, [Message(Role.USER, "two")], "re two")
+        assert (late.ref.session_id, late.status) == (old, TurnStatus.LATE)
+        await house.settled()
+    # The first close came with the boundary; what came late is closed by itself.
+    assert diary.book.told(old) == ["switch", "one", "end", "two", "end"]
+    assert diary.book.told(crossing.ref.session_id) == ["switch", "three"]
+
+
+# --- S07: a delayed write runs after the switch ---
+
+
+async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_they_were_committed_in(tmp_path: Path) -> None:
+    slow = ThreadDiary()
+    with Gate() as gate:
+        slow.before = gate.holds(lambda call: call.hook in ("sync_turn", "on_memory_write"))
+        async with House(tmp_path, slow) as house:
+            old = (await house.turn(CLI, "a turn")).ref
+            await note(house, "a note", old)
+            await until(gate.reached.is_set)
+            for _ in range(3):
+                await house.cross(CLI, New())
+            await house.turn(CLI, "after")
+            gate.open()
+            await house.settled()
+    assert slow.book.told(old.session_id) == ["switch", "a turn", "a note", "end"]
+    for call in slow.book.effects:
+        if call.session == old.session_id:
+            assert (call.ref.key, call.ref.epoch) == (CLI, old.epoch)
+
+
+async def test_s07_a_note_that_is_committed_after_the_switch_belongs_to_the_turn_it_was_made_in(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref
+        crossing = await house.cross(CLI, New())
+        assert crossing.ref is not None
+        await note(house, "a late note", old)
+        await house.turn(CLI, "two")
+        await house.settled()
+    assert diary.book.told(old.session_id) == ["switch", "one", "end", "a late note", "end"]
+    assert diary.book.told(crossing.ref.session_id) == ["switch", "two"]
+
+
+# --- S09: a write hangs for longer than any time-out when the session ends ---
+
+
+async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp_path: Path) -> None:
+    slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
+    with Gate() as gate:
+        slow.before = gate.holds(lambda call: call.text == "one")
+        async with House(tmp_path, slow, quick) as house:
+            old = (await house.turn(CLI, "one")).ref.session_id
+            await until(gate.reached.is_set)
+            async with asyncio.timeout(2):
+                await house.cross(CLI, New())
+                await house.turn(CLI, "rotation is not held up")
+            await until(lambda: quick.book.told(old) == ["switch", "one", "end"])
+            # Far beyond the time-out of an attempt, several times over.
+            waited = time.monotonic() + 0.5
+            await until(lambda: time.monotonic() > waited)
+            assert slow.book.told(old) == ["switch"]
+            cursor = await house.store.read(lambda uow: uow.cursors.get("slow", old))
+            session = await house.session(old)
+            assert cursor is not None
+            assert cursor.seq < session.closed_seq, "it is not marked clean for this provider"
+            # It is one attempt that hangs, not a pile of them.
+            assert [call.text for call in slow.book.begun].count("one") == 1
+            gate.open()
+            await house.settled()
+    assert slow.book.told(old) == ["switch", "one", "end"]
+    assert [call.text for call in slow.book.calls].count("one") == 1
+
+
+async def test_s09_an_async_write_that_hangs_is_tried_again_and_the_close_still_comes_last(tmp_path: Path) -> None:
+    diary, well = AsyncDiary(), asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        if call.text == "one":
+            await well.wait()
+
+    diary.before = wait
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await until(lambda: [call.text for call in diary.book.begun].count("one") > 2)
+        assert diary.book.told(old) == ["switch"]
+        well.set()
+        await house.settled()
+    assert diary.book.told(old) == ["switch", "one", "end"]
+    attempts = [call.delivery.attempt for call in diary.book.begun if call.text == "one"]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len({call.delivery.key for call in diary.book.begun if call.text == "one"}) == 1
+
+
+async def test_s09_a_write_that_hangs_and_then_fails_is_tried_again(tmp_path: Path) -> None:
+    diary = ThreadDiary()
+    with Gate() as gate:
+
+        def hang_then_fail(call: Call) -> None:
+            if call.text == "one" and call.delivery.attempt == 1:
+                gate.wait()
+                raise OSError("the connection broke")
+
+        diary.before = hang_then_fail
+        async with House(tmp_path, diary) as house:
+            old = (await house.turn(CLI, "one")).ref.session_id
+            await house.cross(CLI, New())
+            await until(gate.reached.is_set)
+            gate.open()
+            await house.settled()
+    assert diary.book.told(old) == ["switch", "one", "end"]
+
+
+# --- S10: several writers in flight, an older one slower than the newest ---
+
+
+async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: Path) -> None:
+    slow, uneven = ThreadDiary("slow"), ThreadDiary("uneven")
+    tries: dict[str, int] = {}
+
+    def fails_at_first(call: Call) -> None:
+        tries[call.text] = tries.get(call.text, 0) + 1
+        if call.text in ("turn 0", "note 1") and tries[call.text] < 3:
+            raise Unavailable("uneven", "busy", retry_after_s=0.01)
+
+    uneven.before = fails_at_first
+    with Gate() as oldest, Gate() as middle:
+
+        def hold(call: Call) -> None:
+            if call.text == "turn 0":
+                oldest.wait()
+            elif call.text == "note 0":
+                middle.wait()
+
+        slow.before = hold
+        async with House(tmp_path, slow, uneven) as house:
+            ref = (await house.turn(CLI, "turn 0")).ref
+            await asyncio.gather(*(note(house, f"note {number}", ref) for number in range(2)))
+            await house.turn(CLI, "turn 1")
+            await house.cross(CLI, New())
+            await until(oldest.reached.is_set)
+            middle.open()
+            assert slow.book.told(ref.session_id) == ["switch"]
+            oldest.open()
+            await house.settled()
+    everything = ["switch", "turn 0", "note 0", "note 1", "turn 1", "end"]
+    assert slow.book.told(ref.session_id) == everything
+    assert uneven.book.told(ref.session_id) == everything
+    assert tries["turn 0"] == tries["note 1"] == 3
+
+
+async def test_s10_many_sessions_and_writers_at_once_each_keep_their_order(tmp_path: Path) -> None:
+    diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b")]
+    sessions: dict[str, list[str]] = {}
+    async with House(tmp_path, *diaries) as house:
+
+        async def talk(key: Any, name: str) -> None:
+            for part in range(3):
+                ref = (await house.turn(key, f"{name}{part}")).ref
+                await note(house, f"{name}{part} note", ref)
+                sessions[ref.session_id] = ["switch", f"{name}{part}", f"{name}{part} note", "end"]
+                await house.cross(key, New())
+
+        await asyncio.gather(talk(CLI, "c"), talk(TELEGRAM, "t"))
+        await house.settled()
+    for diary in diaries:
+        assert {session: diary.book.told(session) for session in sessions} == sessions
+
+
+# --- S11: recall started before the switch finishes after it ---
+
+
+async def test_s11_recall_of_the_old_session_never_reaches_the_new_one(tmp_path: Path) -> None:
+    diary, plain = AsyncDiary(), ThreadDiary()
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slowly(query: str, ref: SessionRef) -> list[RecallItem]:
+        asked.set()
+        await answer.wait()
+        return [RecallItem(f"secret of {ref.session_id}")]
+
+    diary.recalls = slowly
+    with Gate() as gate:
+        plain.recalls = lambda query, ref: gate.wait() or [RecallItem("a secret, too")]
+        async with House(tmp_path, diary, plain) as house:
+            await house.turn(CLI, "one")
+            pending = house.memory.start_recall("secret", ref=await house.at(CLI))
+            await asked.wait()
+            crossing = await house.cross(CLI, New())
+            assert crossing.ref is not None
+            answer.set()
+            gate.open()
+            assert await pending.use(crossing.ref) == Recall(crossing.ref)
+
+
+async def test_s11_a_recall_that_was_waited_for_across_the_boundary_says_where_it_belongs(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slowly(query: str, ref: SessionRef) -> list[RecallItem]:
+        asked.set()
+        await answer.wait()
+        return [RecallItem("secret")]
+
+    diary.recalls = slowly
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "one")
+        ref = await house.at(CLI)
+        waiting = asyncio.ensure_future(house.memory.recall("secret", ref=ref))
+        await asked.wait()
+        crossing = await house.cross(CLI, New())
+        # There and back again is another visit: what was asked for the first one is not for the second.
+        back = await house.cross(CLI, Resume(ref.session_id))
+        assert crossing.ref is not None
+        assert back.ref is not None
+        answer.set()
+        recall = await waiting
+    assert recall.usable_at(ref)
+    assert not recall.usable_at(crossing.ref)
+    assert not recall.usable_at(back.ref)
+
+
+# --- S12: closing the old session fails ---
+
+
+async def test_s12_a_close_that_fails_is_retried_and_leaves_exactly_one(tmp_path: Path, caplog: Any) -> None:
+    diary, good = AsyncDiary(), AsyncDiary("good")
+    failures = 3
+
+    async def fail(call: Call) -> None:
+        nonlocal failures
+        if call.hook == "on_session_end" and failures:
+            failures -= 1
+            raise OSError("commit failed")
+
+    diary.before = fail
+    async with House(tmp_path, diary, good) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        async with asyncio.timeout(2):
+            crossing = await house.cross(CLI, New())
+            await house.turn(CLI, "two")
+        assert crossing.ref is not None
+        await house.settled()
+        assert "commit failed" in " ".join(await house.incidents())
+    assert failures == 0
+    assert diary.book.told(old) == ["switch", "one", "end"]
+    assert [call.hook for call in diary.book.calls].count("on_session_end") == 1
+    assert diary.book.told(crossing.ref.session_id) == ["switch", "two"]
+    assert "commit failed" in caplog.text
+
+
+async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_under_the_same_key(
+    tmp_path: Path,
+) -> None:
+    class Forgetful(AsyncDiary):
+        async def on_session_end(self, messages: Any, *, ref: Any, delivery: Any, **more: Any) -> None:
+            await super().on_session_end(messages, ref=ref, delivery=delivery, **more)
+            if delivery.attempt == 1:
+                raise ConnectionResetError("the answer was lost")
+
+    diary = Forgetful()
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await house.settled()
+    ends = [call for call in diary.book.calls if call.hook == "on_session_end"]
+    assert [call.delivery.attempt for call in ends] == [1, 2]
+    assert len({call.delivery.key for call in ends}) == 1
+    assert diary.book.told(old) == ["switch", "one", "end"]
+
+
+# --- S28: shutdown with writes still queued ---
+
+
+async def test_s28_shutdown_leaves_within_its_bound_and_everything_arrives_after_a_restart(tmp_path: Path) -> None:
+    hanging, failing, stuck = ThreadDiary("hanging"), AsyncDiary("failing"), AsyncDiary("stuck")
+    failing.before = down
+
+    async def for_ever(call: Call) -> None:
+        await asyncio.Event().wait()
+
+    stuck.before = for_ever
+    with Gate() as gate:
+        hanging.before = gate.holds()
+        async with House(tmp_path, hanging, failing, stuck) as house:
+            first = (await house.turn(CLI, "one")).ref.session_id
+            await note(house, "a note", await house.at(CLI))
+            second = (await house.cross(CLI, New())).ref
+            await house.turn(CLI, "two")
+            await until(gate.reached.is_set)
+            await until(lambda: failing.book.begun and stuck.book.begun)
+            began = time.monotonic()
+            await house.lifecycle.suspend()
+            await house.stop()
+            assert time.monotonic() - began < 2
+    assert second is not None
+    # What the hanging thread still did when it came back is its own affair: redelivery has no second effect.
+    again = [ThreadDiary("hanging"), AsyncDiary("failing"), AsyncDiary("stuck")]
+    async with House(tmp_path, *again) as house:
+        await house.settled()
+        assert (await house.at(CLI)).session_id == second.session_id
+    for diary in again:
+        assert diary.book.told(first) == ["switch", "one", "a note", "end"]
+        assert diary.book.told(second.session_id) == ["switch", "two"]
+
+
+async def test_s28_a_process_that_dies_leaves_the_same_behind(tmp_path: Path) -> None:
+    slow = ThreadDiary("diary")
+    with Gate() as gate:
+        slow.before = gate.holds(lambda call: call.text == "two")
+        async with House(tmp_path, slow) as house:
+            ref = (await house.turn(CLI, "one")).ref
+            await house.turn(CLI, "two")
+            await house.turn(CLI, "three")
+            await until(gate.reached.is_set)
+            await house.cross(CLI, New())
+            # No suspend, no drain: the process is simply gone.
+    diary = AsyncDiary("diary")
+    async with House(tmp_path, diary) as house:
+        await house.settled()
+    assert slow.book.told(ref.session_id)[:2] == ["switch", "one"]
+    assert diary.book.told(ref.session_id) == ["two", "three", "end"]
+    assert [turn.user_text for turn in diary.book.of("on_session_end")[0].view.turns] == ["one", "two", "three"]
+
+
+async def test_s28_an_exit_that_closes_memory_closes_what_it_served_after_the_restart_at_the_latest(
+    tmp_path: Path,
+) -> None:
+    failing = AsyncDiary("diary")
+    failing.before = down
+    async with House(tmp_path, failing) as house:
+        ref = (await house.turn(CLI, "one")).ref
+        await house.lifecycle.suspend(close_memory=True)
+    diary = AsyncDiary("diary")
+    async with House(tmp_path, diary) as house:
+        await house.settled()
+        assert (await house.session(ref.session_id)).ended_at is None
+    assert diary.book.told(ref.session_id) == ["switch", "one", "end"]
+
+
+async def test_s28_many_hanging_providers_do_not_add_up(tmp_path: Path) -> None:
+    gate = Gate()
+    diaries = [ThreadDiary(f"p{number}") for number in range(8)]
+    with gate:
+        for diary in diaries:
+            diary.before = gate.holds()
+        async with House(tmp_path, *diaries, limits=Limits(attempt_s_max=60)) as house:
+            await house.turn(CLI, "one")
+            await until(lambda: all(diary.book.begun for diary in diaries))
+            began = time.monotonic()
+            await house.stop()
+            assert time.monotonic() - began < 2
+        assert all(thread.daemon for thread in threading.enumerate() if ":on_session_switch" in thread.name)

@@ -1,0 +1,352 @@
+"""A whole Everthread on a folder, with nothing in it faked but the model: store file, lanes, lifecycle, memory, plugins.
+
+Opening a second `House` on the same folder is a restart, or another process, as the test likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from everthread import plugins as plugin_hooks
+from everthread.adapters.lanes.local import LocalLanes
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.domain.boundary import Boundary
+from everthread.domain.events import Delivery, ForgetScope, View
+from everthread.domain.model import Inbound, Message, Role, Session, SessionKey, SessionRef
+from everthread.domain.policy import ResetPolicies
+from everthread.lifecycle import Committed, Crossing, Lifecycle
+from everthread.memory import MemoryManager
+from everthread.memory.journal import Limits
+from everthread.ports import Capability, MemoryProvider, RecallItem
+
+ME = "me"
+CLI = SessionKey.parse("agent:main:cli:dm:1")
+TELEGRAM = SessionKey.parse("agent:main:telegram:dm:42")
+QUICK = Limits(attempt_s_max=0.1, backoff_s=0.01, backoff_s_max=0.05, breaker_s=0.05)
+PATIENCE_S = 8.0
+
+_houses = itertools.count(1)
+
+
+async def until(condition: Callable[[], object], what: str = "") -> None:
+    """Wait until the condition holds, looking often and not for ever."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"it never came to pass: {what or condition}"
+        await asyncio.sleep(0.002)
+
+
+class MovableClock:
+    """The real time, and whatever was added to it."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# --- Providers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """A hook call as a provider got it."""
+
+    hook: str
+    ref: SessionRef
+    delivery: Delivery
+    text: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        return self.ref.session_id
+
+    @property
+    def view(self) -> View:
+        return self.more["view"]
+
+
+class _Book:
+    """What a provider was told, in the order in which the calls came back, each delivery once in effect."""
+
+    def __init__(self) -> None:
+        self.begun: list[Call] = []
+        self.calls: list[Call] = []
+        self._lock = threading.Lock()
+
+    def begin(self, call: Call) -> None:
+        with self._lock:
+            self.begun.append(call)
+
+    def keep(self, call: Call) -> None:
+        with self._lock:
+            self.calls.append(call)
+
+    @property
+    def effects(self) -> list[Call]:
+        return list({call.delivery.key: call for call in reversed(self.calls)}.values())[::-1]
+
+    def of(self, hook: str, session: str | None = None) -> list[Call]:
+        return [call for call in self.effects if call.hook == hook and session in (None, call.session)]
+
+    def told(self, session: str) -> list[str]:
+        """One word for each thing told of a session, in order: a turn and a note by their text."""
+        return [call.text or call.hook.removeprefix("on_session_") for call in self.effects if call.session == session]
+
+    def words(self) -> str:
+        return " ".join(call.text for call in self.effects)
+
+
+class AsyncDiary(MemoryProvider):
+    """Writes everything down. `before` is awaited ahead of each entry: raise, or wait, or return."""
+
+    def __init__(self, name: str = "diary") -> None:
+        super().__init__()
+        self.name = name
+        self.capabilities = Capability.RECALL | Capability.FORGET
+        self.book = _Book()
+        self.before: Callable[[Call], Awaitable[None]] | None = None
+        self.recalls: Callable[[str, SessionRef], Awaitable[list[RecallItem]]] | None = None
+
+    async def _write(self, hook: str, ref: SessionRef, delivery: Delivery, text: str = "", **more: Any) -> None:
+        call = Call(hook, ref, delivery, text, more)
+        self.book.begin(call)
+        if self.before is not None:
+            await self.before(call)
+        self.book.keep(call)
+
+    async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        await self._write("sync_turn", ref, delivery, user, assistant=assistant, **more)
+
+    async def on_session_end(self, messages: Any, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        await self._write("on_session_end", ref, delivery, messages=messages, **more)
+
+    async def on_session_switch(self, new_session_id: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        await self._write("on_session_switch", ref, delivery, new_session_id=new_session_id, **more)
+
+    async def on_memory_write(
+        self, action: str, target: str, content: str, metadata: Any, *, ref: SessionRef, delivery: Delivery
+    ) -> None:
+        await self._write("on_memory_write", ref, delivery, content, action=action, target=target, **metadata)
+
+    async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        await self._write("on_delegation", ref, delivery, task, result=result, **more)
+
+    async def forget(
+        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
+    ) -> None:
+        await self._write("forget", ref, delivery, "", scope=scope, fact=text, note_id=note_id)
+
+    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> list[RecallItem]:
+        return await self.recalls(query, ref) if self.recalls is not None else []
+
+
+class ThreadDiary(MemoryProvider):
+    """The same in plain functions, each of which runs in a thread and may block it."""
+
+    def __init__(self, name: str = "thread") -> None:
+        super().__init__()
+        self.name = name
+        self.capabilities = Capability.RECALL | Capability.FORGET
+        self.book = _Book()
+        self.before: Callable[[Call], None] | None = None
+        self.recalls: Callable[[str, SessionRef], list[RecallItem]] | None = None
+
+    def _write(self, hook: str, ref: SessionRef, delivery: Delivery, text: str = "", **more: Any) -> None:
+        call = Call(hook, ref, delivery, text, more)
+        self.book.begin(call)
+        if self.before is not None:
+            self.before(call)
+        self.book.keep(call)
+
+    def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        self._write("sync_turn", ref, delivery, user, assistant=assistant, **more)
+
+    def on_session_end(self, messages: Any, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        self._write("on_session_end", ref, delivery, messages=messages, **more)
+
+    def on_session_switch(self, new_session_id: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        self._write("on_session_switch", ref, delivery, new_session_id=new_session_id, **more)
+
+    def on_memory_write(
+        self, action: str, target: str, content: str, metadata: Any, *, ref: SessionRef, delivery: Delivery
+    ) -> None:
+        self._write("on_memory_write", ref, delivery, content, action=action, target=target, **metadata)
+
+    def forget(
+        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
+    ) -> None:
+        self._write("forget", ref, delivery, "", scope=scope, fact=text, note_id=note_id)
+
+    def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> list[RecallItem]:
+        return self.recalls(query, ref) if self.recalls is not None else []
+
+
+Diary = AsyncDiary | ThreadDiary
+
+
+class Gate:
+    """Holds a plain function up until it is opened: `diary.before = gate.holds(lambda call: call.text == "two")`."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self.reached = threading.Event()
+
+    def holds(self, which: Callable[[Call], bool] = lambda call: True) -> Callable[[Call], None]:
+        def before(call: Call) -> None:
+            if which(call):
+                self.wait()
+
+        return before
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self._open.wait(PATIENCE_S), "nobody opened the gate"
+
+    def open(self) -> None:
+        self._open.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Whatever a test came to, no thread is left behind.
+        self.open()
+
+
+# --- The house -------------------------------------------------------------------------------------------------------
+
+
+class House:
+    """One process. Use it as `async with House(folder, *providers) as house`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *providers: object,
+        plugins: tuple[object, ...] = (),
+        policies: ResetPolicies | None = None,
+        limits: Limits = QUICK,
+        settings: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        self.path = folder / "everthread.db"
+        self.clock = MovableClock()
+        self.holder = f"house{next(_houses):05}"
+        self._numbers = itertools.count(1)
+        self._providers = providers
+        self._plugins = plugins
+        self._policies = policies
+        self._limits = limits
+        self._settings = settings
+
+    async def __aenter__(self) -> Self:
+        self.store = await SqliteStore.open(self.path)
+        manager = plugin_hooks.loaded(self._plugins, entry_points=False)
+        self.lifecycle = Lifecycle(
+            self.store,
+            self.clock,
+            self.new_id,
+            holder=self.holder,
+            policies=self._policies,
+            hooks=plugin_hooks.wanted(manager),
+        )
+        self.lanes = LocalLanes(self.store, self.clock, self.holder, poll_s=0.01)
+        self.memory = MemoryManager(
+            self._providers,
+            self.store,
+            self.clock,
+            self.lanes,
+            random=lambda: 0.5,
+            limits=self._limits,
+            settings=self._settings,
+        )
+        await self.memory.start()
+        runner = plugin_hooks.HookRunner(self.store, self.clock, manager, hook_s_max=0.2)
+        self.lanes.serve(plugin_hooks.HOOKS_LANE, runner.drain)
+        self.lanes.serve("expiry", self.lifecycle.expire_due)
+        self._serving = asyncio.ensure_future(self.lanes.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop serving as a process does on a signal. Safe to call twice."""
+        if self._serving.cancelled():
+            return
+        assert not self._serving.done(), "the lanes have crashed"
+        self._serving.cancel()
+        await asyncio.wait({self._serving})
+        await self.memory.shutdown()
+        await self.store.aclose()
+
+    def new_id(self) -> str:
+        return f"{self.holder}-{next(self._numbers):06}"
+
+    async def turn(self, key: SessionKey, text: str, *, owner: str = ME) -> Committed:
+        """A whole turn: the message comes in and is answered."""
+        await self.lifecycle.accept(Inbound(key, owner, text))
+        ticket = await self.lifecycle.begin_turn(key)
+        assert ticket is not None
+        answer = f"re {text}"
+        return await self.lifecycle.commit_turn(
+            ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, answer)], answer
+        )
+
+    async def cross(self, key: SessionKey, boundary: Boundary, *, owner: str = ME) -> Crossing:
+        return await self.lifecycle.cross(key, boundary, owner=owner)
+
+    async def at(self, key: SessionKey) -> SessionRef:
+        ref = await self.lifecycle.current(key)
+        assert ref is not None
+        return ref
+
+    async def session(self, session_id: str) -> Session:
+        session = await self.store.read(lambda uow: uow.sessions.get(session_id))
+        assert session is not None
+        return session
+
+    async def shown(self, session_id: str) -> list[str]:
+        """What the person said in the turns that a session shows."""
+        session = await self.session(session_id)
+        view = await self.store.read(lambda uow: uow.turns.view(session))
+        return [turn.user_text for turn in view.turns]
+
+    async def settled(self) -> None:
+        """Wait until nothing waits for any provider, nor any plugin hook."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            waiting = [status.lanes.waiting_entries for status in await self.memory.journal.status()]
+            hooks = await self.store.read(lambda uow: uow.lanes.hooks(1))
+            if not any(waiting) and not hooks:
+                return
+            await asyncio.sleep(0.003)
+        raise AssertionError(f"something still waits: {await self.memory.journal.status()}, hooks {hooks}")
+
+    async def incidents(self) -> list[str]:
+        found = await self.store.read(lambda uow: uow.lanes.incidents(100))
+        return [f"{incident.source}: {incident.text}" for incident in found]
+
+    async def reported(self, source: str, text: str) -> None:
+        """Wait until a person could see this failure."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(source in incident and text in incident for incident in await self.incidents()):
+            assert time.monotonic() < deadline, f"{source}: {text} was never reported"
+            await asyncio.sleep(0.003)
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass, in no time."""
+        self.clock.ahead_s += seconds
+        self.lanes.wake("expiry")

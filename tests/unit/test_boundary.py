@@ -1,0 +1,533 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.domain import titles
+from everthread.domain.boundary import (
+    SUMMARY_CHARS_MAX,
+    Boundary,
+    Branch,
+    Compress,
+    Expire,
+    Forget,
+    New,
+    Opening,
+    Place,
+    Refusal,
+    Reset,
+    Resume,
+    Rewind,
+    Step,
+    Suspend,
+    as_of,
+    plan,
+)
+from everthread.domain.errors import BadBoundary, BadTitle, TitleTaken
+from everthread.domain.model import Cause, Fate, HookCall, Kind, Session, SessionKey
+from everthread.domain.policy import ResetPolicy
+
+KEY = SessionKey.parse("agent:main:telegram:dm:42")
+OTHER = SessionKey.parse("agent:main:cli:dm:1")
+NOW = 10_000.0
+IDLE = ResetPolicy(idle_s=60)
+DAILY = ResetPolicy(daily_hour=4)
+OLD = Session(
+    "old",
+    "me",
+    KEY,
+    Kind.CHAT,
+    Cause.NEW,
+    opened_at=0.0,
+    active_at=100.0,
+    generation=3,
+    floor=2,
+    base_turn=2,
+    last_turn=9,
+)
+TARGET = Session("target", "me", KEY, Kind.CHAT, Cause.NEW, opened_at=0.0, parent_id="its parent")
+HERE = Place(KEY, "me", OLD)
+NOWHERE = Place(KEY, "me")
+COMPRESS = Compress("old", 3, "what was said", covers_to=7)
+
+FINALIZE = HookCall("on_session_finalize", "old", "telegram")
+RESET = HookCall("on_session_reset", "new", "telegram")
+
+
+def planned(place: Place, boundary: Boundary) -> Step:
+    return plan(place, boundary, new_id="new", now=NOW)
+
+
+def opened_by(place: Place, boundary: Boundary) -> Opening:
+    opening = planned(place, boundary).opens
+    assert opening is not None
+    return opening
+
+
+# --- The table, column by column. One row of `ROWS` is one row of the table for a key that is on a session. ---
+
+ROWS = {
+    "new": (HERE, New()),
+    "reset": (HERE, Reset()),
+    "idle": (HERE, Expire(IDLE, NOW)),
+    "daily": (HERE, Expire(DAILY, NOW + 86_400)),
+    "resume": (replace(HERE, target=TARGET), Resume("target")),
+    "branch": (HERE, Branch()),
+    "compress": (HERE, COMPRESS),
+    "rewind": (replace(HERE, visible=(8, 9)), Rewind(2)),
+    "suspend": (replace(HERE, served=True), Suspend()),
+    "exit": (replace(HERE, served=True), Suspend(close_memory=True)),
+    "forget": (HERE, Forget("old")),
+}
+
+
+def rows(**expected: object) -> pytest.MarkDecorator:
+    """Every row of the table with what one column says; no row may be left out."""
+    assert expected.keys() == ROWS.keys()
+    return pytest.mark.parametrize(
+        ("place", "boundary", "expected"), [(*ROWS[row], value) for row, value in expected.items()], ids=list(expected)
+    )
+
+
+@rows(
+    new=True, reset=True, idle=True, daily=True, resume=True, branch=True, compress=True,
+    rewind=False, suspend=False, exit=True, forget=False,
+)  # fmt: skip
+def test_column_memory_of_the_bound_session_is_closed(place: Place, boundary: Boundary, expected: bool) -> None:
+    assert planned(place, boundary).closes is expected
+
+
+@rows(
+    new="new", reset="reset", idle="idle", daily="daily", resume=None, branch=None, compress="compressed",
+    rewind=None, suspend=None, exit=None, forget="forgotten",
+)  # fmt: skip
+def test_column_the_bound_session_is_ended(place: Place, boundary: Boundary, expected: str | None) -> None:
+    assert planned(place, boundary).ends == expected
+
+
+@rows(
+    new=None, reset=None, idle=None, daily=None, resume=None, branch=None, compress="compressed",
+    rewind=None, suspend=None, exit=None, forget="forgotten",
+)  # fmt: skip
+def test_column_a_session_that_another_key_is_on_is_left_not_ended(
+    place: Place, boundary: Boundary, expected: str | None
+) -> None:
+    assert planned(replace(place, other_keys=(OTHER,)), boundary).ends == expected
+
+
+@rows(
+    new=("new", True), reset=("new", True), idle=None, daily=None, resume=("target", False), branch=("new", True),
+    compress=("new", True), rewind=None, suspend=None, exit=None, forget=None,
+)  # fmt: skip
+def test_column_opens(place: Place, boundary: Boundary, expected: tuple[str, bool] | None) -> None:
+    opening = planned(place, boundary).opens
+    assert (opening and (opening.session.id, opening.fresh)) == expected
+
+
+@rows(
+    new=(0, 0, None), reset=(0, 0, None), idle=None, daily=None, resume=(0, 0, None), branch=(2, 9, None),
+    compress=(7, 9, "new"), rewind=None, suspend=None, exit=None, forget=None,
+)  # fmt: skip
+def test_column_transcript_seen_next(
+    place: Place, boundary: Boundary, expected: tuple[int, int, str | None] | None
+) -> None:
+    """As (turns that a summary stands for, turns that are the parent's, whose summary)."""
+    opening = planned(place, boundary).opens
+    seen = opening and (opening.session.floor, opening.session.base_turn, opening.session.summary_id)
+    assert seen == expected
+
+
+@rows(
+    new=Fate.LATE, reset=Fate.LATE, idle=Refusal.TURN_RUNNING, daily=Refusal.TURN_RUNNING, resume=Fate.LATE,
+    branch=Fate.LATE, compress=Refusal.TURN_RUNNING, rewind=Fate.HIDDEN, suspend=Fate.LIVE, exit=Fate.LIVE,
+    forget=Fate.LIVE,
+)  # fmt: skip
+def test_column_a_running_turn(place: Place, boundary: Boundary, expected: Fate | Refusal) -> None:
+    step = planned(replace(place, running=KEY), boundary)
+    assert (step.refusal or step.fate) == expected
+
+
+@rows(
+    new=Fate.LIVE, reset=Fate.LIVE, idle=Refusal.TURN_RUNNING, daily=Refusal.TURN_RUNNING, resume=Fate.LIVE,
+    branch=Fate.LIVE, compress=Refusal.TURN_RUNNING, rewind=Fate.HIDDEN, suspend=Fate.LIVE, exit=Fate.LIVE,
+    forget=Fate.LIVE,
+)  # fmt: skip
+def test_column_a_turn_that_another_key_runs_there(place: Place, boundary: Boundary, expected: Fate | Refusal) -> None:
+    step = planned(replace(place, running=OTHER, other_keys=(OTHER,)), boundary)
+    assert (step.refusal or step.fate) == expected
+
+
+@rows(
+    new=(True, "", "new_session"), reset=(True, "", "reset"), idle=None, daily=None, resume=(False, "old", "resume"),
+    branch=(False, "old", "branch"), compress=(False, "old", "compression"), rewind=None, suspend=None, exit=None,
+    forget=None,
+)  # fmt: skip
+def test_column_switch_event(place: Place, boundary: Boundary, expected: tuple[bool, str, str] | None) -> None:
+    opening = planned(place, boundary).opens
+    assert (opening and (opening.reset, opening.parent_id, opening.reason.value)) == expected
+
+
+@rows(
+    new=(FINALIZE, RESET), reset=(FINALIZE, RESET), idle=(FINALIZE,), daily=(FINALIZE,), resume=(FINALIZE,),
+    branch=(FINALIZE,), compress=(), rewind=(), suspend=(FINALIZE,), exit=(FINALIZE,), forget=(FINALIZE,),
+)  # fmt: skip
+def test_column_plugin_hooks(place: Place, boundary: Boundary, expected: tuple[HookCall, ...]) -> None:
+    assert planned(place, boundary).hooks == expected
+
+
+@rows(
+    new=(KEY,), reset=(KEY,), idle=(KEY,), daily=(KEY,), resume=(KEY,), branch=(KEY,), compress=(KEY, OTHER),
+    rewind=(KEY,), suspend=(), exit=(), forget=(KEY, OTHER),
+)  # fmt: skip
+def test_column_keys_that_move(place: Place, boundary: Boundary, expected: tuple[SessionKey, ...]) -> None:
+    assert planned(replace(place, other_keys=(OTHER,)), boundary).moves == expected
+
+
+@rows(
+    new=None, reset=None, idle=Cause.IDLE, daily=Cause.DAILY, resume=None, branch=None, compress=None, rewind=None,
+    suspend=None, exit=None, forget=None,
+)  # fmt: skip
+def test_column_what_the_next_message_is_told(place: Place, boundary: Boundary, expected: Cause | None) -> None:
+    assert planned(place, boundary).pending is expected
+
+
+@rows(
+    new=True, reset=True, idle=False, daily=False, resume=True, branch=True, compress=False, rewind=False,
+    suspend=False, exit=False, forget=False,
+)  # fmt: skip
+def test_column_queued_messages_are_set_aside(place: Place, boundary: Boundary, expected: bool) -> None:
+    assert planned(place, boundary).sets_aside is expected
+
+
+# --- What the table says in words ---
+
+
+@pytest.mark.parametrize("boundary", [New(), Reset()])
+def test_a_first_session_replaces_nothing_so_no_plugin_is_told_of_a_reset(boundary: Boundary) -> None:
+    step = planned(NOWHERE, boundary)
+    assert (step.hooks, step.ends) == ((), None)
+
+
+@pytest.mark.parametrize("pending", [Cause.IDLE, Cause.DAILY])
+def test_after_an_expiry_the_opened_session_says_why_and_resets(pending: Cause) -> None:
+    step = planned(replace(NOWHERE, pending=pending), New())
+    assert step.opens is not None
+    assert (step.opens.reset, step.opens.parent_id, step.opens.reason) == (True, "", pending)
+    assert step.opens.session.cause is pending
+    assert step.hooks == (RESET,)
+
+
+def test_a_new_session_is_made_for_what_was_asked() -> None:
+    session = opened_by(HERE, New(title=" My  Project ", kind=Kind.CRON)).session
+    assert (session.title, session.kind, session.owner, session.key) == ("My Project", Kind.CRON, "me", KEY)
+    assert (session.opened_at, session.active_at) == (NOW, NOW)
+
+
+@pytest.mark.parametrize("boundary", [New("Taken"), Reset("TAKEN"), Branch("taken")])
+def test_a_title_that_is_taken_is_refused_whatever_its_case(boundary: Boundary) -> None:
+    with pytest.raises(TitleTaken, match="already called"):
+        planned(replace(HERE, titles=("taken",)), boundary)
+
+
+@pytest.mark.parametrize("boundary", [New("\u200b"), Reset("x" * 101), Branch("\n")])
+def test_a_title_that_is_none_is_refused(boundary: Boundary) -> None:
+    with pytest.raises(BadTitle):
+        planned(HERE, boundary)
+
+
+@pytest.mark.parametrize("boundary", [Branch(), COMPRESS])
+def test_a_child_is_numbered_after_its_parent(boundary: Boundary) -> None:
+    named = replace(HERE, session=replace(OLD, title="name"), titles=("name", "name #2"))
+    assert opened_by(named, boundary).session.title == "name #3"
+    assert opened_by(HERE, boundary).session.title is None
+
+
+def test_a_branch_may_have_a_title_of_its_own() -> None:
+    named = replace(HERE, session=replace(OLD, title="name"))
+    assert opened_by(named, Branch("another")).session.title == "another"
+
+
+def test_a_branch_of_a_compressed_session_keeps_its_summary() -> None:
+    compressed = replace(HERE, session=replace(OLD, summary_id="old"))
+    assert opened_by(compressed, Branch()).session.summary_id == "old"
+
+
+def test_compression_brings_its_summary_along() -> None:
+    assert opened_by(HERE, COMPRESS).summary == "what was said"
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [("", TARGET), ("target", None), ("", None), ("notes:me", replace(TARGET, id="notes:me", kind=Kind.NOTES))],
+)
+def test_resume_of_nothing_changes_nothing(target: str, found: Session | None) -> None:
+    assert planned(replace(HERE, target=found), Resume(target)) == Step(refusal=Refusal.NOTHING_THERE)
+
+
+def test_resume_of_where_one_is_changes_nothing() -> None:
+    assert planned(replace(HERE, target=OLD), Resume("old")) == Step(refusal=Refusal.ALREADY_THERE)
+
+
+def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
+    opening = opened_by(replace(NOWHERE, target=TARGET), Resume("target"))
+    assert opening.parent_id == "its parent"
+    orphan = opened_by(replace(NOWHERE, target=replace(TARGET, parent_id=None)), Resume("target"))
+    assert orphan.parent_id == ""
+
+
+@pytest.mark.parametrize("boundary", [Branch(), Rewind(), Expire(IDLE, NOW), Suspend(), Suspend(close_memory=True)])
+def test_with_no_session_there_is_nothing_to_do(boundary: Boundary) -> None:
+    assert planned(NOWHERE, boundary) == Step(refusal=Refusal.NOTHING_THERE)
+
+
+@pytest.mark.parametrize("boundary", [COMPRESS, Forget("old")])
+def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -> None:
+    assert planned(NOWHERE, boundary) == Step(refusal=Refusal.STALE)
+
+
+@pytest.mark.parametrize(
+    "boundary", [replace(COMPRESS, generation=2), replace(COMPRESS, session_id="other"), Forget("other")]
+)
+def test_what_was_made_for_another_state_is_stale(boundary: Boundary) -> None:
+    assert planned(HERE, boundary) == Step(refusal=Refusal.STALE)
+
+
+@pytest.mark.parametrize("covers_to", [-1, 0, 1, 10])
+def test_compression_covers_turns_that_there_are(covers_to: int) -> None:
+    with pytest.raises(BadBoundary, match="outside 2..9"):
+        planned(HERE, replace(COMPRESS, covers_to=covers_to))
+
+
+@pytest.mark.parametrize("covers_to", [2, 9])
+def test_compression_may_cover_nothing_new_or_everything(covers_to: int) -> None:
+    assert opened_by(HERE, replace(COMPRESS, covers_to=covers_to)).session.floor == covers_to
+
+
+@pytest.mark.parametrize("summary", ["", " \n", "x" * (SUMMARY_CHARS_MAX + 1)])
+def test_a_summary_has_words_and_a_bound(summary: str) -> None:
+    with pytest.raises(BadBoundary, match="summary"):
+        planned(HERE, replace(COMPRESS, summary=summary))
+
+
+@pytest.mark.parametrize("turns", [0, -3])
+def test_rewind_takes_a_number_from_one(turns: int) -> None:
+    with pytest.raises(BadBoundary, match="from 1"):
+        planned(HERE, Rewind(turns))
+
+
+def test_rewind_hides_and_stays() -> None:
+    step = planned(replace(HERE, visible=(8, 9)), Rewind(2))
+    assert step == Step(moves=(KEY,), stays=True, hides=(8, 9))
+
+
+def test_rewind_of_an_empty_session_is_refused_unless_a_turn_runs() -> None:
+    assert planned(HERE, Rewind()).refusal is Refusal.NOTHING_THERE
+    running = planned(replace(HERE, running=KEY), Rewind())
+    assert (running.refusal, running.hides, running.fate) == (None, (), Fate.HIDDEN)
+
+
+def test_expiry_is_refused_before_it_is_due() -> None:
+    assert planned(HERE, Expire(IDLE, 159.9)) == Step(refusal=Refusal.NOT_DUE)
+    assert planned(HERE, Expire(ResetPolicy(), NOW)) == Step(refusal=Refusal.NOT_DUE)
+    assert planned(HERE, Expire(IDLE, 160.0)).refusal is None
+
+
+def test_delegated_work_holds_expiry_up() -> None:
+    assert planned(replace(HERE, delegated=True), Expire(IDLE, NOW)) == Step(refusal=Refusal.TURN_RUNNING)
+
+
+def test_a_message_accepted_in_time_holds_expiry_up_and_a_later_one_does_not() -> None:
+    assert planned(replace(HERE, waiting_since=159.9), Expire(IDLE, NOW)) == Step(refusal=Refusal.WORK_WAITING)
+    assert planned(replace(HERE, waiting_since=160.0), Expire(IDLE, NOW)).refusal is None
+
+
+def test_a_process_that_did_not_serve_the_session_finalizes_nothing() -> None:
+    assert planned(HERE, Suspend()) == Step()
+    assert planned(HERE, Suspend(close_memory=True)) == Step(closes=True)
+
+
+def test_a_child_sees_its_parent_as_it_is_once_it_was_left() -> None:
+    child = opened_by(HERE, Branch()).session
+    left = replace(OLD, last_turn=11, log_seq=17)
+    assert as_of(child, left) == replace(child, base_turn=11, last_turn=11, base_seq=17)
+
+
+# --- Whatever the place and the boundary ---
+
+sessions = st.builds(
+    lambda name, title, turns, floor, parent, kind: Session(
+        name, "me", KEY, kind, Cause.NEW, 0.0, parent_id=parent, title=title, generation=2, floor=min(turns, floor),
+        last_turn=turns, active_at=100.0,
+    ),
+    st.sampled_from(["old", "target"]),
+    st.sampled_from([None, "name", "name #2", "x" * 100]),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from([None, "a parent"]),
+    st.sampled_from([Kind.CHAT, Kind.CRON, Kind.SUBAGENT]),
+)  # fmt: skip
+places = st.builds(
+    lambda place: place if place.session else replace(place, other_keys=(), running=None, visible=()),
+    st.builds(
+        Place,
+        st.just(KEY),
+        st.just("me"),
+        st.none() | sessions,
+        st.sampled_from([None, Cause.IDLE, Cause.DAILY]),
+        st.sampled_from([(), (OTHER,)]),
+        st.sampled_from([None, KEY, OTHER]),
+        st.booleans(),
+        st.sampled_from([None, 120.0, 5000.0]),
+        st.booleans(),
+        st.none() | sessions,
+        st.sampled_from([(), (1,), (2, 3)]),
+        st.sampled_from([(), ("name", "name #2"), ("x" * 100,)]),
+    ),
+)
+boundaries: st.SearchStrategy[Boundary] = st.one_of(
+    st.builds(New, st.sampled_from(["", "fresh"]), st.sampled_from(list(Kind))),
+    st.builds(Reset, st.sampled_from(["", "fresh"])),
+    st.builds(Resume, st.sampled_from(["", "target"])),
+    st.builds(Branch, st.sampled_from(["", "fresh"])),
+    st.builds(Compress, st.sampled_from(["old", "target"]), st.integers(1, 3), st.just("said"), st.integers(-1, 10)),
+    st.builds(Rewind, st.integers(0, 3)),
+    st.builds(Expire, st.sampled_from([IDLE, DAILY, ResetPolicy()]), st.sampled_from([150.0, NOW, NOW + 86_400])),
+    st.builds(Suspend, st.booleans()),
+    st.builds(Forget, st.sampled_from(["old", "target"])),
+)
+
+
+def tried(place: Place, boundary: Boundary) -> Step:
+    try:
+        return planned(place, boundary)
+    except BadBoundary:
+        return Step(refusal=Refusal.NOTHING_THERE)
+
+
+@given(places, boundaries)
+def test_a_refusal_changes_nothing_else(place: Place, boundary: Boundary) -> None:
+    step = tried(place, boundary)
+    assert step.refusal is None or step == Step(refusal=step.refusal)
+
+
+@given(places, boundaries)
+def test_reset_is_true_exactly_where_a_conversation_starts_afresh(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is not None:
+        assert opening.reset == isinstance(boundary, New | Reset)
+        assert opening.reset == (opening.reason in (Cause.NEW, Cause.RESET, Cause.IDLE, Cause.DAILY))
+
+
+@given(places, boundaries)
+def test_the_parent_is_told_exactly_where_a_conversation_goes_on(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is not None:
+        left = place.session.id if place.session else None
+        assert opening.parent_id == ("" if opening.reset else left or opening.session.parent_id or "")
+
+
+@given(places, boundaries)
+def test_finalize_names_the_session_left_and_precedes_reset_of_the_opened_one(place: Place, boundary: Boundary) -> None:
+    step = tried(place, boundary)
+    names = [call.hook for call in step.hooks]
+    assert names in ([], ["on_session_finalize"], ["on_session_reset"], ["on_session_finalize", "on_session_reset"])
+    for call in step.hooks:
+        whose = place.session if call.hook == "on_session_finalize" else step.opens and step.opens.session
+        assert whose is not None
+        assert (call.session_id, call.platform) == (whose.id, "telegram")
+
+
+@given(places, boundaries)
+def test_only_compression_and_forgetting_move_other_keys(place: Place, boundary: Boundary) -> None:
+    step = tried(place, boundary)
+    moved = set(step.moves) - {KEY}
+    assert moved <= set(place.other_keys)
+    if step.refusal is None:
+        assert moved == (set(place.other_keys) if isinstance(boundary, Compress | Forget) else set())
+
+
+@given(places, boundaries)
+def test_a_key_moves_at_most_once_and_only_a_boundary_that_keeps_it_where_it_is_leaves_it_out(
+    place: Place, boundary: Boundary
+) -> None:
+    step = tried(place, boundary)
+    assert len(set(step.moves)) == len(step.moves)
+    if step.refusal is None:
+        assert (KEY in step.moves) == (not isinstance(boundary, Suspend))
+
+
+@given(places, boundaries)
+def test_only_a_session_that_is_bound_is_ended_hidden_from_or_finalized(place: Place, boundary: Boundary) -> None:
+    step = tried(place, boundary)
+    if place.session is None:
+        assert (step.ends, step.hides, step.stays, step.fate) == (None, (), False, Fate.LIVE)
+        assert all(call.hook == "on_session_reset" for call in step.hooks)
+
+
+@given(places, boundaries)
+def test_a_session_is_ended_only_if_no_key_stays_on_it(place: Place, boundary: Boundary) -> None:
+    step = tried(place, boundary)
+    if step.ends is not None:
+        assert place.session is not None
+        assert {KEY, *place.other_keys} <= set(step.moves)
+
+
+@given(places, boundaries)
+def test_a_child_sees_its_parent_as_of_now_and_no_more(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is None or not opening.fresh:
+        return
+    child, parent = opening.session, place.session
+    if child.parent_id is None:
+        assert (child.floor, child.base_turn, child.last_turn, child.summary_id) == (0, 0, 0, None)
+        return
+    assert parent is not None
+    assert child.parent_id == parent.id
+    assert parent.floor <= child.floor <= child.base_turn == child.last_turn == parent.last_turn
+    assert (child.owner, child.key, child.kind) == (parent.owner, parent.key, parent.kind)
+
+
+@given(places, boundaries)
+def test_an_opened_session_starts_its_own_log_and_history(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is not None and opening.fresh:
+        session = opening.session
+        assert (session.log_seq, session.dirty_seq, session.closed_seq, session.generation) == (0, 0, 0, 0)
+        assert (session.ended_at, session.end_reason, session.forgotten_seq) == (None, None, None)
+        assert session.id == "new"
+
+
+@given(places, boundaries)
+def test_only_resume_opens_what_was_there_before_and_as_it_was(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is not None:
+        assert opening.fresh == (not isinstance(boundary, Resume))
+        assert opening.fresh or opening.session == place.target
+
+
+@given(places, boundaries)
+def test_a_summary_comes_with_compression_only(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is not None:
+        assert (opening.summary is not None) == isinstance(boundary, Compress)
+
+
+@given(places, boundaries)
+def test_a_running_turn_of_another_key_outlives_all_but_a_rewind(place: Place, boundary: Boundary) -> None:
+    step = tried(place, boundary)
+    if place.running == OTHER and step.refusal is None:
+        assert step.fate is (Fate.HIDDEN if isinstance(boundary, Rewind) else Fate.LIVE)
+
+
+@given(places, boundaries)
+def test_a_title_given_to_an_opened_session_is_one_that_nobody_has(place: Place, boundary: Boundary) -> None:
+    opening = tried(place, boundary).opens
+    if opening is not None and opening.fresh and opening.session.title is not None:
+        assert titles.fold(opening.session.title) not in {titles.fold(title) for title in place.titles}
+        assert opening.session.title == titles.clean(opening.session.title)
+
+
+@given(places, boundaries)
+def test_the_same_place_and_boundary_give_the_same_plan(place: Place, boundary: Boundary) -> None:
+    assert tried(place, boundary) == tried(place, boundary)

@@ -1,0 +1,255 @@
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.domain.boundary import Branch, New, Rewind
+from everthread.domain.model import SessionRef
+from everthread.memory.calling import STUCK_MAX
+from everthread.memory.recall import Recall, gather, merge, tokens
+from everthread.ports import Capability, MemoryProvider, RecallItem
+from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary, until
+
+REF = SessionRef("s1", 0, CLI, 1, "me")
+
+
+def items(*texts: str) -> list[RecallItem]:
+    return [RecallItem(text) for text in texts]
+
+
+def texts(found: Sequence[RecallItem]) -> list[str]:
+    return [item.text for item in found]
+
+
+def knowing(name: str, *what: str) -> AsyncDiary:
+    diary = AsyncDiary(name)
+
+    async def recalls(query: str, ref: SessionRef) -> list[RecallItem]:
+        return items(*what)
+
+    diary.recalls = recalls
+    return diary
+
+
+# --- Merging ---
+
+
+def test_the_providers_take_turns_each_best_first() -> None:
+    assert texts(merge([items("a1", "a2", "a3"), items("b1")], 100)) == ["a1", "b1", "a2", "a3"]
+
+
+def test_the_same_words_are_taken_once() -> None:
+    assert texts(merge([items("Likes  tea"), items("likes tea", "likes coffee")], 100)) == [
+        "Likes  tea",
+        "likes coffee",
+    ]
+
+
+def test_what_does_not_fit_is_passed_over_and_what_is_smaller_may_still_fit() -> None:
+    assert texts(merge([items("x" * 40, "small")], tokens("small"))) == ["small"]
+
+
+def test_nothing_but_space_is_nothing() -> None:
+    assert merge([items("", " \n")], 100) == ()
+
+
+@given(st.lists(st.lists(st.text(max_size=30).map(RecallItem), max_size=5), max_size=4), st.integers(0, 40))
+def test_a_merge_stays_within_its_budget_and_repeats_nothing(answers: list[list[RecallItem]], budget: int) -> None:
+    taken = merge(answers, budget)
+    assert sum(tokens(item.text) for item in taken) <= budget
+    assert len({" ".join(item.text.casefold().split()) for item in taken}) == len(taken)
+    assert set(taken) <= {item for answer in answers for item in answer}
+
+
+# --- Asking ---
+
+
+async def test_every_provider_is_asked_and_its_answers_bear_its_name(tmp_path: Path) -> None:
+    thread = ThreadDiary("thread")
+    thread.recalls = lambda query, ref: items(f"{query} of {ref.owner}")
+    async with House(tmp_path, knowing("a", "one"), thread) as house:
+        recall = await house.memory.recall("tea", ref=REF)
+    assert [(item.provider, item.text) for item in recall.items] == [("a", "one"), ("thread", "tea of me")]
+    assert (recall.ref, recall.missing) == (REF, ())
+
+
+async def test_one_that_raises_or_hangs_is_missing_and_the_rest_is_in_time(tmp_path: Path) -> None:
+    raising, hanging = AsyncDiary("raising"), ThreadDiary("hanging")
+
+    async def fail(query: str, ref: SessionRef) -> list[RecallItem]:
+        raise OSError("down")
+
+    raising.recalls = fail
+    with Gate() as gate:
+        hanging.recalls = lambda query, ref: gate.wait() or []
+        async with House(tmp_path, raising, hanging, knowing("good", "one")) as house:
+            recall = await house.memory.recall("tea", ref=REF, deadline_s=0.1)
+    assert texts(recall.items) == ["one"]
+    assert set(recall.missing) == {"raising", "hanging"}
+
+
+@pytest.mark.parametrize("answer", [None, "just a string", [None], ["a string"], 7])
+async def test_one_that_answers_nonsense_is_missing_and_the_rest_is_not(tmp_path: Path, answer: Any) -> None:
+    class Nonsense(MemoryProvider):
+        name = "nonsense"
+        capabilities = Capability.RECALL
+
+        async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Any:
+            return answer
+
+    async with House(tmp_path, Nonsense(), knowing("good", "one")) as house:
+        recall = await house.memory.recall("tea", ref=REF)
+    assert (texts(recall.items), recall.missing) == (["one"], ("nonsense",))
+
+
+async def test_a_provider_that_does_not_declare_recall_is_not_asked(tmp_path: Path) -> None:
+    mute = knowing("mute", "one")
+    mute.capabilities = Capability.NONE
+    async with House(tmp_path, mute) as house:
+        assert await house.memory.recall("tea", ref=REF) == Recall(REF)
+
+
+async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Path) -> None:
+    hanging, asked = ThreadDiary("hanging"), []
+    with Gate() as gate:
+
+        def hang(query: str, ref: SessionRef) -> list[RecallItem]:
+            asked.append(query)
+            gate.wait()
+            return []
+
+        hanging.recalls = hang
+        async with House(tmp_path, hanging) as house:
+            for number in range(STUCK_MAX + 3):
+                recall = await house.memory.recall(f"q{number}", ref=REF, deadline_s=0.03)
+                assert recall.missing == ("hanging",)
+    assert len(asked) == STUCK_MAX
+
+
+async def test_with_nobody_to_ask_the_answer_is_empty_at_once() -> None:
+    assert await gather(REF, {}, deadline_s=10, budget_tokens=10) == Recall(REF)
+
+
+# --- Fencing ---
+
+
+def test_a_recall_is_usable_at_its_own_place_only() -> None:
+    recall = Recall(REF, tuple(items("one")))
+    assert recall.usable_at(replace(REF))
+    for elsewhere in (
+        replace(REF, session_id="s2"),
+        replace(REF, generation=1),
+        replace(REF, epoch=2),
+        replace(REF, key=TELEGRAM),
+        replace(REF, owner="you"),
+    ):
+        assert not recall.usable_at(elsewhere)
+
+
+async def test_a_recall_started_ahead_is_used_where_it_was_started_for(tmp_path: Path) -> None:
+    async with House(tmp_path, knowing("a", "one")) as house:
+        await house.turn(CLI, "hello")
+        ref = await house.at(CLI)
+        pending = house.memory.start_recall("tea", ref=ref)
+        assert texts((await pending.use(await house.at(CLI))).items) == ["one"]
+
+
+@pytest.mark.parametrize("boundary", [New(), Branch(), Rewind()])
+async def test_a_recall_started_before_a_boundary_is_nothing_after_it(tmp_path: Path, boundary: Any) -> None:
+    async with House(tmp_path, knowing("a", "of the old session")) as house:
+        await house.turn(CLI, "hello")
+        pending = house.memory.start_recall("tea", ref=await house.at(CLI))
+        crossing = await house.cross(CLI, boundary)
+        assert crossing.ref is not None
+        assert await pending.use(crossing.ref) == Recall(crossing.ref)
+
+
+async def test_a_recall_that_hangs_is_let_go_at_once_when_it_is_of_no_use(tmp_path: Path) -> None:
+    diary = AsyncDiary("slow")
+
+    async def for_ever(query: str, ref: SessionRef) -> list[RecallItem]:
+        await asyncio.Event().wait()
+        return []
+
+    diary.recalls = for_ever
+    async with House(tmp_path, diary) as house:
+        pending = house.memory.start_recall("tea", ref=REF)
+        async with asyncio.timeout(0.5):
+            assert await pending.use(replace(REF, epoch=2)) == Recall(replace(REF, epoch=2))
+        pending.drop()
+
+
+async def test_the_next_question_is_announced_to_providers_that_care(tmp_path: Path) -> None:
+    class Eager(MemoryProvider):
+        name = "eager"
+        asked: list[str]
+
+        def queue_prefetch(self, query: str, *, ref: SessionRef) -> None:
+            self.asked = [query, ref.owner]
+
+    eager = Eager()
+    async with House(tmp_path, eager) as house:
+        pending = house.memory.start_recall("tea", ref=REF)
+        await pending.use(REF)
+        await until(lambda: hasattr(eager, "asked"))
+    assert eager.asked == ["tea", ME]
+
+
+# --- The rest that the agent asks of memory ---
+
+
+async def test_blocks_of_the_prompt_come_from_those_that_answer(tmp_path: Path) -> None:
+    class Block(MemoryProvider):
+        def __init__(self, name: str, block: str | None) -> None:
+            super().__init__()
+            self.name, self.block = name, block
+
+        def system_prompt_block(self, *, ref: SessionRef) -> str:
+            if self.block is None:
+                raise OSError("down")
+            return self.block
+
+    async with House(tmp_path, Block("a", "first"), Block("b", None), Block("c", ""), Block("d", "last")) as house:
+        assert await house.memory.system_prompt_blocks(ref=REF) == ("first", "last")
+
+
+async def test_health_says_who_is_well_and_who_does_not_answer(tmp_path: Path) -> None:
+    class Ill(MemoryProvider):
+        name = "ill"
+
+        def health(self) -> str:
+            raise OSError("down")
+
+    class Weak(MemoryProvider):
+        name = "weak"
+
+        async def health(self) -> str:
+            return "disk almost full"
+
+    async with House(tmp_path, Ill(), Weak(), AsyncDiary("plain")) as house:
+        health = await house.memory.health()
+    assert health == {"ill": "no answer", "weak": "disk almost full", "plain": "ok"}
+
+
+async def test_a_tool_call_is_told_whose_turn_it_serves(tmp_path: Path) -> None:
+    class Tools(MemoryProvider):
+        name = "tools"
+
+        def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+            return [{"name": "look"}]
+
+        def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
+            return f"{name} {args['for']} in {ref.session_id}"
+
+    async with House(tmp_path, Tools()) as house:
+        assert house.memory.tool_schemas() == {"tools": ({"name": "look"},)}
+        calls = [
+            house.memory.handle_tool_call("tools", "look", {"for": n}, ref=replace(REF, session_id=f"s{n}"))
+            for n in range(3)
+        ]
+        assert await asyncio.gather(*calls) == ["look 0 in s0", "look 1 in s1", "look 2 in s2"]
