@@ -50,6 +50,6 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot make virtual environments: install them (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
 	@echo "Setting up .venv ..."
 	@$(PYTHON) -m venv .venv
-	@{ $(BIN)/python -m pip install -qq uv && $(BIN)/uv pip install -q --python $(BIN)/python -e '.[dev]'; } \
+	@{ $(BIN)/python -m pip install -qq uv && $(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[dev]'; } \
 		|| { echo "uv could not install; trying pip ..."; $(BIN)/python -m pip install -qq -e '.[dev]'; }
 	@touch $@

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 
-from benchmarks.measuring import Calls, Figure, cpu_ms
+from benchmarks.measuring import Calls, Figure, batch_cpu_ms, cpu_ms
 from benchmarks.stage import OWNER, Stage, keys, staged
 from benchmarks.turns import texts_of_one_size
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, Forget, New, Reset, Resume, Rewind, Suspend
@@ -20,8 +21,11 @@ from everthread.lifecycle import ForgetSession
 BATCH = 25
 BATCHES = 13
 LONG_SESSION_MESSAGES = 100_000
+LONG_TURN_MESSAGES = 20
 BRANCHES = 40
 LIVE_KEYS = (100, 1_000, 100_000)
+LOOKUP_ROUNDS = 30
+LOOKUPS = 50
 
 _Made = Callable[[SessionRef], Boundary]
 
@@ -56,27 +60,32 @@ async def branched(folder: Path) -> dict[str, Figure]:
     """A branch of a session of 100,000 messages."""
     (key,) = keys(1)
     async with staged(folder) as stage:
-        await stage.fill(lambda number: key, repeat("A message of a very long session.", LONG_SESSION_MESSAGES))
+        texts = repeat("A message of a very long session.", LONG_SESSION_MESSAGES)
+        await stage.fill(lambda number: key, texts, per_turn=LONG_TURN_MESSAGES)
         parent = await _at(stage, key)
         before = _rows(stage)
         figure = await cpu_ms(_branches(stage, key, parent.session_id))
         after = _rows(stage)
-        assert before == after == (LONG_SESSION_MESSAGES // 4, LONG_SESSION_MESSAGES), (before, after)
+        assert before == after == (LONG_SESSION_MESSAGES // LONG_TURN_MESSAGES, LONG_SESSION_MESSAGES), (before, after)
     return {"branch_100k_ms": figure}
 
 
 async def looked_up(folder: Path) -> dict[str, Figure]:
     """Where a key is, with few keys and with many."""
-    figures: dict[str, Figure] = {}
-    places = keys(max(LIVE_KEYS))
+    samples: dict[int, list[float]] = {count: [] for count in LIVE_KEYS}
     rng = random.Random(1)
-    async with staged(folder) as stage:
-        bound = 0
-        for count in LIVE_KEYS:
-            await stage.bind(places[bound:count])
-            bound = count
-            figures[f"binding_lookup_ms.{count}"] = await cpu_ms(_lookups(stage, places[:count], rng))
-    return figures
+    places = keys(max(LIVE_KEYS))
+    async with AsyncExitStack() as open_stages:
+        stages = {count: await open_stages.enter_async_context(staged(folder)) for count in LIVE_KEYS}
+        for count, stage in stages.items():
+            await stage.bind(places[:count])
+        # In turns, because they are compared with each other: whatever else the machine does concerns all of them.
+        for _ in range(LOOKUP_ROUNDS):
+            for count, stage in stages.items():
+                some = [places[rng.randrange(count)] for _ in range(LOOKUPS)]
+                calls = [partial(stage.lifecycle.current, key) for key in some]
+                samples[count].append(await batch_cpu_ms(calls))
+    return {f"binding_lookup_ms.{count}": Figure.of(taken[1:]) for count, taken in samples.items()}
 
 
 async def _fresh(stage: Stage, four: list[str]) -> dict[SessionKey, SessionRef]:
@@ -113,11 +122,6 @@ async def _branches(stage: Stage, key: SessionKey, parent_id: str) -> AsyncItera
     for _ in range(BRANCHES):
         yield [partial(cross, Branch())]
         await cross(Resume(parent_id))
-
-
-async def _lookups(stage: Stage, places: list[SessionKey], rng: random.Random) -> AsyncIterator[Calls]:
-    for _ in range(BATCHES):
-        yield [partial(stage.lifecycle.current, key) for key in rng.choices(places, k=100)]
 
 
 async def _at(stage: Stage, key: SessionKey) -> SessionRef:

@@ -1,8 +1,8 @@
 """The corpus `chat-zipf-1`: made-up chat, the same for every run.
 
 Words come from a vocabulary of 30,000, used as often as Zipf says (the n-th most common one in proportion to
-1 / (n + 2.7)); common words are shorter. Lengths are log-normal with a mean of about 430 characters, as in chats: many
-short messages, few very long ones. One message in twenty is Chinese. One in five holds the word `MARKER`.
+1 / (n + 2.7)); common words are shorter. Lengths are log-normal with a mean of about 410 characters (430 bytes), as in
+chats: many short messages, few very long ones. One message in twenty is Chinese. One in five holds the word `MARKER`.
 """
 
 from __future__ import annotations

@@ -34,14 +34,17 @@ Calls = Sequence[Callable[[], Awaitable[Any]]]
 
 async def cpu_ms(batches: AsyncIterator[Calls]) -> Figure:
     """Milliseconds of processor time a call, all threads included; what builds a batch is not counted."""
-    samples: list[float] = []
-    async for calls in batches:
-        begun = time.process_time()
-        for call in calls:
-            await call()
-        samples.append((time.process_time() - begun) * 1000 / len(calls))
+    samples = [await batch_cpu_ms(calls) async for calls in batches]
     # The first batch also pays for connections, statements and caches.
     return Figure.of(samples[1:])
+
+
+async def batch_cpu_ms(calls: Calls) -> float:
+    """The same for one batch; each call is awaited before the next."""
+    begun = time.process_time()
+    for call in calls:
+        await call()
+    return (time.process_time() - begun) * 1000 / len(calls)
 
 
 class _CountingVfs(apsw.VFS):

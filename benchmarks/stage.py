@@ -77,9 +77,11 @@ class Stage:
         messages = turn_of(texts)
         await asyncio.gather(*(self.lifecycle.commit_turn(ticket, messages, texts[-1]) for ticket in tickets))
 
-    async def fill(self, key_of_turn: Callable[[int], SessionKey], texts: Iterable[str]) -> None:
+    async def fill(
+        self, key_of_turn: Callable[[int], SessionKey], texts: Iterable[str], per_turn: int = MESSAGES_PER_TURN
+    ) -> None:
         """Whole turns, many in a transaction, through the same functions as turns that come one by one."""
-        numbered = enumerate(_batched(texts))
+        numbered = enumerate(_batched(texts, per_turn))
         while unit := list(itertools.islice(numbered, _UNIT_TURNS)):
 
             def work(uow: UnitOfWork, unit: list[tuple[int, tuple[str, ...]]] = unit) -> None:
@@ -140,18 +142,19 @@ def keys(count: int) -> list[SessionKey]:
 
 
 def turn_of(texts: Sequence[str]) -> tuple[Message, ...]:
-    """A question, a tool call with its result, and the answer."""
-    question, thought, result, answer = texts
+    """A question, tool calls with their results, and the answer."""
+    question, *between, answer = texts
     call = ToolCall("call_1", "read_file", '{"path": "notes/today.md"}')
-    return (
-        Message(Role.USER, question),
-        Message(Role.ASSISTANT, thought, tool_calls=(call,)),
-        Message(Role.TOOL, result, tool_call_id=call.id, name=call.name),
-        Message(Role.ASSISTANT, answer),
+    steps = (
+        Message(Role.TOOL, text, tool_call_id=call.id, name=call.name)
+        if index % 2
+        else Message(Role.ASSISTANT, text, tool_calls=(call,))
+        for index, text in enumerate(between)
     )
+    return (Message(Role.USER, question), *steps, Message(Role.ASSISTANT, answer))
 
 
-def _batched(texts: Iterable[str]) -> Iterable[tuple[str, ...]]:
+def _batched(texts: Iterable[str], size: int) -> Iterable[tuple[str, ...]]:
     source = iter(texts)
-    while chunk := tuple(itertools.islice(source, MESSAGES_PER_TURN)):
+    while chunk := tuple(itertools.islice(source, size)):
         yield chunk

@@ -1,4 +1,4 @@
-"""A whole Everthread on a folder, with nothing in it faked but the model: store file, lanes, lifecycle, memory, plugins.
+"""A whole Everthread on a folder, with nothing faked but the model: store file, lanes, lifecycle, memory, plugins.
 
 Opening a second `House` on the same folder is a restart, or another process, as the test likes.
 """
@@ -17,11 +17,21 @@ from typing import Any, Self
 from everthread import plugins as plugin_hooks
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.domain.boundary import Boundary
+from everthread.domain.boundary import Boundary, Compress
 from everthread.domain.events import Delivery, ForgetScope, View
-from everthread.domain.model import Inbound, Message, Role, Session, SessionKey, SessionRef
+from everthread.domain.model import (
+    Inbound,
+    Message,
+    NoteAction,
+    NoteTarget,
+    NoteVersion,
+    Role,
+    Session,
+    SessionKey,
+    SessionRef,
+)
 from everthread.domain.policy import ResetPolicies
-from everthread.lifecycle import Committed, Crossing, Lifecycle
+from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange
 from everthread.memory import MemoryManager
 from everthread.memory.journal import Limits
 from everthread.ports import Capability, MemoryProvider, RecallItem
@@ -41,6 +51,12 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it never came to pass: {what or condition}"
         await asyncio.sleep(0.002)
+
+
+def opened(crossing: Crossing) -> str:
+    """The session that a boundary led to."""
+    assert crossing.ref is not None, crossing.refusal
+    return crossing.ref.session_id
 
 
 class MovableClock:
@@ -307,6 +323,16 @@ class House:
 
     async def cross(self, key: SessionKey, boundary: Boundary, *, owner: str = ME) -> Crossing:
         return await self.lifecycle.cross(key, boundary, owner=owner)
+
+    async def compression(self, key: SessionKey, summary: str = "what was said") -> Compress:
+        """The compression of everything said so far."""
+        ref = await self.at(key)
+        session = await self.session(ref.session_id)
+        return Compress(ref.session_id, ref.generation, summary, session.last_turn)
+
+    async def note(self, content: str, ref: SessionRef | None = None, *, owner: str = ME) -> NoteVersion:
+        change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)
+        return await self.lifecycle.write_note(change, owner=owner, ref=ref)
 
     async def at(self, key: SessionKey) -> SessionRef:
         ref = await self.lifecycle.current(key)

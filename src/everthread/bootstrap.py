@@ -125,7 +125,7 @@ class Runtime:
         """
         deadline = self.clock.now() + bound_s
         while await self.store.read(lambda uow: self._is_waiting(uow, deadline)):
-            if self._serving is None or self._serving.done() :
+            if self._serving is None or self._serving.done() or self.clock.now() >= deadline:
                 return False
             await self.clock.sleep(_LOOK_S)
         return True

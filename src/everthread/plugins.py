@@ -1,7 +1,7 @@
 """Plugin hooks: the list of them, loading from entry points, and calling what boundaries have written down.
 
-The session hooks are rows that `lifecycle` writes with the boundary. They are called after the commit, in order per key, at
-least once, each within a bound. One that raises or hangs is reported and changes nothing else.
+The session hooks are rows that `lifecycle` writes with the boundary. They are called after the commit, in order per
+key, at least once, each within a bound. One that raises or hangs is reported and changes nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Hooks:
 
 
 def loaded(plugins: Iterable[object] = (), *, entry_points: bool = True) -> pluggy.PluginManager:
-    """The plugins given, and those that installed packages announce. One that can't be loaded is reported and left out."""
+    """The plugins given, and those of installed packages. One that can't be loaded is reported and left out."""
     manager = pluggy.PluginManager("everthread")
     manager.add_hookspecs(Hooks)
     for plugin in plugins:

@@ -113,6 +113,21 @@ async def test_a_hundred_writers_wait_for_the_disk_together(path: Path) -> None:
 
 
 @in_loop
+async def test_whoever_comes_while_the_disk_is_waited_for_shares_the_next_commit(path: Path) -> None:
+    with counted_syncs() as syncs:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            before, syncs.pause_s = syncs.count, 0.05
+            writing: list[asyncio.Future[None]] = []
+            for n in range(40):
+                work = store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}")))
+                writing.append(asyncio.ensure_future(work))
+                await asyncio.sleep(0)
+            await asyncio.gather(*writing)
+            syncs.pause_s = 0.0
+            assert syncs.count - before <= 8
+
+
+@in_loop
 async def test_nobody_is_told_of_a_commit_before_the_disk_has_it(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:

@@ -178,6 +178,35 @@ async def test_a_stopped_process_holds_no_lease_however_soon_it_stops(after_s: f
             assert await held_leases(second, ("journal:diary", "timers", f"process:{first.holder}")) == []
 
 
+async def test_a_lease_that_is_granted_while_the_lanes_stop_is_given_back(tmp_path: Path) -> None:
+    async with Runtime(Settings(tmp_path), providers=[Diary()]) as runtime:
+        await runtime.memory.start()
+        for rounds in range(6):
+            serving = asyncio.ensure_future(runtime.lanes.run())
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            serving.cancel()
+            await asyncio.wait({serving})
+            assert await held_leases(runtime, ("journal:diary",)) == []
+
+
+async def test_a_process_that_has_drained_is_no_longer_thought_to_be_there(tmp_path: Path) -> None:
+    """Else what it had begun would wait for it in vain."""
+
+    async def heartbeat() -> None:
+        now = runtime.clock.now()
+        await runtime.store.write(lambda uow: uow.lanes.keep_alive(runtime.holder, now, 60))
+
+    runtime = Runtime(Settings(tmp_path), providers=[Diary(heartbeat)])
+    async with runtime:
+        await say(runtime, "one")
+        await runtime.memory.start()
+        await runtime.store.write(lambda uow: uow.cursors.set_back("diary", None, 0.0))
+        await runtime.start()
+    async with Runtime(Settings(tmp_path)) as another:
+        assert await held_leases(another, (f"process:{runtime.holder}",)) == []
+
+
 async def test_stopping_is_safe_before_starting_and_twice(tmp_path: Path) -> None:
     async with Runtime(Settings(tmp_path)) as runtime:
         await runtime.stop()

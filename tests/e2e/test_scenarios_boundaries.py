@@ -2,19 +2,25 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Diary, Gate, House, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Refusal, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadBoundary, BadInput, Fenced, NotFound
-from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey
+from everthread.domain.model import (
+    Inbound,
+    Message,
+    NoteAction,
+    NoteTarget,
+    Role,
+    SessionKey,
+)
 from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Crossing, NoteChange
+from everthread.lifecycle import NoteChange
 from everthread.plugins import hookimpl
-from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Diary, Gate, House, ThreadDiary, until
 
 HOUR_S = 3600.0
 IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
@@ -33,17 +39,6 @@ class Watcher:
     @hookimpl
     def on_session_reset(self, session_id: str, platform: str) -> None:
         self.got.append(("reset", session_id, platform))
-
-
-async def compression(house: House, key: SessionKey = CLI) -> Compress:
-    ref = await house.at(key)
-    session = await house.session(ref.session_id)
-    return Compress(ref.session_id, ref.generation, "what was said", session.last_turn)
-
-
-def opened(crossing: Crossing) -> str:
-    assert crossing.ref is not None
-    return crossing.ref.session_id
 
 
 # --- S01: the session id changes in mid-process ---
@@ -67,7 +62,7 @@ async def test_s01_every_provider_is_told_of_the_switch_once_and_before_any_turn
         earlier = (await house.turn(TELEGRAM, "earlier")).ref.session_id
         old = (await house.turn(CLI, "before")).ref.session_id
         boundary = {"new": New(), "reset": Reset(), "resume": Resume(earlier), "branch": Branch()}.get(
-            name, await compression(house)
+            name, await house.compression(CLI)
         )
         new = opened(await house.cross(CLI, boundary))
         await house.turn(CLI, "after")
@@ -117,7 +112,7 @@ async def test_s01_keys_of_one_person_on_one_session_are_told_of_its_compression
     async with House(tmp_path, diary) as house:
         old = (await house.turn(CLI, "one")).ref.session_id
         await house.cross(TELEGRAM, Resume(old))
-        new = opened(await house.cross(CLI, await compression(house)))
+        new = opened(await house.cross(CLI, await house.compression(CLI)))
         assert (await house.at(TELEGRAM)).session_id == new
         await house.turn(TELEGRAM, "two")
         await house.settled()
@@ -221,114 +216,6 @@ async def test_s05_resuming_from_another_session_does_not_rewrite_the_lineage(tm
         await house.cross(CLI, Resume(child))
         assert (await house.session(child)).parent_id == parent
         assert await house.shown(child) == ["one"]
-
-
-# --- S08: end of a session, then the switch ---
-
-
-@pytest.mark.parametrize("name", ["new", "compress", "branch", "expire"])
-async def test_s08_an_end_and_then_a_switch_are_one_close(tmp_path: Path, name: str) -> None:
-    diary, thread = AsyncDiary(), ThreadDiary()
-    async with House(tmp_path, diary, thread, policies=IDLE) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.lifecycle.suspend(close_memory=True)
-        boundaries: dict[str, Boundary] = {"new": New(), "branch": Branch()}
-        if name == "expire":
-            await house.later(2 * HOUR_S)
-            await house.turn(CLI, "two")
-        else:
-            await house.cross(CLI, boundaries.get(name) or await compression(house))
-        await house.settled()
-    for book in (diary.book, thread.book):
-        assert book.told(old) == ["switch", "one", "end"]
-
-
-async def test_s08_a_session_closed_and_continued_is_closed_again_whole(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        first = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
-        await house.cross(CLI, Resume(first))
-        await house.cross(CLI, New())
-        await house.cross(CLI, Resume(first))
-        await house.turn(CLI, "two")
-        await house.cross(CLI, New())
-        await house.settled()
-    ends = diary.book.of("on_session_end", first)
-    assert [[turn.user_text for turn in call.view.turns] for call in ends] == [["one"], ["one", "two"]]
-
-
-async def test_s08_a_close_hands_over_inherited_turns_marked_as_such(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "one")
-        child = opened(await house.cross(CLI, Branch()))
-        await house.turn(CLI, "two")
-        await house.cross(CLI, New())
-        await house.settled()
-    [end] = diary.book.of("on_session_end", child)
-    assert [(turn.user_text, turn.inherited) for turn in end.view.turns] == [("one", True), ("two", False)]
-
-
-# --- S13: the session that ends is empty, or the provider was never initialised ---
-
-
-async def test_s13_an_empty_session_is_not_closed(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        ids = [opened(await house.cross(CLI, boundary)) for boundary in (New(), Reset(), New(), Branch())]
-        await house.lifecycle.suspend(close_memory=True)
-        await house.settled()
-    assert diary.book.of("on_session_end") == []
-    assert {call.session for call in diary.book.of("on_session_switch")} == set(ids)
-
-
-async def test_s13_a_session_with_only_messages_set_aside_is_not_closed(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        old = opened(await house.cross(CLI, New()))
-        await house.lifecycle.accept(Inbound(CLI, ME, "waits"))
-        crossing = await house.cross(CLI, New())
-        assert [row.inbound.text for row in crossing.set_aside] == ["waits"]
-        await house.settled()
-    assert diary.book.told(old) == ["switch"]
-
-
-async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all_of_it_once_it_can(
-    tmp_path: Path,
-) -> None:
-    class Late(AsyncDiary):
-        up = False
-        tries = 0
-
-        def initialize(self, **settings: Any) -> None:
-            self.tries += 1
-            if not self.up:
-                raise ValueError("not up yet")
-
-    late, diary = Late("late"), AsyncDiary()
-    async with House(tmp_path, late, diary, limits=replace(QUICK, attempts_max=2)) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
-        await until(lambda: diary.book.told(old) == ["switch", "one", "end"])
-        await until(lambda: late.tries > 3)
-        await house.reported("memory:late", "not up yet")
-        assert late.book.begun == []
-        late.up = True
-        await house.settled()
-    assert late.book.told(old) == ["switch", "one", "end"]
-
-
-async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.cross(CLI, New(kind=Kind.CRON))
-        await house.turn(CLI, "scheduled")
-        await house.cross(CLI, New())
-        await house.turn(CLI, "said")
-        await house.settled()
-    assert diary.book.of("on_session_end") == []
-    assert diary.book.words().split() == ["said"]
 
 
 # --- S19: finalize and reset hooks ---

@@ -1,4 +1,4 @@
-"""What must reach the memory providers, in which order and under which session, while some of them are slow or broken."""
+"""What must reach the memory providers, and under which session, while some are slow, broken or cut short."""
 
 import asyncio
 import threading
@@ -8,30 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
 
-from everthread.domain.boundary import Boundary, Branch, Compress, New, Resume
-from everthread.domain.errors import Rejected, Unavailable
-from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionRef, TurnStatus
-from everthread.lifecycle import NoteChange
+from everthread.domain.boundary import Boundary, Branch, New, Resume
+from everthread.domain.errors import Rejected
+from everthread.domain.model import (
+    Inbound,
+    Message,
+    Role,
+    SessionRef,
+    TurnStatus,
+)
 from everthread.memory.journal import Limits
 from everthread.memory.recall import Recall
 from everthread.ports import RecallItem
-from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, until
-
-
-async def note(house: House, content: str, ref: SessionRef) -> None:
-    change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)
-    await house.lifecycle.write_note(change, owner=ME, ref=ref)
 
 
 async def boundary_named(house: House, name: str) -> Boundary:
-    ref = await house.at(CLI)
-    session = await house.session(ref.session_id)
-    return {
-        "new": New(),
-        "branch": Branch(),
-        "compress": Compress(ref.session_id, ref.generation, "so far", session.last_turn),
-    }[name]
+    return {"new": New(), "branch": Branch(), "compress": await house.compression(CLI)}[name]
 
 
 async def down(call: Call) -> None:
@@ -88,7 +82,7 @@ async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_p
 async def test_s03_a_session_whose_delivery_hangs_holds_up_no_other_session(tmp_path: Path) -> None:
     diary = ThreadDiary()
     with Gate() as gate:
-        async with House(tmp_path, diary) as house:
+        async with House(tmp_path, diary, limits=replace(QUICK, attempt_s_max=60)) as house:
             stuck = (await house.turn(CLI, "stuck")).ref.session_id
             diary.before = gate.holds(lambda call: call.session == stuck)
             await house.turn(CLI, "more")
@@ -178,14 +172,15 @@ async def test_s06_turns_in_flight_arrive_under_the_session_they_belong_to(tmp_p
             await until(gate.reached.is_set)
             crossing = await house.cross(CLI, await boundary_named(house, name))
             assert crossing.ref is not None
+            new = crossing.ref.session_id
             for number in range(3):
                 await house.turn(CLI, f"new {number}")
-            await until(lambda: quick.book.told(crossing.ref.session_id) == ["switch", "new 0", "new 1", "new 2"])
+            await until(lambda: quick.book.told(new) == ["switch", "new 0", "new 1", "new 2"])
             gate.open()
             await house.settled()
     for book in (slow.book, quick.book):
         assert book.told(old) == ["switch", "old 0", "old 1", "old 2", "old 3", "end"]
-        assert book.told(crossing.ref.session_id) == ["switch", "new 0", "new 1", "new 2"]
+        assert book.told(new) == ["switch", "new 0", "new 1", "new 2"]
         assert all(call.ref.session_id == call.session and call.ref.owner == ME for call in book.effects)
 
 
@@ -216,7 +211,7 @@ async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_they_were_c
         slow.before = gate.holds(lambda call: call.hook in ("sync_turn", "on_memory_write"))
         async with House(tmp_path, slow) as house:
             old = (await house.turn(CLI, "a turn")).ref
-            await note(house, "a note", old)
+            await house.note("a note", old)
             await until(gate.reached.is_set)
             for _ in range(3):
                 await house.cross(CLI, New())
@@ -235,137 +230,11 @@ async def test_s07_a_note_that_is_committed_after_the_switch_belongs_to_the_turn
         old = (await house.turn(CLI, "one")).ref
         crossing = await house.cross(CLI, New())
         assert crossing.ref is not None
-        await note(house, "a late note", old)
+        await house.note("a late note", old)
         await house.turn(CLI, "two")
         await house.settled()
     assert diary.book.told(old.session_id) == ["switch", "one", "end", "a late note", "end"]
     assert diary.book.told(crossing.ref.session_id) == ["switch", "two"]
-
-
-# --- S09: a write hangs for longer than any time-out when the session ends ---
-
-
-async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp_path: Path) -> None:
-    slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
-    with Gate() as gate:
-        slow.before = gate.holds(lambda call: call.text == "one")
-        async with House(tmp_path, slow, quick) as house:
-            old = (await house.turn(CLI, "one")).ref.session_id
-            await until(gate.reached.is_set)
-            async with asyncio.timeout(2):
-                await house.cross(CLI, New())
-                await house.turn(CLI, "rotation is not held up")
-            await until(lambda: quick.book.told(old) == ["switch", "one", "end"])
-            # Far beyond the time-out of an attempt, several times over.
-            waited = time.monotonic() + 0.5
-            await until(lambda: time.monotonic() > waited)
-            assert slow.book.told(old) == ["switch"]
-            cursor = await house.store.read(lambda uow: uow.cursors.get("slow", old))
-            session = await house.session(old)
-            assert cursor is not None
-            assert cursor.seq < session.closed_seq, "it is not marked clean for this provider"
-            # It is one attempt that hangs, not a pile of them.
-            assert [call.text for call in slow.book.begun].count("one") == 1
-            gate.open()
-            await house.settled()
-    assert slow.book.told(old) == ["switch", "one", "end"]
-    assert [call.text for call in slow.book.calls].count("one") == 1
-
-
-async def test_s09_an_async_write_that_hangs_is_tried_again_and_the_close_still_comes_last(tmp_path: Path) -> None:
-    diary, well = AsyncDiary(), asyncio.Event()
-
-    async def wait(call: Call) -> None:
-        if call.text == "one":
-            await well.wait()
-
-    diary.before = wait
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
-        await until(lambda: [call.text for call in diary.book.begun].count("one") > 2)
-        assert diary.book.told(old) == ["switch"]
-        well.set()
-        await house.settled()
-    assert diary.book.told(old) == ["switch", "one", "end"]
-    attempts = [call.delivery.attempt for call in diary.book.begun if call.text == "one"]
-    assert attempts == list(range(1, len(attempts) + 1))
-    assert len({call.delivery.key for call in diary.book.begun if call.text == "one"}) == 1
-
-
-async def test_s09_a_write_that_hangs_and_then_fails_is_tried_again(tmp_path: Path) -> None:
-    diary = ThreadDiary()
-    with Gate() as gate:
-
-        def hang_then_fail(call: Call) -> None:
-            if call.text == "one" and call.delivery.attempt == 1:
-                gate.wait()
-                raise OSError("the connection broke")
-
-        diary.before = hang_then_fail
-        async with House(tmp_path, diary) as house:
-            old = (await house.turn(CLI, "one")).ref.session_id
-            await house.cross(CLI, New())
-            await until(gate.reached.is_set)
-            gate.open()
-            await house.settled()
-    assert diary.book.told(old) == ["switch", "one", "end"]
-
-
-# --- S10: several writers in flight, an older one slower than the newest ---
-
-
-async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: Path) -> None:
-    slow, uneven = ThreadDiary("slow"), ThreadDiary("uneven")
-    tries: dict[str, int] = {}
-
-    def fails_at_first(call: Call) -> None:
-        tries[call.text] = tries.get(call.text, 0) + 1
-        if call.text in ("turn 0", "note 1") and tries[call.text] < 3:
-            raise Unavailable("uneven", "busy", retry_after_s=0.01)
-
-    uneven.before = fails_at_first
-    with Gate() as oldest, Gate() as middle:
-
-        def hold(call: Call) -> None:
-            if call.text == "turn 0":
-                oldest.wait()
-            elif call.text == "note 0":
-                middle.wait()
-
-        slow.before = hold
-        async with House(tmp_path, slow, uneven) as house:
-            ref = (await house.turn(CLI, "turn 0")).ref
-            await asyncio.gather(*(note(house, f"note {number}", ref) for number in range(2)))
-            await house.turn(CLI, "turn 1")
-            await house.cross(CLI, New())
-            await until(oldest.reached.is_set)
-            middle.open()
-            assert slow.book.told(ref.session_id) == ["switch"]
-            oldest.open()
-            await house.settled()
-    everything = ["switch", "turn 0", "note 0", "note 1", "turn 1", "end"]
-    assert slow.book.told(ref.session_id) == everything
-    assert uneven.book.told(ref.session_id) == everything
-    assert tries["turn 0"] == tries["note 1"] == 3
-
-
-async def test_s10_many_sessions_and_writers_at_once_each_keep_their_order(tmp_path: Path) -> None:
-    diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b")]
-    sessions: dict[str, list[str]] = {}
-    async with House(tmp_path, *diaries) as house:
-
-        async def talk(key: Any, name: str) -> None:
-            for part in range(3):
-                ref = (await house.turn(key, f"{name}{part}")).ref
-                await note(house, f"{name}{part} note", ref)
-                sessions[ref.session_id] = ["switch", f"{name}{part}", f"{name}{part} note", "end"]
-                await house.cross(key, New())
-
-        await asyncio.gather(talk(CLI, "c"), talk(TELEGRAM, "t"))
-        await house.settled()
-    for diary in diaries:
-        assert {session: diary.book.told(session) for session in sessions} == sessions
 
 
 # --- S11: recall started before the switch finishes after it ---
@@ -421,55 +290,6 @@ async def test_s11_a_recall_that_was_waited_for_across_the_boundary_says_where_i
     assert not recall.usable_at(back.ref)
 
 
-# --- S12: closing the old session fails ---
-
-
-async def test_s12_a_close_that_fails_is_retried_and_leaves_exactly_one(tmp_path: Path, caplog: Any) -> None:
-    diary, good = AsyncDiary(), AsyncDiary("good")
-    failures = 3
-
-    async def fail(call: Call) -> None:
-        nonlocal failures
-        if call.hook == "on_session_end" and failures:
-            failures -= 1
-            raise OSError("commit failed")
-
-    diary.before = fail
-    async with House(tmp_path, diary, good) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        async with asyncio.timeout(2):
-            crossing = await house.cross(CLI, New())
-            await house.turn(CLI, "two")
-        assert crossing.ref is not None
-        await house.settled()
-        assert "commit failed" in " ".join(await house.incidents())
-    assert failures == 0
-    assert diary.book.told(old) == ["switch", "one", "end"]
-    assert [call.hook for call in diary.book.calls].count("on_session_end") == 1
-    assert diary.book.told(crossing.ref.session_id) == ["switch", "two"]
-    assert "commit failed" in caplog.text
-
-
-async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_under_the_same_key(
-    tmp_path: Path,
-) -> None:
-    class Forgetful(AsyncDiary):
-        async def on_session_end(self, messages: Any, *, ref: Any, delivery: Any, **more: Any) -> None:
-            await super().on_session_end(messages, ref=ref, delivery=delivery, **more)
-            if delivery.attempt == 1:
-                raise ConnectionResetError("the answer was lost")
-
-    diary = Forgetful()
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
-        await house.settled()
-    ends = [call for call in diary.book.calls if call.hook == "on_session_end"]
-    assert [call.delivery.attempt for call in ends] == [1, 2]
-    assert len({call.delivery.key for call in ends}) == 1
-    assert diary.book.told(old) == ["switch", "one", "end"]
-
-
 # --- S28: shutdown with writes still queued ---
 
 
@@ -485,7 +305,7 @@ async def test_s28_shutdown_leaves_within_its_bound_and_everything_arrives_after
         hanging.before = gate.holds()
         async with House(tmp_path, hanging, failing, stuck) as house:
             first = (await house.turn(CLI, "one")).ref.session_id
-            await note(house, "a note", await house.at(CLI))
+            await house.note("a note", await house.at(CLI))
             second = (await house.cross(CLI, New())).ref
             await house.turn(CLI, "two")
             await until(gate.reached.is_set)

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.house import CLI, AsyncDiary, Gate, ThreadDiary, until
 
 from everthread.daemon_thread import in_daemon_thread
 from everthread.domain.errors import Rejected, Unavailable
@@ -12,7 +13,6 @@ from everthread.domain.model import Cause, SessionRef
 from everthread.memory import calling
 from everthread.memory.calling import STUCK_MAX, Caller, Hung
 from everthread.ports import MemoryProvider
-from tests.house import CLI, AsyncDiary, Gate, ThreadDiary, until
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 OPENED = SessionOpened(REF, "", True, Cause.NEW)

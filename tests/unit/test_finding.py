@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
+from tests.house import CLI, ME, TELEGRAM, House, opened
 
-from everthread.domain.boundary import Branch, Compress, New
+from everthread.domain.boundary import Branch, New
 from everthread.domain.errors import BadInput, NotFound, TitleTaken
 from everthread.domain.model import NoteAction, NoteTarget
 from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.lifecycle.finding import find_session
-from tests.house import CLI, ME, TELEGRAM, House
 
 
 class Found:
@@ -20,44 +20,36 @@ class Found:
         return (await self.house.store.read(lambda uow: find_session(uow, text, owner=owner))).id
 
 
-async def opened(house: House, title: str, *, owner: str = ME) -> str:
-    crossing = await house.cross(CLI, New(title), owner=owner)
-    assert crossing.ref is not None
-    return crossing.ref.session_id
+async def new(house: House, title: str, *, owner: str = ME) -> str:
+    return opened(await house.cross(CLI, New(title), owner=owner))
 
 
-async def branched(house: House, title: str = "") -> str:
-    crossing = await house.cross(CLI, Branch(title))
-    assert crossing.ref is not None
-    return crossing.ref.session_id
+async def branched(house: House) -> str:
+    return opened(await house.cross(CLI, Branch()))
 
 
 async def compressed(house: House) -> str:
     await house.turn(CLI, "said")
-    ref = await house.at(CLI)
-    session = await house.session(ref.session_id)
-    crossing = await house.cross(CLI, Compress(ref.session_id, ref.generation, "so far", session.last_turn))
-    assert crossing.ref is not None
-    return crossing.ref.session_id
+    return opened(await house.cross(CLI, await house.compression(CLI)))
 
 
 async def test_a_session_is_found_by_its_id_and_by_the_beginning_of_it(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        found, first = Found(house), await opened(house, "")
+        found, first = Found(house), await new(house, "")
         assert await found(first) == first
         assert await found(first[:-1]) == first
 
 
 async def test_a_beginning_that_fits_several_is_refused_with_some_of_them(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        found, ids = Found(house), [await opened(house, "") for _ in range(2)]
+        found, ids = Found(house), [await new(house, "") for _ in range(2)]
         with pytest.raises(BadInput, match=f"fits 2 sessions, among them {ids[0]}, {ids[1]}"):
             await found(house.holder)
 
 
 async def test_too_short_a_beginning_finds_nothing(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        await opened(house, "")
+        await new(house, "")
         with pytest.raises(NotFound):
             await Found(house)(house.holder[:3])
 
@@ -65,7 +57,7 @@ async def test_too_short_a_beginning_finds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "  ", "nothing of the kind", "\u200b", "x" * 5000, "'; DROP TABLE sessions"])
 async def test_what_names_nothing_is_not_found_and_says_where_to_look(tmp_path: Path, text: str) -> None:
     async with House(tmp_path) as house:
-        await opened(house, "My Project")
+        await new(house, "My Project")
         with pytest.raises(NotFound, match="sessions list") as caught:
             await Found(house)(text)
         assert len(str(caught.value)) < 250
@@ -74,13 +66,13 @@ async def test_what_names_nothing_is_not_found_and_says_where_to_look(tmp_path: 
 @pytest.mark.parametrize("text", ["My Project", "my project", "  MY   PROJECT ", "my\u200b project", "\uff4dy project"])
 async def test_a_title_is_found_however_it_is_written(tmp_path: Path, text: str) -> None:
     async with House(tmp_path) as house:
-        first = await opened(house, "My Project")
+        first = await new(house, "My Project")
         assert await Found(house)(text) == first
 
 
 async def test_a_bare_name_finds_the_newest_and_a_number_that_very_one(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        found, first = Found(house), await opened(house, "name")
+        found, first = Found(house), await new(house, "name")
         second, third = await branched(house), await branched(house)
         assert await found("name") == third
         assert await found("name #2") == second
@@ -92,7 +84,7 @@ async def test_a_bare_name_finds_the_newest_and_a_number_that_very_one(tmp_path:
 
 async def test_ten_is_newer_than_nine(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        await opened(house, "name")
+        await new(house, "name")
         newest = [await branched(house) for _ in range(10)][-1]
         assert (await house.session(newest)).title == "name #11"
         assert await Found(house)("name") == newest
@@ -100,7 +92,7 @@ async def test_ten_is_newer_than_nine(tmp_path: Path) -> None:
 
 async def test_a_title_finds_the_tip_of_its_continuation(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        await opened(house, "name")
+        await new(house, "name")
         tip = await compressed(house)
         assert await Found(house)("name") == tip
         await house.lifecycle.rename(tip, "something else", owner=ME)
@@ -110,14 +102,14 @@ async def test_a_title_finds_the_tip_of_its_continuation(tmp_path: Path) -> None
 
 async def test_a_longer_name_with_the_same_beginning_is_another_name(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        first = await opened(house, "name")
-        await opened(house, "name of the rose")
+        first = await new(house, "name")
+        await new(house, "name of the rose")
         assert await Found(house)("name") == first
 
 
 async def test_a_title_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        found, hash_one = Found(house), await opened(house, "name #1")
+        found, hash_one = Found(house), await new(house, "name #1")
         with pytest.raises(NotFound):
             await found("name")
         assert await found("name #1") == hash_one
@@ -126,7 +118,7 @@ async def test_a_title_that_looks_like_a_number_is_a_name(tmp_path: Path) -> Non
 async def test_a_title_of_a_hundred_characters_branched_twice_is_found_by_its_name(tmp_path: Path) -> None:
     name = "n" * 96 + "abcd"
     async with House(tmp_path) as house:
-        found, first = Found(house), await opened(house, name)
+        found, first = Found(house), await new(house, name)
         second, third = await branched(house), await branched(house)
         titles = [(await house.session(session)).title for session in (first, second, third)]
         assert titles == [name, "n" * 96 + "a #2", "n" * 96 + "a #3"]
@@ -140,7 +132,7 @@ async def test_a_title_of_a_hundred_characters_branched_twice_is_found_by_its_na
 
 async def test_somebody_elses_session_is_not_found_by_any_name(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        found, theirs = Found(house), await opened(house, "secret", owner="you")
+        found, theirs = Found(house), await new(house, "secret", owner="you")
         for text in (theirs, theirs[:-1], "secret"):
             with pytest.raises(NotFound) as mine:
                 await found(text)
@@ -153,14 +145,14 @@ async def test_somebody_elses_session_is_not_found_by_any_name(tmp_path: Path) -
 
 async def test_two_owners_may_use_the_same_title(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        mine, theirs = await opened(house, "plans"), await opened(house, "plans", owner="you")
+        mine, theirs = await new(house, "plans"), await new(house, "plans", owner="you")
         assert await Found(house)("plans") == mine
         assert await Found(house)("plans", "you") == theirs
 
 
 async def test_a_forgotten_session_is_not_found(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        found, first = Found(house), await opened(house, "secret plans")
+        found, first = Found(house), await new(house, "secret plans")
         await house.lifecycle.forget(ForgetSession(first), owner=ME)
         for text in (first, first[:-1], "secret plans"):
             with pytest.raises(NotFound):
@@ -169,7 +161,7 @@ async def test_a_forgotten_session_is_not_found(tmp_path: Path) -> None:
 
 async def test_a_session_whose_continuation_was_forgotten_is_where_it_was(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        first = await opened(house, "name")
+        first = await new(house, "name")
         await house.lifecycle.forget(ForgetSession(await compressed(house)), owner=ME)
         assert await Found(house)("name") == first
 
@@ -184,7 +176,7 @@ async def test_the_desk_for_notes_is_no_conversation_to_go_to(tmp_path: Path) ->
 
 async def test_a_title_is_one_sessions_only(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        first, second = await opened(house, "plans"), await opened(house, "other")
+        first, second = await new(house, "plans"), await new(house, "other")
         with pytest.raises(TitleTaken):
             await house.lifecycle.rename(second, "PLANS", owner=ME)
         assert await house.lifecycle.rename(first, "Plans", owner=ME) == "Plans"
@@ -195,6 +187,6 @@ async def test_a_title_is_one_sessions_only(tmp_path: Path) -> None:
 
 async def test_keys_of_one_owner_share_the_titles(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
-        await opened(house, "plans")
+        await new(house, "plans")
         with pytest.raises(TitleTaken):
             await house.cross(TELEGRAM, New("plans"))

@@ -1,17 +1,28 @@
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, opened, until
 
-from everthread.domain.boundary import Branch, Compress, New, Resume
+from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import Fenced, Gone, NotFound, Rejected
 from everthread.domain.events import ForgetScope
-from everthread.domain.model import Inbound, InboxState, Message, NoteAction, NoteTarget, ReplyState, Role, ToolCall
+from everthread.domain.model import (
+    Inbound,
+    InboxState,
+    Message,
+    NoteAction,
+    NoteTarget,
+    ReplyState,
+    Role,
+    SessionKey,
+    ToolCall,
+)
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.lifecycle.forget import Forgettable, fact_identity
 from everthread.memory import Notebook
-from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
 
 SECRET = "rumpelstiltskin"
 
@@ -20,19 +31,17 @@ async def forget(house: House, what: Forgettable, owner: str = ME) -> int:
     return await house.lifecycle.forget(what, owner=owner)
 
 
-async def write_note(house: House, content: str, *, key: Any = None, owner: str = ME, note_id: str = "") -> str:
+async def write_note(
+    house: House, content: str, *, key: SessionKey | None = None, owner: str = ME, note_id: str = ""
+) -> str:
     ref = await house.lifecycle.current(key) if key else None
     action = NoteAction.REPLACE if note_id else NoteAction.ADD
     change = NoteChange(action, NoteTarget.MEMORY, content, note_id)
     return (await house.lifecycle.write_note(change, owner=owner, ref=ref)).note_id
 
 
-async def compress(house: House, key: Any, summary: str) -> str:
-    ref = await house.at(key)
-    session = await house.session(ref.session_id)
-    crossing = await house.cross(key, Compress(ref.session_id, ref.generation, summary, session.last_turn))
-    assert crossing.ref is not None
-    return crossing.ref.session_id
+async def compress(house: House, key: SessionKey, summary: str) -> str:
+    return opened(await house.cross(key, await house.compression(key, summary)))
 
 
 async def tell_everywhere(house: House) -> str:
@@ -344,7 +353,7 @@ async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(
         await write_note(house, f"{fact}, really", note_id=note)
         await house.lifecycle.put_prefix(ref, f"You know that {fact}.".encode())
         await house.lifecycle.record_delegation(ref, f"check that {fact}", "it is so", "child")
-        call = ToolCall("c1", "save", '{"text": "the \\"name\\" is %s"}' % SECRET)
+        call = ToolCall("c1", "save", json.dumps({"text": fact}))
         await house.lifecycle.accept(Inbound(CLI, ME, fact))
         ticket = await house.lifecycle.begin_turn(CLI)
         assert ticket is not None

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.house import CLI, ME, AsyncDiary, House
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import BadInput, Gone, NotFound, TooLarge
@@ -13,7 +14,6 @@ from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.notes import NOTE_CHARS_MAX
 from everthread.memory import Notebook
 from everthread.memory.notes import FILE_CHARS_MAX, SEPARATOR, changes, digest, parse, render
-from tests.house import CLI, ME, AsyncDiary, House
 
 words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
 

@@ -3,12 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.house import CLI, TELEGRAM, Gate, House
 
 from everthread import plugins
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import HookCall, Session, Turn
 from everthread.ports.store import BoundaryRow
-from tests.house import CLI, TELEGRAM, Gate, House
 
 
 class Watcher:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary, until
 
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.model import SessionRef
 from everthread.memory.calling import STUCK_MAX
 from everthread.memory.recall import Recall, gather, merge, tokens
 from everthread.ports import Capability, MemoryProvider, RecallItem
-from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary, until
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 

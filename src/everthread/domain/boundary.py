@@ -345,7 +345,7 @@ def _child(
 
 
 def as_of(child: Session, parent: Session) -> Session:
-    """The child with its parent seen as it is now: known only once the parent is left, with all that is still written to it."""
+    """The child with its parent seen as it is when it has been left, with all that was still written to it."""
     return replace(child, base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
 
 

@@ -81,7 +81,7 @@ class SessionRewound:
 
 @dataclass(frozen=True, slots=True)
 class SessionClosed:
-    """Everything up to `through_seq` was handed over before this. `missing` lists entries that this provider rejected."""
+    """Everything up to `through_seq` was handed over before. `missing` lists entries that this provider rejected."""
 
     ref: SessionRef
     view: View

@@ -250,7 +250,7 @@ class Lifecycle:
         return await self._store.read(lambda uow: uow.lanes.next_timer())
 
     def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
-        """To be called inside a unit of work: a process may be stopped before it, and time must not be older than the rows."""
+        """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
         return Setting(
             self._clock.now(), self._new_id(), self._holder, self._policies, self._hooks, actor, before_inbox
         )

@@ -8,7 +8,6 @@ from everthread.domain.model import Kind, Session
 from everthread.ports.store import UnitOfWork
 
 PREFIX_CHARS_MIN = 4
-EVERY_SESSION = 2**62
 
 
 def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
@@ -36,8 +35,8 @@ def _is_conversation(session: Session) -> bool:
 
 
 def _by_anyones_title(uow: UnitOfWork, text: str) -> Session | None:
-    owners = {session.owner for session in uow.sessions.recent(owner=None, limit=EVERY_SESSION)}
-    matches = [found for owner in sorted(owners) if (found := _by_title(uow, text, owner)) is not None]
+    owners = sorted({session.owner for session in uow.sessions.titled(None, text)})
+    matches = [found for owner in owners if (found := _by_title(uow, text, owner)) is not None]
     if len(matches) > 1:
         some = ", ".join(f"{session.id} ({session.owner})" for session in matches[:3])
         raise BadInput(f"{len(matches)} owners have a session {text!r}, among them {some}; give its id")
@@ -69,7 +68,7 @@ def _is_of(session: Session, base: str) -> bool:
 def _by_prefix(uow: UnitOfWork, text: str, owner: str | None) -> Session | None:
     if len(text) < PREFIX_CHARS_MIN:
         return None
-    matches = [s for s in uow.sessions.matching(text, 50) if owner in (None, s.owner) and _is_conversation(s)]
+    matches = [session for session in uow.sessions.matching(text, 50, owner) if _is_conversation(session)]
     if len(matches) > 1:
         some = ", ".join(session.id for session in matches[:3])
         raise BadInput(f"{text!r} fits {len(matches)} sessions, among them {some}; give more of the id")

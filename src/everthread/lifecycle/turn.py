@@ -86,7 +86,8 @@ def _admit(uow: UnitOfWork, row: InboxRow, setting: Setting) -> tuple[Session, i
         assert ref is not None
         session = uow.sessions.get(ref.session_id)
         binding = uow.sessions.binding(key)
-    assert session is not None and binding is not None
+    assert session is not None
+    assert binding is not None
     return session, binding.epoch
 
 

@@ -1,8 +1,8 @@
 """Moves each provider's cursors along the sessions' logs: in order per session, at least once, never all at once.
 
-A lane is one provider in one session. Lanes of a provider run side by side, up to a few; a lane's entries go one by one.
-An entry that can't be delivered now waits with back-off and holds up its own lane only. What the provider rejects for good
-is parked: the cursor passes it, the next close says so, and a later retry is followed by one more close.
+A lane is one provider in one session. Lanes of a provider run side by side, up to a few; a lane's entries go one by
+one. An entry that can't be delivered now waits with back-off and holds up its own lane only. What the provider rejects
+for good is parked: the cursor passes it, the next close says so, and a later retry is followed by one more close.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Unavailable
-from everthread.domain.events import Delivery, EntryKind, Event, Forgotten, LogEntry, NoteWritten
-from everthread.domain.model import Lease, Session
+from everthread.domain.events import Delivery, EntryKind, Forgotten
+from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
+from everthread.memory.letters import Letter, next_letter, pointless
 from everthread.ports import Clock, Store
-from everthread.ports.store import Cursor, Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
+from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
 
-FORGOTTEN = "[forgotten]"
 OUTAGE = (Unavailable, TimeoutError, ConnectionError)
 """What a provider can do nothing about. Older ones don't put it in our words."""
 
@@ -39,23 +39,6 @@ class Limits:
     breaker_s: float = 30.0
     entries_per_run: int = 100
     discover_at_once: int = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """One entry on its way to one provider."""
-
-    cursor: Cursor
-    entry: LogEntry
-    event: Event
-    delivery: Delivery
-    redelivery: Redelivery | None = None
-
-    def says_something(self, session: Session) -> bool:
-        """Whether it was not forgotten meanwhile, with its session or by itself."""
-        if session.forgotten_seq is not None and self.entry.seq < session.forgotten_seq:
-            return False
-        return not (isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +130,7 @@ class Journal:
         return count
 
     async def replay(self, provider: str, session_id: str | None = None) -> int:
-        """Deliver a session's log, or all of them, from the start again under a new replay number; how many sessions."""
+        """Deliver a session's log, or every log, from its start under a new replay number; how many sessions."""
         now = self._clock.now()
 
         def replay(uow: UnitOfWork) -> int:
@@ -190,7 +173,7 @@ class Journal:
     async def _carry(self, provider: str, session: str, lease: Lease) -> None:
         """Drain one lane until it is empty, fails or has had its share."""
         try:
-            letter = await self._store.read(lambda uow: self._next(uow, provider, session, self._clock.now()))
+            letter = await self._store.read(lambda uow: next_letter(uow, provider, session, self._clock.now()))
             if letter is None:
                 await self._nothing_left(provider, session, lease)
             for _ in range(self._limits.entries_per_run):
@@ -215,41 +198,14 @@ class Journal:
     def _next_or_rest(self, uow: UnitOfWork, provider: str, session_id: str) -> Letter | None:
         # One instant for both questions: a lane that falls due between them must not be taken for one that is empty.
         now = self._clock.now()
-        letter = self._next(uow, provider, session_id, now)
+        letter = next_letter(uow, provider, session_id, now)
         cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
         if letter is not None or cursor is None or session is None:
             return letter
         if cursor.due_at is not None and cursor.due_at <= now:
-            cursor = replace(cursor, seq=session.log_seq, due_at=None)
-            uow.cursors.save(cursor)
-        for row in uow.cursors.redeliveries(provider, session_id):
-            entry = uow.log.entry(session_id, row.seq)
-            if entry is None or not _letter(uow, cursor, entry, row).says_something(session):
-                uow.cursors.drop_redelivery(row)
-        return None
-
-    def _next(self, uow: UnitOfWork, provider: str, session_id: str, now: float) -> Letter | None:
-        """What this lane delivers next: first what is to be delivered once more, then the log in order."""
-        cursor = uow.cursors.get(provider, session_id)
-        session = uow.sessions.get(session_id)
-        if cursor is None or session is None:
-            return None
-        for row in uow.cursors.redeliveries(provider, session_id):
-            entry = uow.log.entry(session_id, row.seq) if row.due_at is not None and row.due_at <= now else None
-            if entry is not None and (letter := _letter(uow, cursor, entry, row)).says_something(session):
-                return letter
-        if cursor.due_at is None or cursor.due_at > now:
-            return None
-        entry = uow.log.after(session_id, cursor.seq)
-        while entry is not None:
-            if session.forgotten_seq is not None and entry.seq < session.forgotten_seq:
-                # Whatever waited when the session was forgotten is passed over, also when it is replayed.
-                entry = uow.log.entry(session_id, session.forgotten_seq)
-                continue
-            letter = _letter(uow, cursor, entry, None)
-            if letter.says_something(session):
-                return letter
-            entry = uow.log.after(session_id, entry.seq)
+            uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
+        for row in pointless(uow, cursor, session):
+            uow.cursors.drop_redelivery(row)
         return None
 
     async def _attempt(self, letter: Letter) -> BaseException | None:
@@ -282,7 +238,7 @@ class Journal:
             cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
             if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
                 # The lane was set back meanwhile: this delivery belongs to its past.
-                return self._next(uow, letter.cursor.provider, letter.cursor.session_id, self._clock.now())
+                return next_letter(uow, letter.cursor.provider, letter.cursor.session_id, self._clock.now())
             if error is None:
                 self._delivered(uow, letter)
             elif isinstance(error, Rejected) or self._given_up(letter, error):
@@ -393,11 +349,3 @@ def _known(uow: UnitOfWork, provider: str) -> None:
     if uow.cursors.provider(provider) is None:
         names = ", ".join(row.name for row in uow.cursors.providers()) or "none so far"
         raise NotFound(f"there is no provider {provider!r}; known are: {names}")
-
-
-def _letter(uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None) -> Letter:
-    source = redelivery or cursor
-    key = f"{cursor.session_id}:{entry.seq}:{cursor.provider}:{source.replay}"
-    delivery = Delivery(key, entry.seq, source.attempts + 1, source.replay)
-    missing = uow.cursors.parked(cursor.provider, cursor.session_id) if entry.kind is EntryKind.CLOSE else ()
-    return Letter(cursor, entry, uow.log.event(entry, missing), delivery, redelivery)

@@ -2,7 +2,7 @@
 
 A provider is one instance per profile and serves many sessions at once. It keeps no session of its own: every hook
 that concerns a session is handed a `ref` (whose, which session, as of when) and, where something is written, a
-`delivery` (idempotency key, attempt, replay). Hooks are async functions, or plain ones that run in a thread of their own.
+`delivery` (idempotency key, attempt, replay). Hooks are async functions, or plain ones that run in threads.
 Every hook is optional; what is not overridden does nothing.
 """
 
@@ -101,7 +101,7 @@ class MemoryProvider:
     def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> Returned:
-        """Everything before this was handed over. `more` has `through_seq`, `missing`, `view` (turns; inherited ones say so)."""
+        """Everything before this was handed over. `more` has `through_seq`, `missing` and `view` (the turns)."""
 
     def on_session_switch(
         self,

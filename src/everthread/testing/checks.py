@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import cast
 
+from everthread.adapters.stores.sqlite.connection import Connection
+from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.events import EntryKind
 from everthread.domain.model import SessionKey
 from everthread.testing.sim import Backend, Effect
-from everthread.testing.world import FORGOTTEN, Entry, ModelSession, hold
-
-if TYPE_CHECKING:
-    from everthread.testing.town import Town
+from everthread.testing.world import FORGOTTEN, Entry, ModelSession, World, hold
 
 
-def check_everything(town: Town) -> None:
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a town leaves behind."""
+
+    world: World
+    database: Connection
+    tables: Tables
+    backends: dict[str, Backend]
+    heard: dict[SessionKey, list[tuple[str, str]]]
+
+
+def check_everything(town: Evidence) -> None:
     _every_key_is_where_it_should_be(town)
     for session in town.world.sessions.values():
         _the_store_agrees(town, session)
@@ -25,7 +36,7 @@ def check_everything(town: Town) -> None:
         _hooks_came_in_order(key, town.heard[key], wanted)
 
 
-def _every_key_is_where_it_should_be(town: Town) -> None:
+def _every_key_is_where_it_should_be(town: Evidence) -> None:
     for key, session_id in town.world.on.items():
         binding = town.tables.sessions.binding(key)
         found = (binding.session_id, binding.epoch) if binding else (None, 0)
@@ -33,7 +44,7 @@ def _every_key_is_where_it_should_be(town: Town) -> None:
         hold(found == wanted, f"{key} is at {found}, not {wanted}")
 
 
-def _the_store_agrees(town: Town, session: ModelSession) -> None:
+def _the_store_agrees(town: Evidence, session: ModelSession) -> None:
     stored = town.tables.sessions.get(session.id)
     assert stored is not None
     hold(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
@@ -46,22 +57,23 @@ def _the_store_agrees(town: Town, session: ModelSession) -> None:
     hold(not (stored.dirty and not town.tables.sessions.keys_on(session.id)), f"{session.id} was left unclosed")
 
 
-def _entry_kind(town: Town, session_id: str, seq: int) -> str:
+def _entry_kind(town: Evidence, session_id: str, seq: int) -> str:
     entry = town.tables.log.entry(session_id, seq)
     hold(entry is not None, f"the log of {session_id} has a gap at {seq}")
     assert entry is not None
     return entry.kind.value
 
 
-def _as_stored(town: Town, text: str) -> str:
+def _as_stored(town: Evidence, text: str) -> str:
     return FORGOTTEN if town.world.fates.get(text, "").startswith("forgotten") else text
 
 
-def _every_message_has_one_home(town: Town) -> None:
+def _every_message_has_one_home(town: Evidence) -> None:
     """An accepted message is in exactly one session, and was answered or visibly set aside."""
     homes: defaultdict[str, list[str]] = defaultdict(list)
     rows = town.database.execute(
-        "SELECT m.content, t.session_id, t.status FROM messages m JOIN turns t ON t.id = m.id / 4096 WHERE m.role = 'user'"
+        "SELECT m.content, t.session_id, t.status FROM messages m JOIN turns t ON t.id = m.id / 4096 "
+        "WHERE m.role = 'user'"
     )
     for text, session_id, status in rows:
         homes[text].append(f"{status} in {session_id}")
@@ -69,11 +81,14 @@ def _every_message_has_one_home(town: Town) -> None:
         if fate.startswith("forgotten"):
             hold(not homes[text], f"{text!r} was forgotten and is still in {homes[text]}")
             continue
-        found = [home.replace("done", "live").replace("interrupted", "live").replace("set_aside", "aside") for home in homes[text]]
+        found = [
+            home.replace("done", "live").replace("interrupted", "live").replace("set_aside", "aside")
+            for home in homes[text]
+        ]
         hold(found == [fate], f"{text!r} is {found}, not {fate}")
 
 
-def _the_back_end_has_it_all(town: Town, backend: Backend) -> None:
+def _the_back_end_has_it_all(town: Evidence, backend: Backend) -> None:
     by_session: defaultdict[str, list[Effect]] = defaultdict(list)
     for effect in backend.effects:
         by_session[effect.ref.session_id].append(effect)
@@ -85,7 +100,7 @@ def _the_back_end_has_it_all(town: Town, backend: Backend) -> None:
         _complete(town, backend, session, effects)
 
 
-def _the_effect_is_true(town: Town, provider: str, session: ModelSession, effect: Effect) -> None:
+def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
     """It tells what the log says, about the right person and session."""
     where = f"{provider} was told {effect.kind} {effect.facts} for {session.id}"
     hold(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
@@ -111,10 +126,14 @@ def _the_effect_is_true(town: Town, provider: str, session: ModelSession, effect
     hold(_same(town, told, entry), f"{where}: it should be {entry}")
 
 
-def _same(town: Town, told: Any, wanted: Any) -> bool:
+def _same(town: Evidence, told: Entry, wanted: Entry) -> bool:
     """Equal, but that what was forgotten meanwhile may be blanked already."""
+    return len(told) == len(wanted) and all(_same_part(town, a, b) for a, b in zip(told, wanted, strict=True))
+
+
+def _same_part(town: Evidence, told: object, wanted: object) -> bool:
     if isinstance(told, tuple) and isinstance(wanted, tuple):
-        return len(told) == len(wanted) and all(_same(town, a, b) for a, b in zip(told, wanted, strict=True))
+        return _same(town, cast(Entry, told), cast(Entry, wanted))
     return told == wanted or (isinstance(wanted, str) and told == FORGOTTEN == _as_stored(town, wanted))
 
 
@@ -135,7 +154,7 @@ def _in_order(backend: Backend, session: ModelSession, effects: list[Effect]) ->
         newest[replay] = seq
 
 
-def _complete(town: Town, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+def _complete(town: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
     """Every entry of the lane's current replay has arrived; of a forgotten session, what matters is the forgetting."""
     cursor = town.tables.cursors.get(backend.name, session.id)
     hold(cursor is not None, f"{backend.name} never heard of {session.id}")

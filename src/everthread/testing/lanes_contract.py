@@ -402,7 +402,7 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 async def _real_s(seconds: float) -> None:
-    await asyncio.sleep(seconds)  # noqa: TID251 - leases and wake-ups are about real time
+    await asyncio.sleep(seconds)
 
 
 def _any_change(uow: UnitOfWork) -> None:

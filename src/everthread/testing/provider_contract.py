@@ -493,4 +493,4 @@ async def _check_gone(caller: Caller, effects: EffectsOf, ref: SessionRef, word:
 
 
 async def _real_s(seconds: float) -> None:
-    await asyncio.sleep(seconds)  # noqa: TID251 - a back end's own time
+    await asyncio.sleep(seconds)

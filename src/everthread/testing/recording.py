@@ -44,7 +44,7 @@ class RecordingProvider(MemoryProvider):
         self,
         name: str = "recording",
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,  # noqa: TID251 - a test may hand in its own
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__()
         self.name = name

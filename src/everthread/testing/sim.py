@@ -1,8 +1,9 @@
 """A world in which everything can go wrong, and goes wrong the same way again for the same seed.
 
-Time is virtual: waiting costs nothing. Processes are real `Lifecycle`, `MemoryManager` and `LocalLanes` objects on real SQL;
-what they stand on is simulated: the event loop, the clock, the store's front, the providers' back ends. A process can be
-killed at any await and between any two statements, stopped and continued past its leases, and told that the disk is full.
+Time is virtual: waiting costs nothing. Processes are real `Lifecycle`, `MemoryManager` and `LocalLanes` objects on real
+SQL; what they stand on is simulated: the event loop, the clock, the store's front, the providers' back ends. A process
+can be killed at any await and between any two statements, stopped and continued past its leases, and told that the disk
+is full.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ PROCESS: ContextVar[SimProcess | None] = ContextVar("process", default=None)
 OPERATION: ContextVar[object | None] = ContextVar("operation", default=None)
 
 
-def _owned_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **kwargs: Any) -> asyncio.Task[Any]:
+def _owned_task(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
     """Every task belongs to the process that started it, and dies with it."""
     task = asyncio.Task(coro, loop=loop, **kwargs)
     process = PROCESS.get()
@@ -247,7 +248,9 @@ class Backend:
 class SimProvider(MemoryProvider):
     """A provider in one process, with the faults that networks and servers have."""
 
-    def __init__(self, backend: Backend, process: SimProcess, faults: Faults, began: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, backend: Backend, process: SimProcess, faults: Faults, began: Callable[[str, str], None]
+    ) -> None:
         super().__init__()
         self.name = backend.name
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.DEDUPLICATES

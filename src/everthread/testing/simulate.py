@@ -3,8 +3,8 @@
     python -m everthread.testing.simulate --seeds 2000
     python -m everthread.testing.simulate --seed 4711        one schedule, with its trace
 
-A schedule is a list of steps made from the seed. If one ends in a violation, steps are taken out of it as long as it still
-does: what is printed is the seed and what is left.
+A schedule is a list of steps made from the seed. If one ends in a violation, steps are taken out of it as long as it
+still does: what is printed is the seed and what is left.
 """
 
 from __future__ import annotations

@@ -269,16 +269,18 @@ class StoreContract:
 
     @in_loop
     async def test_closing_finishes_what_was_handed_in(self, open_store: OpenStore) -> None:
-        store = await open_store()
-        waiting = [
-            asyncio.ensure_future(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))))
-            for n in range(20)
-        ]
-        await _one_step()
-        await store.aclose()
-        await asyncio.gather(*waiting)
+        for steps in range(3):
+            store = await open_store()
+            waiting = [
+                asyncio.ensure_future(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))))
+                for n in range(20 * steps, 20 * (steps + 1))
+            ]
+            for _ in range(steps):
+                await _one_step()
+            async with asyncio.timeout(5):
+                await asyncio.gather(*waiting, store.aclose())
         async with aclosing(await open_store()) as after:
-            assert len(await after.read(lambda uow: uow.sessions.matching("s", 100))) == 20
+            assert len(await after.read(lambda uow: uow.sessions.matching("s", 100))) == 60
 
     @in_loop
     async def test_a_closed_handle_says_so_and_may_be_closed_again(self, open_store: OpenStore) -> None:
@@ -867,6 +869,11 @@ class StoreContract:
                 for nosy in ("an", "ann ", "ANN", "%", "", "ann OR bob"):
                     assert await talk.search("secret", nosy, ranked=ranked) == []
             assert await talk.search('secret" OR scope : "', "ann") == []
+            # However much somebody else has said since.
+            for n in range(20):
+                await talk.say(f"bob's secret {n}", OTHER_KEY, "bob")
+            for ranked in (False, True):
+                assert await talk.search("secret", "ann", limit=1, ranked=ranked) == ["ann's secret"]
 
     @in_loop
     async def test_a_ranked_search_puts_the_best_first(self, open_store: OpenStore) -> None:
@@ -876,6 +883,7 @@ class StoreContract:
             for n in range(5):
                 await talk.say(f"we spoke of many things, of ships and wax and also of tea, on day {n}", KEY)
             assert (await talk.search("tea", ranked=True))[0] == "tea tea tea"
+            assert await talk.search("tea", ranked=True, limit=1) == ["tea tea tea"]
             assert (await talk.search("tea"))[-1] == "tea tea tea"
 
     @in_loop

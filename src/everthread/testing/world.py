@@ -1,14 +1,14 @@
 """What must be true, kept in plain dictionaries: a second, naive telling of the boundary table.
 
-The model copies lists where the store refers to rows, and never calls `plan`. It is told of every commit in the order of the
-commits; whatever the store then holds, and whatever the back ends have taken in, must agree with it.
+The model copies lists where the store refers to rows, and never calls `plan`. It is told of every commit in the order
+of the commits; whatever the store then holds, and whatever the back ends have taken in, must agree with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Resume, Rewind
 from everthread.domain.model import InboxRow, SessionKey
@@ -102,8 +102,12 @@ class ModelSession:
     ended: str | None = None
     forgotten: bool = False
     parent: str | None = None
-    own: set[int] = field(default_factory=set[int])
     continued_by: str | None = None
+    generation: int = 0
+
+    def end(self, reason: str) -> None:
+        self.ended = reason
+        self.generation += 1
 
     def close(self) -> None:
         if self.dirty:
@@ -113,6 +117,19 @@ class ModelSession:
     def write(self, *entry: Any) -> None:
         self.log.append(entry)
         self.dirty = True
+
+
+Left = ModelSession | None
+Others = list[SessionKey]
+B = TypeVar("B")
+
+
+def _boundary(operation: object | None, kind: type[B]) -> B:
+    """The boundary that was asked for: some are never crossed unasked."""
+    boundary = operation.boundary if isinstance(operation, Cross) else None
+    hold(isinstance(boundary, kind), f"{kind.__name__} was crossed, but {operation} was asked for")
+    assert isinstance(boundary, kind)
+    return boundary
 
 
 @dataclass
@@ -169,72 +186,11 @@ class World:
     def _crossing(self, row: BoundaryRow, operation: object | None) -> None:
         key, left = row.key, self.sessions.get(row.from_session or "")
         hold(self.on[key] == row.from_session, f"{row.kind} of {key} left {row.from_session}, it was on {self.on[key]}")
-        boundary = operation.boundary if isinstance(operation, Cross) else None
         others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
-        match row.kind:
-            case "new" | "reset":
-                self._set_aside(key, left or row.to_session, row, operation)
-                self._leave(key, left, row.kind if not others else None)
-                cause = self.pending[key] or ("new_session" if row.kind == "new" else "reset")
-                opened = self._open(row, [], ("opened", "", True, cause))
-                if left is not None or self.pending[key]:
-                    self.hooks[key].append(("on_session_reset", opened.id))
-            case "resume":
-                assert isinstance(boundary, Resume)
-                target = self.sessions[self._tip(boundary.target)]
-                self._set_aside(key, left or target, row, operation)
-                hold(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
-                hold(target.owner == row.owner, "resumed somebody else's session")
-                self._leave(key, left, None)
-                target.ended = None
-                target.active_at = row.at
-                target.log.append(("opened", left.id if left else target.parent or "", False, "resume"))
-            case "branch":
-                assert left is not None
-                self._set_aside(key, left, row, operation)
-                self._leave(key, left, None)
-                self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
-            case "compress":
-                assert left is not None
-                assert isinstance(boundary, Compress)
-                hold(not self._running(left.id), "compressed in mid-turn")
-                left.close()
-                left.ended = "compressed"
-                kept = [(n, text) for n, text in left.shown if n > boundary.covers_to]
-                left.continued_by = self._open(row, kept, ("opened", left.id, False, "compression"), left).id
-                self.served = {(h, str(row.to_session) if sid == left.id else sid) for h, sid in self.served}
-                for other in others:
-                    self.epoch[other] += 1
-                    self.on[other] = row.to_session
-            case "rewind":
-                assert left is not None
-                assert isinstance(boundary, Rewind)
-                hidden = left.shown[-boundary.turns :]
-                del left.shown[len(left.shown) - len(hidden) :]
-                if hidden:
-                    left.write("rewind", tuple(n for n, _ in hidden))
-                for slot in self.slots.values():
-                    if slot.session == left.id and slot.fate == "live":
-                        slot.fate = "hidden"
-            case "expire":
-                assert left is not None
-                self._expired(key, left, row, others)
-            case "suspend":
-                assert left is not None
-                assert isinstance(operation, Stop)
-                if (operation.holder, left.id) in self.served:
-                    self._finalize(key, left)
-                if operation.close_memory:
-                    left.close()
-            case "forget":
-                assert left is not None
-                left.ended = "forgotten"
-                self._finalize(key, left)
-                for other in others:
-                    self.epoch[other] += 1
-                    self.on[other] = None
-            case _:
-                raise Violation(f"unknown boundary {row.kind}")
+        told = getattr(self, f"_told_{row.kind}", None)
+        hold(told, f"unknown boundary {row.kind}")
+        assert told is not None
+        told(row, left, others, operation)
         if row.kind != "suspend":
             self.epoch[key] += 1
             self.on[key] = row.to_session
@@ -242,7 +198,78 @@ class World:
                 self.pending[key] = None
         hold(self.epoch[key] == row.epoch, f"{key} is at epoch {row.epoch}, not {self.epoch[key]}")
 
-    def _expired(self, key: SessionKey, left: ModelSession, row: BoundaryRow, others: list[SessionKey]) -> None:
+    def _told_new(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        key = row.key
+        self._set_aside(key, left or row.to_session, operation)
+        self._leave(key, left, row.kind if not others else None)
+        cause = self.pending[key] or ("new_session" if row.kind == "new" else "reset")
+        opened = self._open(row, [], ("opened", "", True, cause))
+        if left is not None or self.pending[key]:
+            self.hooks[key].append(("on_session_reset", opened.id))
+
+    _told_reset = _told_new
+
+    def _told_resume(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        boundary = _boundary(operation, Resume)
+        target = self.sessions[self._tip(boundary.target)]
+        self._set_aside(row.key, left or target, operation)
+        hold(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
+        hold(target.owner == row.owner, "resumed somebody else's session")
+        self._leave(row.key, left, None)
+        target.ended = None
+        target.active_at = row.at
+        target.log.append(("opened", left.id if left else target.parent or "", False, "resume"))
+
+    def _told_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        self._set_aside(row.key, left, operation)
+        self._leave(row.key, left, None)
+        self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
+
+    def _told_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        boundary = _boundary(operation, Compress)
+        hold(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
+        hold(not self._running(left.id), "compressed in mid-turn")
+        left.close()
+        left.end("compressed")
+        kept = [(n, text) for n, text in left.shown if n > boundary.covers_to]
+        left.continued_by = self._open(row, kept, ("opened", left.id, False, "compression"), left).id
+        self.served = {(h, str(row.to_session) if sid == left.id else sid) for h, sid in self.served}
+        for other in others:
+            self.epoch[other] += 1
+            self.on[other] = row.to_session
+
+    def _told_rewind(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        hidden = left.shown[-_boundary(operation, Rewind).turns :]
+        del left.shown[len(left.shown) - len(hidden) :]
+        left.generation += 1
+        if hidden:
+            left.write("rewind", tuple(n for n, _ in hidden))
+        for slot in self.slots.values():
+            if slot.session == left.id and slot.fate == "live":
+                slot.fate = "hidden"
+
+    def _told_suspend(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        assert isinstance(operation, Stop)
+        if (operation.holder, left.id) in self.served:
+            self._finalize(row.key, left)
+        if operation.close_memory:
+            left.close()
+
+    def _told_forget(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        left.end("forgotten")
+        self._finalize(row.key, left)
+        for other in others:
+            self.epoch[other] += 1
+            self.on[other] = None
+
+    def _told_expire(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        key = row.key
         policy = self.policies.of(key)
         due = policy.due(left.active_at)
         waiting = self.waiting[key]
@@ -259,7 +286,8 @@ class World:
         if left is None:
             return
         left.close()
-        left.ended = ends or left.ended
+        if ends is not None:
+            left.end(ends)
         self._finalize(key, left)
         for slot in self.slots.values():
             if slot.session == left.id and slot.key == key and slot.fate == "live":
@@ -285,7 +313,7 @@ class World:
             self.fates[text] = f"aside in {session.id}"
         return session
 
-    def _set_aside(self, key: SessionKey, into: Any, row: BoundaryRow, operation: object | None) -> None:
+    def _set_aside(self, key: SessionKey, into: ModelSession | str | None, operation: object | None) -> None:
         if isinstance(operation, Begin):
             return
         for _, text, _ in self.waiting[key]:
@@ -307,7 +335,10 @@ class World:
         _, text, accepted_at = self.waiting[key].pop(0)
         session = self.sessions[self.on[key] or ""]
         hold(ticket.message.inbound.text == text, f"{key} took up {ticket.message.inbound.text!r} before {text!r}")
-        hold(ticket.ref.session_id == session.id, f"{text!r} began in {ticket.ref.session_id}, its key is on {session.id}")
+        hold(
+            ticket.ref.session_id == session.id,
+            f"{text!r} began in {ticket.ref.session_id}, its key is on {session.id}",
+        )
         hold(ticket.ref.epoch == self.epoch[key], f"{text!r} began at epoch {ticket.ref.epoch}")
         hold(not self._running(session.id), f"two turns run in {session.id}")
         due = self.policies.of(key).due(session.active_at)
@@ -360,25 +391,27 @@ class World:
     def _forgotten(self, what: ForgetSession | ForgetOwner, owner: str) -> None:
         ids = [what.session_id] if isinstance(what, ForgetSession) else list(self.sessions)
         for session in (self.sessions[sid] for sid in ids):
-            if session.owner != owner or session.forgotten:
-                continue
-            session.forgotten = True
-            session.ended = session.ended or "forgotten"
-            session.log.append(("forget", "session"))
-            session.dirty = False
-            for turn_id, slot in list(self.slots.items()):
-                if slot.session == session.id:
-                    self.fates[slot.text] = f"forgotten in {session.id}"
-                    del self.slots[turn_id]
-            for text, fate in self.fates.items():
-                if fate.endswith(f" in {session.id}"):
-                    self.fates[text] = f"forgotten in {session.id}"
+            if session.owner == owner and not session.forgotten:
+                self._forgotten_session(session)
         if isinstance(what, ForgetOwner):
-            for key, rows in self.waiting.items():
-                if self.owners[key] == owner:
-                    for _, text, _ in rows:
-                        self.fates[text] = "forgotten in the inbox"
-                    rows.clear()
+            for key in (key for key, whose in self.owners.items() if whose == owner):
+                for _, text, _ in self.waiting[key]:
+                    self.fates[text] = "forgotten in the inbox"
+                self.waiting[key].clear()
+
+    def _forgotten_session(self, session: ModelSession) -> None:
+        session.forgotten = True
+        if session.ended is None:
+            session.end("forgotten")
+        session.log.append(("forget", "session"))
+        session.dirty = False
+        for turn_id, slot in list(self.slots.items()):
+            if slot.session == session.id:
+                self.fates[slot.text] = f"forgotten in {session.id}"
+                del self.slots[turn_id]
+        for text, fate in self.fates.items():
+            if fate.endswith(f" in {session.id}"):
+                self.fates[text] = f"forgotten in {session.id}"
 
     def _running(self, session_id: str) -> bool:
         return any(slot.session == session_id and slot.fate == "live" for slot in self.slots.values())

@@ -1,7 +1,7 @@
 """Lanes inside one process, on leases that keep two processes on one file out of each other's way.
 
-A lease has a heartbeat; a process that is stopped for longer than its lease loses it, and every write of a lane checks the
-fence, so a process that wakes up again finds out before it can do harm.
+A lease has a heartbeat; a process that is stopped for longer than its lease loses it, and every write of a lane checks
+the fence, so a process that wakes up again finds out before it can do harm.
 """
 
 from __future__ import annotations

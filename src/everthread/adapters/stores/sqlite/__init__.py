@@ -1,7 +1,7 @@
 """The embedded store: one SQLite file, one writer thread, group commit.
 
-Units of work that are handed in together share one `BEGIN IMMEDIATE` and one fsync, each inside a savepoint of its own, so
-that one that fails takes nothing else with it. Every commit is durable before anyone is told of it.
+Units of work that are handed in together share one `BEGIN IMMEDIATE` and one fsync, each inside a savepoint of its
+own, so that one that fails takes nothing else with it. Every commit is durable before anyone is told of it.
 """
 
 from __future__ import annotations

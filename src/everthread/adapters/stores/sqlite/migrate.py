@@ -77,7 +77,7 @@ def _missing(connection: Connection, path: str, migrations: tuple[Migration, ...
     newest = migrations[-1].number
     if applied and max(applied) > newest:
         raise StoreTooNew(
-            f"{path}: written by a newer Everthread (schema {max(applied)}, this one knows {newest}); upgrade this program"
+            f"{path}: written by a newer Everthread (schema {max(applied)}, this one knows {newest}); upgrade this one"
         )
     for migration in migrations:
         if applied.get(migration.number, migration.checksum) != migration.checksum:

@@ -100,7 +100,8 @@ class CursorTables:
         row = first(
             self._execute(
                 "SELECT MIN(due_at) FROM (SELECT MIN(due_at) AS due_at FROM cursors WHERE provider = ? "
-                "AND due_at > ? UNION ALL SELECT MIN(due_at) FROM redeliveries WHERE provider = ? AND due_at > ?) AS lanes",
+                "AND due_at > ? UNION ALL SELECT MIN(due_at) FROM redeliveries WHERE provider = ? AND due_at > ?) "
+                "AS lanes",
                 (provider, after, provider, after),
             )
         )

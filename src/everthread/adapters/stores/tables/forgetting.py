@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
+from everthread.adapters.stores.tables.search_text import index_text, owner_token
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
 from everthread.domain.model import Session
 
@@ -28,7 +29,8 @@ _RECORDS_OF_OWNER = (
         "UPDATE messages SET extra = ? WHERE id = ?",
     ),
     (
-        "SELECT pos, detail FROM log WHERE owner = ? AND kind = 'delegation' AND (instr(detail, ?) > 0 OR instr(detail, ?) > 0)",
+        "SELECT pos, detail FROM log WHERE owner = ? AND kind = 'delegation' "
+        "AND (instr(detail, ?) > 0 OR instr(detail, ?) > 0)",
         "UPDATE log SET detail = ? WHERE pos = ?",
     ),
 )
@@ -74,14 +76,14 @@ class ForgettingTables:
             run(self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,)))
 
     def scrub_owner(self, owner: str) -> tuple[str, ...]:
-        """What belongs to a person and to no session: messages not yet taken up, notes, facts to forget, files' digests."""
+        """What belongs to a person and to no session: waiting messages, notes, facts to forget, files' digests."""
         wordings = self._wordings("SELECT content FROM note_versions WHERE owner = ?", owner)
         told = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
         for session_id, seq in told:
             self._strip_text(session_id, seq)
         for sql in (
-            "UPDATE inbox SET content = '[forgotten]', state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END "
-            "WHERE owner = ?",
+            "UPDATE inbox SET content = '[forgotten]', "
+            "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
             "UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",
             "UPDATE notes SET live = 0 WHERE owner = ?",
             "DELETE FROM prefixes WHERE owner = ?",
@@ -123,15 +125,16 @@ class ForgettingTables:
         pages = -PURGE_PAGES if begin else PURGE_PAGES
         run(self._execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", (pages,)))
         after = first(self._execute("SELECT total_changes()"))
-        assert before is not None and after is not None
+        assert before is not None
+        assert after is not None
         return after[0] - before[0] >= 2
 
     def told(self, session_id: str, seq: int) -> None:
         row = first(
             self._execute(
                 "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
-                "SELECT 1 FROM providers p LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = log.session_id "
-                "WHERE COALESCE(c.seq, 0) < log.seq)",
+                "SELECT 1 FROM providers p LEFT JOIN cursors c "
+                "ON c.provider = p.name AND c.session_id = log.session_id WHERE COALESCE(c.seq, 0) < log.seq)",
                 (session_id, seq),
             )
         )
@@ -144,14 +147,24 @@ class ForgettingTables:
 
     def _scrub_text(self, text: str, owner: str) -> None:
         in_json = _json_escaped(text)
-        ids = self._execute("SELECT id FROM messages WHERE owner = ? AND instr(content, ?) > 0", (owner, text))
-        for (message_id,) in list(ids):
+        found = self._execute(
+            "SELECT id, content FROM messages WHERE owner = ? AND instr(content, ?) > 0", (owner, text)
+        )
+        for message_id, content in list(found):
             run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,)))
+            rest = index_text(content.replace(text, FORGOTTEN))
+            run(
+                self._execute(
+                    "INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)",
+                    (message_id, rest, owner_token(owner)),
+                )
+            )
         for table, column in _TEXTS_OF_OWNER:
             for wording in {text, in_json}:
                 run(
                     self._execute(
-                        f"UPDATE {table} SET {column} = replace({column}, ?, ?) WHERE owner = ? AND instr({column}, ?) > 0",
+                        f"UPDATE {table} SET {column} = replace({column}, ?, ?) "
+                        f"WHERE owner = ? AND instr({column}, ?) > 0",
                         (wording, FORGOTTEN, owner, wording),
                     )
                 )

@@ -79,22 +79,25 @@ class SessionTables:
                 "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
                 "SELECT s.id, depth + 1 FROM line JOIN sessions s ON s.parent_id = line.id "
                 "AND s.cause = 'compression' AND s.forgotten_seq IS NULL) "
-                f"SELECT {_COLUMNS} FROM sessions WHERE id = (SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
+                f"SELECT {_COLUMNS} FROM sessions WHERE id = ("
+                "SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
                 (session_id,),
             )
         )
         return _session(row) if row else None
 
-    def titled(self, owner: str, title: str) -> tuple[Session, ...]:
+    def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
         _, base = _folded(title)
-        rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE owner = ? AND title_base = ?", (owner, base))
+        whose, given = _whose(owner)
+        rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
         found = [_session(row) for row in rows]
         return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
 
-    def matching(self, id_prefix: str, limit: int) -> tuple[Session, ...]:
+    def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]:
+        whose, given = _whose(owner)
         rows = self._execute(
-            f"SELECT {_COLUMNS} FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
-            (id_prefix, id_prefix + "\U0010ffff", limit),
+            f"SELECT {_COLUMNS} FROM sessions WHERE id >= ? AND id < ? {whose} ORDER BY id LIMIT ?",
+            (id_prefix, id_prefix + "\U0010ffff", *given, limit),
         )
         return tuple(_session(row) for row in rows)
 
@@ -181,6 +184,10 @@ class SessionTables:
 
     def serving_moved(self, from_session: str, to_session: str) -> None:
         run(self._execute("UPDATE serving SET session_id = ? WHERE session_id = ?", (to_session, from_session)))
+
+
+def _whose(owner: str | None) -> tuple[str, tuple[str, ...]]:
+    return ("", ()) if owner is None else ("AND owner = ?", (owner,))
 
 
 def _folded(title: str | None) -> tuple[str | None, str | None]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from everthread.adapters.stores.tables.search_text import index_text, match_query, owner_token
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
+from everthread.adapters.stores.tables.search_text import index_text, match_query, owner_token
 from everthread.adapters.stores.tables.sessions import SessionTables
 from everthread.domain.errors import TooLarge
 from everthread.domain.events import View

@@ -1,0 +1,79 @@
+"""A conversation in the terminal. The model only echoes; everything around it is real."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from everthread.bootstrap import Runtime
+from everthread.config import load
+from everthread.domain.boundary import New
+from everthread.domain.errors import Busy, Unavailable
+from everthread.domain.model import Inbound, Message, Role, SessionKey
+from everthread.ports import MemoryProvider
+
+HERE = SessionKey.parse("agent:main:cli:dm:echo")
+OWNER = "me"
+
+
+class Diary(MemoryProvider):
+    """Writes one line per entry to `diary.txt`. It is out of order while a file `closed` exists."""
+
+    name = "diary"
+
+    def on_session_switch(self, new_session_id, *, delivery, reason="", **_):
+        self.write(delivery, f"opened, {reason}")
+
+    def sync_turn(self, user, assistant, *, delivery, **_):
+        self.write(delivery, f"{user} / {assistant}")
+
+    def on_session_end(self, messages, *, delivery, **_):
+        self.write(delivery, f"closed, {len(messages)} messages")
+
+    def write(self, delivery, text):
+        if Path("closed").exists():
+            raise Unavailable(self.name, "the diary is closed")
+        with Path("diary.txt").open("a+") as diary:
+            diary.seek(0)
+            if delivery.key not in diary.read().split():  # the same entry may come twice: it is written once
+                diary.write(f"{delivery.key}  {text}\n")
+
+
+async def echo(text):
+    if text.startswith("think"):
+        await asyncio.sleep(5)
+    return f"{text}, {text}"
+
+
+async def answer(lifecycle, ticket):
+    text = ticket.message.inbound.text
+    reply = await echo(text)
+    done = await lifecycle.commit_turn(ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, reply)], reply)
+    print(f"{done.number}> {reply}", flush=True)
+
+
+async def catch_up(lifecycle):
+    """Answer what waits: first the turns that a killed process had begun, then the messages in their order."""
+    try:
+        for turn_id in await lifecycle.recover():
+            if ticket := await lifecycle.resume_turn(turn_id):
+                await answer(lifecycle, ticket)
+        while ticket := await lifecycle.begin_turn(HERE):
+            await answer(lifecycle, ticket)
+    except Busy as error:
+        print(f"kept for later: {error}", flush=True)
+
+
+async def main():
+    async with Runtime(load(), providers=[Diary()]) as runtime:
+        await runtime.start()
+        await catch_up(runtime.lifecycle)
+        while (text := await asyncio.to_thread(sys.stdin.readline)) != "":
+            if text.strip() == "/new":
+                crossing = await runtime.lifecycle.cross(HERE, New(), owner=OWNER)
+                print(f"new session {crossing.ref.session_id}", flush=True)
+            elif text.strip():
+                await runtime.lifecycle.accept(Inbound(HERE, OWNER, text.strip()))
+                await catch_up(runtime.lifecycle)
+
+
+asyncio.run(main())

@@ -1,0 +1,47 @@
+import asyncio
+import tempfile
+from pathlib import Path
+
+from everthread.bootstrap import Runtime
+from everthread.config import Settings
+from everthread.domain.boundary import New
+from everthread.domain.model import Inbound, Message, Role, SessionKey
+from everthread.ports import MemoryProvider
+
+HERE = SessionKey.parse("agent:main:cli:dm:1")  # where the conversation takes place
+told = []
+
+
+class Diary(MemoryProvider):
+    name = "diary"
+
+    async def on_session_switch(self, new_session_id, *, reason, **_):
+        told.append((new_session_id, f"opened: {reason}"))
+
+    async def sync_turn(self, user, assistant, *, ref, **_):
+        told.append((ref.session_id, f"turn: {user} / {assistant}"))
+
+    async def on_session_end(self, messages, *, ref, **_):
+        told.append((ref.session_id, f"closed with {len(messages)} messages"))
+
+
+async def say(lifecycle, text):
+    await lifecycle.accept(Inbound(HERE, "me", text))  # from here on, the message is safe
+    ticket = await lifecycle.begin_turn(HERE)
+    answer = f"You said: {text}"  # a model would go here
+    await lifecycle.commit_turn(ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, answer)], answer)
+
+
+async def main(home):
+    async with Runtime(Settings(Path(home)), providers=[Diary()]) as runtime:
+        await runtime.start()
+        await say(runtime.lifecycle, "I keep bees.")
+        await say(runtime.lifecycle, "Three hives.")
+        await runtime.lifecycle.cross(HERE, New(title="Holidays"), owner="me")
+        await runtime.drain()
+    for session_id, what in sorted(told, key=lambda pair: pair[0]):
+        print(session_id[-4:], what)
+
+
+with tempfile.TemporaryDirectory() as home:
+    asyncio.run(main(home))

@@ -1,0 +1,73 @@
+"""What a lane delivers next, read from the store: nothing here changes anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everthread.domain.events import Delivery, EntryKind, Event, LogEntry, NoteWritten
+from everthread.domain.model import Session
+from everthread.ports.store import Cursor, Redelivery, UnitOfWork
+
+FORGOTTEN = "[forgotten]"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One entry on its way to one provider."""
+
+    cursor: Cursor
+    entry: LogEntry
+    event: Event
+    delivery: Delivery
+    redelivery: Redelivery | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """A note that was forgotten before it was told."""
+        return isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN
+
+
+def next_letter(uow: UnitOfWork, provider: str, session_id: str, now: float) -> Letter | None:
+    """First what is to be delivered once more, then the log in order."""
+    cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
+    if cursor is None or session is None:
+        return None
+    first = first_told(session)
+    for row in uow.cursors.redeliveries(provider, session_id):
+        due = row.due_at is not None and row.due_at <= now and row.seq >= first
+        entry = uow.log.entry(session_id, row.seq) if due else None
+        if entry is not None and not (letter := _letter(uow, cursor, entry, row)).is_empty:
+            return letter
+    if cursor.due_at is None or cursor.due_at > now:
+        return None
+    entry = uow.log.after(session_id, max(cursor.seq, first - 1))
+    while entry is not None:
+        letter = _letter(uow, cursor, entry, None)
+        if not letter.is_empty:
+            return letter
+        entry = uow.log.after(session_id, entry.seq)
+    return None
+
+
+def first_told(session: Session) -> int:
+    """The first entry of a log that is still told: what came before a forgetting is not, also when it is replayed."""
+    return session.forgotten_seq or 0
+
+
+def pointless(uow: UnitOfWork, cursor: Cursor, session: Session) -> tuple[Redelivery, ...]:
+    """Redeliveries that will never be made, because what they tell was forgotten."""
+    return tuple(
+        row
+        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id)
+        if row.seq < first_told(session)
+        or (entry := uow.log.entry(session.id, row.seq)) is None
+        or _letter(uow, cursor, entry, row).is_empty
+    )
+
+
+def _letter(uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None) -> Letter:
+    source = redelivery or cursor
+    key = f"{cursor.session_id}:{entry.seq}:{cursor.provider}:{source.replay}"
+    delivery = Delivery(key, entry.seq, source.attempts + 1, source.replay)
+    missing = uow.cursors.parked(cursor.provider, cursor.session_id) if entry.kind is EntryKind.CLOSE else ()
+    return Letter(cursor, entry, uow.log.event(entry, missing), delivery, redelivery)

@@ -1,0 +1,535 @@
+"""Kill -9, for real: a worker is killed at every kind of moment, and another goes on with what it left.
+
+Whatever a worker was told is done must be there, once and in order; whatever it took in must be answered or visibly set
+aside; and memory must have been told everything once, in the order of the log.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.e2e.kill_worker import (
+    BACK_END,
+    PROVIDERS,
+    UNKNOWN,
+    UNREST,
+    Orders,
+    back_end_path,
+    message_key,
+    message_text,
+    open_back_end,
+    store_path,
+    uses_a_tool,
+)
+
+from everthread.adapters.stores.sqlite.connection import Connection, connect, connect_bare
+from everthread.adapters.stores.tables.unit import Tables
+from everthread.domain.model import Role, Session
+
+WORKER = Path(__file__).parent / "kill_worker.py"
+MESSAGES_PER_LIFE = 10
+PATIENCE_S = 60.0
+
+
+class Life:
+    """One worker process, from its start to its end."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self._said: list[list[str]] = []
+        self._more = threading.Condition()
+        self._complaints = Path(orders.home) / f"{orders.holder}.err"
+        with self._complaints.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, str(WORKER), orders.as_json()], stdout=subprocess.PIPE, stderr=stderr
+            )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._more:
+                self._said.append(line.decode().split())
+                self._more.notify_all()
+        with self._more:
+            self._more.notify_all()
+
+    def said(self, *words: str) -> list[list[str]]:
+        """Everything it said so far that begins with these words, without them."""
+        return [line[len(words) :] for line in self._said if line[: len(words)] == list(words)]
+
+    def wait_for(self, *words: str, times: int = 1, patience_s: float = PATIENCE_S) -> bool:
+        with self._more:
+            return (
+                self._more.wait_for(
+                    lambda: len(self.said(*words)) >= times or self._process.poll() is not None, patience_s
+                )
+                and len(self.said(*words)) >= times
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> bool:
+        """Whether there was anything left to kill."""
+        self.send(signal.SIGKILL)
+        return self._ended() == -signal.SIGKILL
+
+    def rest(self) -> None:
+        """Wait until it has ended by itself."""
+        code = self._ended()
+        assert code == 0, f"{self.orders.holder} ended with {code}: {self._complaints.read_text()[-3000:]}"
+
+    def clear_away(self) -> None:
+        """End it if a failed test has not."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _ended(self) -> int:
+        code = self._process.wait(PATIENCE_S)
+        # What it said before it died is still in the pipe.
+        self._listener.join(PATIENCE_S)
+        assert code in (0, -signal.SIGKILL), self._complaints.read_text()[-3000:]
+        return code
+
+
+@dataclass
+class Home:
+    """A folder that outlives its workers, and what they have said."""
+
+    folder: Path
+    seed: int
+    origin: float = field(default_factory=time.time)
+    accepted: dict[int, int] = field(default_factory=dict)
+    committed: list[tuple[str, int, str, str]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    lives: list[Life] = field(default_factory=list)
+    _messages: int = 0
+    _unheard: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        back_end = open_back_end(str(self.folder))
+        back_end.executescript(BACK_END)
+        back_end.close()
+
+    def start(self, *, new: int = MESSAGES_PER_LIFE, **more: Any) -> Life:
+        """A new process. The platform sends it new messages, and again those that nobody said were taken in."""
+        messages = [*self._unheard, *range(self._messages, self._messages + new)]
+        self._messages += new
+        self._unheard = []
+        number = len(self.lives) + 1
+        orders = Orders(str(self.folder), f"life{number}", self.origin, self.seed * 1000 + number, messages, **more)
+        self.lives.append(Life(orders))
+        return self.lives[-1]
+
+    def hear(self, life: Life) -> None:
+        """Take down what a life that is over was told."""
+        for number, inbox_id, novelty in life.said("accepted"):
+            assert self.accepted.setdefault(int(number), int(inbox_id)) == int(inbox_id), f"{number} was taken in twice"
+            self.counts["messages sent again"] += novelty == "again"
+        self.committed += [(line[0], int(line[1]), line[2], line[3]) for line in life.said("committed")]
+        self._unheard += [number for number in life.orders.messages if number not in self.accepted]
+        for word in ("crossed", "resumed", "fenced"):
+            self.counts[word] += len(life.said(word))
+
+    def kill(self, life: Life) -> None:
+        self.counts["kills"] += life.kill()
+        self.hear(life)
+
+    def finish(self) -> None:
+        """Let a last worker bring everything to rest."""
+        life = self.start(new=2, boundaries=0.0, drain=True)
+        life.rest()
+        self.hear(life)
+        assert not self._unheard
+
+    def report(self) -> None:
+        lines = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        sys.stdout.write(f"{self.folder.name}: {lines}\n")
+
+
+HomeOf = Callable[[int], Home]
+
+
+@pytest.fixture
+def home_of(tmp_path: Path) -> Iterator[HomeOf]:
+    """Makes a home; whatever a test came to, no process is left behind."""
+    homes: list[Home] = []
+
+    def make(seed: int) -> Home:
+        homes.append(Home(tmp_path, seed))
+        return homes[-1]
+
+    yield make
+    for life in (life for home in homes for life in home.lives):
+        life.clear_away()
+
+
+# What must hold -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    """What is in the files in the end."""
+
+    store: Connection
+    tables: Tables
+    back_end: sqlite3.Connection
+
+    def rows(self, sql: str, *given: Any) -> list[Any]:
+        return list(self.store.execute(sql, given))
+
+    def sessions(self) -> list[Session]:
+        found = [self.tables.sessions.get(row[0]) for row in self.rows("SELECT id FROM sessions ORDER BY id")]
+        return [session for session in found if session is not None]
+
+
+def check(home: Home) -> None:
+    store = connect(str(store_path(str(home.folder))))
+    back_end = open_back_end(str(home.folder))
+    try:
+        found = Found(store, Tables(store.execute), back_end)
+        assert found.rows("PRAGMA integrity_check") == [("ok",)]
+        assert list(back_end.execute("PRAGMA integrity_check")) == [("ok",)]
+        assert found.rows(UNREST) == [(0,)]
+        assert found.rows("SELECT COUNT(*) FROM tool_rows") == [(0,)]
+        _every_promise_was_kept(home, found)
+        _every_message_has_one_fate(home, found)
+        _turns_are_in_order(found)
+        _tools_ran_once(found)
+        shown_at_close = _every_view_is_what_was_sent(found)
+        for provider in PROVIDERS:
+            _memory_was_told_everything_once(found, provider, shown_at_close)
+        _count(home, found)
+    finally:
+        store.close()
+        back_end.close()
+
+
+def _every_promise_was_kept(home: Home, found: Found) -> None:
+    """An acknowledged turn is stored where it was said to be, and nowhere else."""
+    assert len(set(home.committed)) == len(home.committed), "a commit was acknowledged twice"
+    for session_id, number, status, text in home.committed:
+        turn = found.tables.turns.get(session_id, number)
+        assert turn is not None, f"{text} was committed to {session_id} as {number} and is not there"
+        assert (turn.user_text, turn.status.value) == (text, status)
+    for number, inbox_id in home.accepted.items():
+        row = found.tables.inbox.get(inbox_id)
+        assert row is not None, f"{number} was taken in and is not there"
+        assert (row.inbound.text, row.inbound.key) == (message_text(number), message_key(number))
+
+
+def _every_message_has_one_fate(home: Home, found: Found) -> None:
+    """Answered once, or set aside; and everything that was sent has come in once."""
+    taken = found.rows("SELECT id, update_id, content, state, session_id, turn_id FROM inbox ORDER BY id")
+    assert sorted(int(row[1]) for row in taken) == sorted(home.accepted)
+    said = Counter(
+        row[0] for row in found.rows("SELECT content FROM messages WHERE role = 'user' AND content LIKE 'm%'")
+    )
+    for inbox_id, _, text, state, session_id, turn_id in taken:
+        [(status, where)] = found.rows("SELECT status, session_id FROM turns WHERE turn_id = ?", turn_id)
+        assert said[text] == 1, f"{text} is stored {said[text]} times"
+        assert where == session_id, f"{text} is in {where}, its row says {session_id}"
+        reply = found.tables.inbox.reply(turn_id)
+        match state, status:
+            case "done", "done":
+                assert reply is not None
+                assert (reply.text, reply.state) == (f"answer to {text}", "ready")
+            case "done", "late" | "hidden":
+                assert reply is None or reply.state == "withheld"
+            case "set_aside", "set_aside":
+                assert (turn_id, reply) == (f"aside-{inbox_id}", None)
+            case _:
+                pytest.fail(f"{text} is {state}, its turn {status}")
+        home.counts[f"turns {status}"] += 1
+    assert sum(said.values()) == len(taken)
+
+
+def _turns_are_in_order(found: Found) -> None:
+    """Numbers have no gap, and what was answered at one place was answered in the order in which it was taken in."""
+    for session in found.sessions():
+        turns = found.rows(
+            "SELECT t.number, t.status, i.id, i.key FROM turns t JOIN inbox i ON i.turn_id = t.turn_id "
+            "WHERE t.session_id = ? ORDER BY t.number",
+            session.id,
+        )
+        assert [row[0] for row in turns] == list(range(session.base_turn + 1, session.last_turn + 1))
+        answered: defaultdict[str, list[int]] = defaultdict(list)
+        for _, status, inbox_id, key in turns:
+            if status == "done":
+                answered[key].append(inbox_id)
+        assert all(ids == sorted(ids) for ids in answered.values()), f"{session.id} is out of order: {answered}"
+
+
+def _tools_ran_once(found: Found) -> None:
+    runs = Counter(row[0] for row in found.back_end.execute("SELECT turn_id FROM tools"))
+    assert set(runs.values()) <= {1}, f"a tool ran twice: {runs}"
+    for session in found.sessions():
+        for turn in found.tables.turns.view(session).turns:
+            results = [message.content for message in turn.messages if message.role is Role.TOOL]
+            # What a dead process left of a cancelled turn is the message alone.
+            wanted = 1 if uses_a_tool(turn.user_text) and turn.assistant_text else 0
+            assert len(results) == wanted
+            assert all(result in (UNKNOWN, f"seen for {turn.turn_id}") for result in results)
+            assert not results or results[0] == UNKNOWN or runs[turn.turn_id] == 1
+
+
+def _every_view_is_what_was_sent(found: Found) -> dict[tuple[str, int], list[str]]:
+    """Tell the logs once more, with lists; what each session showed at each of its closes."""
+    sessions = {session.id: session for session in found.sessions()}
+    shown: dict[str, list[tuple[int, str]]] = {}
+    at_close: dict[tuple[str, int], list[str]] = {}
+    seqs: Counter[str] = Counter()
+    for session_id, seq, kind, number, text in found.rows(
+        "SELECT session_id, seq, kind, number, detail FROM log ORDER BY pos"
+    ):
+        detail = json.loads(text) if text else {}
+        seqs[session_id] += 1
+        assert seq == seqs[session_id], f"the log of {session_id} has a gap before {seq}"
+        match kind:
+            case "opened" if session_id not in shown:
+                inherited = shown[detail["parent"]] if detail["parent"] else []
+                shown[session_id] = [turn for turn in inherited if turn[0] > sessions[session_id].floor]
+            case "turn":
+                turn = found.tables.turns.get(session_id, number)
+                assert turn is not None
+                shown[session_id].append((number, turn.user_text))
+            case "rewind":
+                hidden = detail["turns"]
+                assert hidden == [turn[0] for turn in shown[session_id][-len(hidden) :]]
+                del shown[session_id][-len(hidden) :]
+            case "close":
+                assert detail["through"] == seq - 1
+                at_close[session_id, seq] = [text for _, text in shown[session_id]]
+            case _:
+                assert kind in ("opened", "note")
+    for session_id, turns in shown.items():
+        session = sessions[session_id]
+        view = found.tables.turns.view(session)
+        assert [(turn.number, turn.user_text) for turn in view.turns] == turns, f"{session_id} shows something else"
+        assert session.log_seq == seqs[session_id]
+        assert not session.dirty or found.tables.sessions.keys_on(session_id), f"{session_id} was left and not closed"
+    assert set(shown) == set(sessions)
+    return at_close
+
+
+def _memory_was_told_everything_once(
+    found: Found, provider: str, shown_at_close: dict[tuple[str, int], list[str]]
+) -> None:
+    told: defaultdict[str, list[tuple[int, str, dict[str, Any]]]] = defaultdict(list)
+    rows = found.back_end.execute(
+        "SELECT session_id, seq, kind, facts FROM effects WHERE provider = ? ORDER BY id", (provider,)
+    )
+    for session_id, seq, kind, facts in rows:
+        told[session_id].append((seq, kind, json.loads(facts)))
+    for session in found.sessions():
+        seqs = [seq for seq, _, _ in told[session.id]]
+        assert seqs == list(range(1, session.log_seq + 1)), f"{provider} was told {seqs} of {session.id}"
+        for seq, kind, facts in told[session.id]:
+            entry = found.tables.log.entry(session.id, seq)
+            assert entry is not None
+            assert kind == entry.kind
+            match kind:
+                case "turn":
+                    turn = found.tables.turns.get(session.id, facts["number"])
+                    assert turn is not None
+                    assert (facts["text"], facts["answer"]) == (turn.user_text, turn.assistant_text)
+                    assert facts["number"] == entry.number
+                case "close":
+                    assert (facts["through"], facts["missing"]) == (seq - 1, [])
+                    assert facts["shown"] == shown_at_close[session.id, seq]
+                case "opened" | "rewind":
+                    assert facts == entry.detail
+                case _:
+                    assert facts["text"].startswith("note in m")
+        cursor = found.tables.cursors.get(provider, session.id)
+        assert cursor is not None
+        assert cursor.seq == session.log_seq
+
+
+def _count(home: Home, found: Found) -> None:
+    [(effects,)] = found.back_end.execute("SELECT COUNT(*) FROM effects")
+    [(attempts,)] = found.back_end.execute("SELECT COUNT(*) FROM attempts")
+    [(tools,)] = found.back_end.execute("SELECT COUNT(*) FROM tools")
+    home.counts.update({"deliveries": effects, "duplicates suppressed": attempts - effects, "tools run": tools})
+    home.counts["sessions"] = len(found.sessions())
+
+
+# One worker after the other -----------------------------------------------------------------------------------------
+
+
+def _after(word: str, times: int = 1) -> Callable[[Life], None]:
+    """As soon as it has said this; or after a while, if it never does."""
+
+    def wait(life: Life) -> None:
+        life.wait_for(word, times=times, patience_s=4.0)
+
+    return wait
+
+
+def _in_a_moment(seconds: float) -> Callable[[Life], None]:
+    return lambda life: time.sleep(seconds)
+
+
+def _while_it_works(seconds: float) -> Callable[[Life], None]:
+    def wait(life: Life) -> None:
+        life.wait_for("started")
+        time.sleep(seconds)
+
+    return wait
+
+
+def _moments(dice: random.Random) -> list[Callable[[Life], None]]:
+    """When to kill: while it opens the store, at what it says, in the middle of a burst, and just anywhere."""
+    moments = [
+        _in_a_moment(dice.uniform(0.0, 0.5)),
+        _after("started"),
+        _after("accepted", dice.randint(1, 8)),
+        _after("began", dice.randint(1, 4)),
+        _after("tool"),
+        _after("committed", dice.randint(1, 5)),
+        _after("crossed", dice.randint(1, 2)),
+        _after("delivered", dice.randint(1, 12)),
+        _after("resumed"),
+        _while_it_works(dice.uniform(0.0, 0.05)),
+        _while_it_works(dice.uniform(0.05, 0.3)),
+        _while_it_works(dice.uniform(0.3, 1.2)),
+    ]
+    dice.shuffle(moments)
+    return moments
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_whenever_a_process_is_killed_nothing_is_lost_and_nothing_comes_twice(seed: int, home_of: HomeOf) -> None:
+    dice = random.Random(seed)
+    home = home_of(seed)
+    for moment in _moments(dice):
+        life = home.start(at_once=dice.choice((1, 1, MESSAGES_PER_LIFE)))
+        moment(life)
+        home.kill(life)
+    home.finish()
+    check(home)
+    home.report()
+    assert home.counts["kills"] == 12
+    assert home.counts["turns done"] > 10
+
+
+# Two workers at once ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(120)
+def test_two_processes_on_one_home_are_killed_in_turns_and_the_other_goes_on(home_of: HomeOf) -> None:
+    dice = random.Random(42)
+    home = home_of(42)
+    lives = [home.start(), home.start()]
+    for moment in _moments(dice):
+        moment(lives[0])
+        home.kill(lives[0])
+        lives = [lives[1], home.start(at_once=dice.choice((1, MESSAGES_PER_LIFE)))]
+    for life in lives:
+        home.kill(life)
+    home.finish()
+    check(home)
+    home.report()
+    assert home.counts["kills"] == 14
+    assert home.counts["turns done"] > 10
+
+
+# Stopped and continued ----------------------------------------------------------------------------------------------
+
+TRUTH = ("sessions", "bindings", "turns", "messages", "log", "slots", "inbox", "replies", "cursors", "redeliveries")
+
+
+def _truth(home: Home) -> dict[str, list[Any]]:
+    store = connect(str(store_path(str(home.folder))))
+    try:
+        return {table: list(store.execute(f"SELECT * FROM {table}")) for table in TRUTH}
+    finally:
+        store.close()
+
+
+def _fence(home: Home, lane: str) -> tuple[str, int]:
+    store = connect(str(store_path(str(home.folder))))
+    try:
+        [(holder, fence)] = store.execute("SELECT holder, fence FROM leases WHERE name = ?", (lane,))
+        return holder, fence
+    finally:
+        store.close()
+
+
+def _stop_outside_a_transaction(life: Life) -> None:
+    """A process that is stopped inside one holds the file's lock, and then nobody can go on: that is another story."""
+    paths = (store_path(life.orders.home), back_end_path(life.orders.home))
+    for _ in range(100):
+        life.send(signal.SIGSTOP)
+        if all(_can_be_written(path) for path in paths):
+            return
+        life.send(signal.SIGCONT)
+        time.sleep(0.003)
+    pytest.fail("it was never outside a transaction")
+
+
+def _can_be_written(path: Path) -> bool:
+    connection = connect_bare(str(path), busy_s_max=0.05)
+    try:
+        connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+    except apsw.BusyError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_was_stopped_past_its_lease_writes_nothing_on_it_any_more(home_of: HomeOf) -> None:
+    home = home_of(7)
+    lane = f"journal:{PROVIDERS[0]}"
+    stopped = home.start(new=5, boundaries=0.0, idle_s=None, hold_s=5.0)
+    # In the middle of a turn, and of deliveries.
+    assert stopped.wait_for("holding")
+    assert stopped.wait_for("thinking")
+    _stop_outside_a_transaction(stopped)
+    assert not stopped.said("fenced")
+    held, [[turn_id]] = stopped.said("holding"), stopped.said("thinking")
+    assert not [key for key in held if key in stopped.said("delivered")]
+    holder, fence = _fence(home, lane)
+    assert holder == stopped.orders.holder
+    other = home.start(new=3, boundaries=0.0, idle_s=None, drain=True)
+    other.rest()
+    assert [turn_id] in other.said("resumed")
+    assert all(key in other.said("delivered") for key in held)
+    holder, higher = _fence(home, lane)
+    assert (holder, higher > fence) == (other.orders.holder, True)
+    before = _truth(home)
+    stopped.send(signal.SIGCONT)
+    assert stopped.wait_for("fenced", "turn", turn_id)
+    assert stopped.wait_for("fenced", "lane", PROVIDERS[0], times=len(held))
+    time.sleep(0.3)
+    # It delivered once more what it was in the middle of, which had no effect; and that was all.
+    assert all(key in stopped.said("delivered") for key in held)
+    assert _truth(home) == before
+    home.hear(other)
+    home.kill(stopped)
+    home.finish()
+    check(home)
+    home.report()
+    assert home.counts["duplicates suppressed"] >= len(held)

@@ -1,0 +1,304 @@
+"""When a session's memory is closed: once, after everything before it, and only if there is something to close."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, opened, until
+
+from everthread.domain.boundary import Boundary, Branch, New, Reset, Resume
+from everthread.domain.errors import Unavailable
+from everthread.domain.model import (
+    Inbound,
+    Kind,
+)
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+
+HOUR_S = 3600.0
+IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
+
+
+# --- S08: end of a session, then the switch ---
+
+
+@pytest.mark.parametrize("name", ["new", "compress", "branch", "expire"])
+async def test_s08_an_end_and_then_a_switch_are_one_close(tmp_path: Path, name: str) -> None:
+    diary, thread = AsyncDiary(), ThreadDiary()
+    async with House(tmp_path, diary, thread, policies=IDLE) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.lifecycle.suspend(close_memory=True)
+        boundaries: dict[str, Boundary] = {"new": New(), "branch": Branch()}
+        if name == "expire":
+            await house.later(2 * HOUR_S)
+            await house.turn(CLI, "two")
+        else:
+            await house.cross(CLI, boundaries.get(name) or await house.compression(CLI))
+        await house.settled()
+    for book in (diary.book, thread.book):
+        assert book.told(old) == ["switch", "one", "end"]
+
+
+async def test_s08_a_session_closed_and_continued_is_closed_again_whole(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        first = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await house.cross(CLI, Resume(first))
+        await house.cross(CLI, New())
+        await house.cross(CLI, Resume(first))
+        await house.turn(CLI, "two")
+        await house.cross(CLI, New())
+        await house.settled()
+    ends = diary.book.of("on_session_end", first)
+    assert [[turn.user_text for turn in call.view.turns] for call in ends] == [["one"], ["one", "two"]]
+
+
+async def test_s08_a_close_hands_over_inherited_turns_marked_as_such(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "one")
+        child = opened(await house.cross(CLI, Branch()))
+        await house.turn(CLI, "two")
+        await house.cross(CLI, New())
+        await house.settled()
+    [end] = diary.book.of("on_session_end", child)
+    assert [(turn.user_text, turn.inherited) for turn in end.view.turns] == [("one", True), ("two", False)]
+
+
+# --- S09: a write hangs for longer than any time-out when the session ends ---
+
+
+async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp_path: Path) -> None:
+    slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
+    with Gate() as gate:
+        slow.before = gate.holds(lambda call: call.text == "one")
+        async with House(tmp_path, slow, quick) as house:
+            old = (await house.turn(CLI, "one")).ref.session_id
+            await until(gate.reached.is_set)
+            async with asyncio.timeout(2):
+                await house.cross(CLI, New())
+                await house.turn(CLI, "rotation is not held up")
+            await until(lambda: quick.book.told(old) == ["switch", "one", "end"])
+            # Far beyond the time-out of an attempt, several times over.
+            waited = time.monotonic() + 0.5
+            await until(lambda: time.monotonic() > waited)
+            assert slow.book.told(old) == ["switch"]
+            cursor = await house.store.read(lambda uow: uow.cursors.get("slow", old))
+            session = await house.session(old)
+            assert cursor is not None
+            assert cursor.seq < session.closed_seq, "it is not marked clean for this provider"
+            # It is one attempt that hangs, not a pile of them.
+            assert [call.text for call in slow.book.begun].count("one") == 1
+            gate.open()
+            await house.settled()
+    assert slow.book.told(old) == ["switch", "one", "end"]
+    assert [call.text for call in slow.book.calls].count("one") == 1
+
+
+async def test_s09_an_async_write_that_hangs_is_tried_again_and_the_close_still_comes_last(tmp_path: Path) -> None:
+    diary, well = AsyncDiary(), asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        if call.text == "one":
+            await well.wait()
+
+    diary.before = wait
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await until(lambda: [call.text for call in diary.book.begun].count("one") > 2)
+        assert diary.book.told(old) == ["switch"]
+        well.set()
+        await house.settled()
+    assert diary.book.told(old) == ["switch", "one", "end"]
+    attempts = [call.delivery.attempt for call in diary.book.begun if call.text == "one"]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len({call.delivery.key for call in diary.book.begun if call.text == "one"}) == 1
+
+
+async def test_s09_a_write_that_hangs_and_then_fails_is_tried_again(tmp_path: Path) -> None:
+    diary = ThreadDiary()
+    with Gate() as gate:
+
+        def hang_then_fail(call: Call) -> None:
+            if call.text == "one" and call.delivery.attempt == 1:
+                gate.wait()
+                raise OSError("the connection broke")
+
+        diary.before = hang_then_fail
+        async with House(tmp_path, diary) as house:
+            old = (await house.turn(CLI, "one")).ref.session_id
+            await house.cross(CLI, New())
+            await until(gate.reached.is_set)
+            gate.open()
+            await house.settled()
+    assert diary.book.told(old) == ["switch", "one", "end"]
+
+
+# --- S10: several writers in flight, an older one slower than the newest ---
+
+
+async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: Path) -> None:
+    slow, uneven = ThreadDiary("slow"), ThreadDiary("uneven")
+    tries: dict[str, int] = {}
+
+    def fails_at_first(call: Call) -> None:
+        tries[call.text] = tries.get(call.text, 0) + 1
+        if call.text in ("turn 0", "note 1") and tries[call.text] < 3:
+            raise Unavailable("uneven", "busy", retry_after_s=0.01)
+
+    uneven.before = fails_at_first
+    with Gate() as oldest, Gate() as middle:
+
+        def hold(call: Call) -> None:
+            if call.text == "turn 0":
+                oldest.wait()
+            elif call.text == "note 0":
+                middle.wait()
+
+        slow.before = hold
+        async with House(tmp_path, slow, uneven) as house:
+            ref = (await house.turn(CLI, "turn 0")).ref
+            await asyncio.gather(*(house.note(f"note {number}", ref) for number in range(2)))
+            await house.turn(CLI, "turn 1")
+            await house.cross(CLI, New())
+            await until(oldest.reached.is_set)
+            middle.open()
+            assert slow.book.told(ref.session_id) == ["switch"]
+            oldest.open()
+            await house.settled()
+    everything = ["switch", "turn 0", "note 0", "note 1", "turn 1", "end"]
+    assert slow.book.told(ref.session_id) == everything
+    assert uneven.book.told(ref.session_id) == everything
+    assert tries["turn 0"] == tries["note 1"] == 3
+
+
+async def test_s10_many_sessions_and_writers_at_once_each_keep_their_order(tmp_path: Path) -> None:
+    diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b")]
+    sessions: dict[str, list[str]] = {}
+    async with House(tmp_path, *diaries) as house:
+
+        async def talk(key: Any, name: str) -> None:
+            for part in range(3):
+                ref = (await house.turn(key, f"{name}{part}")).ref
+                await house.note(f"{name}{part} note", ref)
+                sessions[ref.session_id] = ["switch", f"{name}{part}", f"{name}{part} note", "end"]
+                await house.cross(key, New())
+
+        await asyncio.gather(talk(CLI, "c"), talk(TELEGRAM, "t"))
+        await house.settled()
+    for diary in diaries:
+        assert {session: diary.book.told(session) for session in sessions} == sessions
+
+
+# --- S12: closing the old session fails ---
+
+
+async def test_s12_a_close_that_fails_is_retried_and_leaves_exactly_one(tmp_path: Path, caplog: Any) -> None:
+    diary, good = AsyncDiary(), AsyncDiary("good")
+    failures = 3
+
+    async def fail(call: Call) -> None:
+        nonlocal failures
+        if call.hook == "on_session_end" and failures:
+            failures -= 1
+            raise OSError("commit failed")
+
+    diary.before = fail
+    async with House(tmp_path, diary, good) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        async with asyncio.timeout(2):
+            crossing = await house.cross(CLI, New())
+            await house.turn(CLI, "two")
+        assert crossing.ref is not None
+        await house.settled()
+        assert "commit failed" in " ".join(await house.incidents())
+    assert failures == 0
+    assert diary.book.told(old) == ["switch", "one", "end"]
+    assert [call.hook for call in diary.book.calls].count("on_session_end") == 1
+    assert diary.book.told(crossing.ref.session_id) == ["switch", "two"]
+    assert "commit failed" in caplog.text
+
+
+async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_under_the_same_key(
+    tmp_path: Path,
+) -> None:
+    class Forgetful(AsyncDiary):
+        async def on_session_end(self, messages: Any, *, ref: Any, delivery: Any, **more: Any) -> None:
+            await super().on_session_end(messages, ref=ref, delivery=delivery, **more)
+            if delivery.attempt == 1:
+                raise ConnectionResetError("the answer was lost")
+
+    diary = Forgetful()
+    async with House(tmp_path, diary) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await house.settled()
+    ends = [call for call in diary.book.calls if call.hook == "on_session_end"]
+    assert [call.delivery.attempt for call in ends] == [1, 2]
+    assert len({call.delivery.key for call in ends}) == 1
+    assert diary.book.told(old) == ["switch", "one", "end"]
+
+
+# --- S13: the session that ends is empty, or the provider was never initialised ---
+
+
+async def test_s13_an_empty_session_is_not_closed(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        ids = [opened(await house.cross(CLI, boundary)) for boundary in (New(), Reset(), New(), Branch())]
+        await house.lifecycle.suspend(close_memory=True)
+        await house.settled()
+    assert diary.book.of("on_session_end") == []
+    assert {call.session for call in diary.book.of("on_session_switch")} == set(ids)
+
+
+async def test_s13_a_session_with_only_messages_set_aside_is_not_closed(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        old = opened(await house.cross(CLI, New()))
+        await house.lifecycle.accept(Inbound(CLI, ME, "waits"))
+        crossing = await house.cross(CLI, New())
+        assert [row.inbound.text for row in crossing.set_aside] == ["waits"]
+        await house.settled()
+    assert diary.book.told(old) == ["switch"]
+
+
+async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all_of_it_once_it_can(
+    tmp_path: Path,
+) -> None:
+    class Late(AsyncDiary):
+        up = False
+        tries = 0
+
+        def initialize(self, **settings: Any) -> None:
+            self.tries += 1
+            if not self.up:
+                raise ValueError("not up yet")
+
+    late, diary = Late("late"), AsyncDiary()
+    async with House(tmp_path, late, diary, limits=replace(QUICK, attempts_max=2)) as house:
+        old = (await house.turn(CLI, "one")).ref.session_id
+        await house.cross(CLI, New())
+        await until(lambda: diary.book.told(old) == ["switch", "one", "end"])
+        await until(lambda: late.tries > 3)
+        await house.reported("memory:late", "not up yet")
+        assert late.book.begun == []
+        late.up = True
+        await house.settled()
+    assert late.book.told(old) == ["switch", "one", "end"]
+
+
+async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.cross(CLI, New(kind=Kind.CRON))
+        await house.turn(CLI, "scheduled")
+        await house.cross(CLI, New())
+        await house.turn(CLI, "said")
+        await house.settled()
+    assert diary.book.of("on_session_end") == []
+    assert diary.book.words().split() == ["said"]

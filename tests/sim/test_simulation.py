@@ -1,0 +1,158 @@
+"""The simulation's schedules, a hundred to a test so that they spread over the processors.
+
+And a look at the simulator itself: that it does the same thing for the same seed, and that it notices bugs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from everthread.domain.model import Fate
+from everthread.lifecycle import crossing, turn
+from everthread.memory.journal import Journal
+from everthread.testing.simulate import Report, explain, run_seed
+from everthread.testing.town import Town, make_schedule
+
+SEEDS = 2000
+SEEDS_PER_TEST = 100
+# Schedules that once ended in a violation.
+REGRESSIONS = (299, 470, 159, 838)
+
+BOUNDARIES = {"new", "reset", "resume", "branch", "compress", "rewind", "expire", "suspend", "forget"}
+STORE_FAULTS = {"store busy", "disk full"}
+PROVIDER_FAULTS = {f"provider {fault}" for fault in ("error", "slow", "hang", "lost", "reject", "bug")}
+PROCESS_FAULTS = {"kill", "kill between statements", "stop", "stopped and continued", "clock jump"}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Failures are what the simulation is made of; they need not be logged."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
+def test_whatever_befalls_the_town_what_must_hold_holds(first: int) -> None:
+    report = Report()
+    for seed in range(first, first + SEEDS_PER_TEST):
+        report.add(*run_seed(seed))
+        if report.violations:
+            pytest.fail(explain(seed), pytrace=False)
+    # A schedule in which nothing happens proves nothing.
+    assert set(report.counts["boundaries"]) >= BOUNDARIES
+    assert set(report.counts["faults"]) >= STORE_FAULTS | PROVIDER_FAULTS | PROCESS_FAULTS
+    totals = report.counts["totals"]
+    assert totals["messages"] > 10 * SEEDS_PER_TEST
+    assert totals["attempts"] > totals["deliveries"] > 20 * SEEDS_PER_TEST
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
+    if run_seed(seed)[2] is not None:
+        pytest.fail(explain(seed), pytrace=False)
+
+
+def _trace(seed: int) -> list[str]:
+    town = Town(seed, make_schedule(random.Random(seed)))
+    town.run()
+    return town.trace
+
+
+@pytest.mark.parametrize("seed", [1, 299, 4711])
+def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
+    first = _trace(seed)
+    assert len(first) > 50
+    assert _trace(seed) == first
+    assert _trace(seed + 1) != first
+
+
+@pytest.mark.timeout(60)
+def test_a_seed_means_the_same_in_another_process() -> None:
+    command = [sys.executable, "-m", "everthread.testing.simulate", "--seed", "7"]
+    printed = [
+        subprocess.run(
+            command, env=os.environ | {"PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True, timeout=50
+        ).stdout.splitlines()
+        for salt in ("1", "2")
+    ]
+    assert printed[0] == printed[1] == [*_trace(7), "no violation"]
+
+
+# Planted bugs -------------------------------------------------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _the_journal_skips_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    delivered = Journal._delivered  # noqa: SLF001 - the bug is planted under the door
+
+    def skipping(self: Journal, uow: Any, letter: Any) -> None:
+        further = replace(letter.entry, seq=letter.entry.seq + 1)
+        delivered(self, uow, replace(letter, entry=further) if letter.redelivery is None else letter)
+
+    monkeypatch.setattr(Journal, "_delivered", skipping)
+
+
+def _the_journal_forgets_what_it_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third delivery is repeated, and under another key: the back end can't know it again."""
+    record, count = Journal._record, iter(range(10**9))  # noqa: SLF001 - as above
+
+    async def forgetful(self: Journal, letter: Any, error: Any, lease: Any) -> Any:
+        if next(count) % 3 == 0 and error is None:
+            self._callers[letter.cursor.provider].provider._backend.keys.discard(letter.delivery.key)  # type: ignore  # noqa: SLF001
+            return letter
+        return await record(self, letter, error, lease)
+
+    monkeypatch.setattr(Journal, "_record", forgetful)
+
+
+def _boundaries_close_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = crossing.plan
+    monkeypatch.setattr(crossing, "plan", lambda *args, **named: replace(plan(*args, **named), closes=False))
+
+
+def _a_running_turn_survives_its_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = crossing.plan
+    monkeypatch.setattr(crossing, "plan", lambda *args, **named: replace(plan(*args, **named), fate=Fate.LIVE))
+
+
+def _messages_that_wait_follow_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = crossing.plan
+    monkeypatch.setattr(crossing, "plan", lambda *args, **named: replace(plan(*args, **named), sets_aside=False))
+
+
+def _anybody_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slot(uow: Any, ticket: Any) -> Any:
+        found = uow.slots.get(ticket.turn_id)
+        return found or turn.Slot(ticket.turn_id, ticket.ref, ticket.holder, 1, Fate.LIVE, ticket.message.id, 0.0)
+
+    monkeypatch.setattr(turn, "held", slot)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _the_journal_skips_an_entry,
+        _the_journal_forgets_what_it_delivered,
+        _boundaries_close_nothing,
+        _a_running_turn_survives_its_boundary,
+        _messages_that_wait_follow_the_key,
+        _anybody_may_commit,
+    ],
+)
+def test_the_simulation_notices_a_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(run_seed(seed)[2] for seed in range(1, 61)), "60 schedules went by and nothing was noticed"

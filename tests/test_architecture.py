@@ -1,0 +1,134 @@
+"""Rules that no linter knows: who may write what, and what a statement or a table must look like."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "everthread"
+MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+# The testing kit plays every part, and the adapters are the tables.
+PRODUCT = {name: tree for name, tree in MODULES.items() if not name.startswith("testing/")}
+CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("adapters/")}
+
+# What a part of the store is asked; whatever else it can do is a write.
+READS = {
+    "sessions": "get tip titled matching recent of_owner descendants binding keys_on boundary boundaries "
+    "is_served served",
+    "turns": "view last_visible get prefix search",
+    "slots": "get live of_session delegated orphans tools",
+    "log": "entry after last_close event end",
+    "cursors": "provider providers get due_sessions next_due redeliveries parked count",
+}
+WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log"), "lifecycle/") | {"cursors": "memory/journal.py"}
+
+# Parts of statements that are put together from constants.
+SQL_PARTS = {"columns", "table", "column", "found", "shown", "some", "indexed", "concerns", "clauses", "pragma"}
+SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|WHERE|VALUES|FROM)\b")
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+
+OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
+    note_versions projections tombstones""".split()
+# They hold no words of anybody's, and what they name has an owner.
+UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents".split()
+
+CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
+CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")
+# A recall is of one place from its beginning to its end.
+KEEPS_A_REF = {"memory/recall.py"}
+
+
+def protocol(part: str) -> set[str]:
+    """The methods of a part of the store."""
+    [found] = [c for c in ast.walk(MODULES["ports/store.py"]) if isinstance(c, ast.ClassDef) and c.name.lower() == part]
+    return {method.name for method in found.body if isinstance(method, ast.FunctionDef)}
+
+
+def names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def adapters() -> list[str]:
+    places = [path for kind in (SOURCE / "adapters").iterdir() if kind.is_dir() for path in kind.iterdir()]
+    found = [path.relative_to(SOURCE).with_suffix("").as_posix() for path in places if not path.stem.startswith("__")]
+    return sorted(name for name in found if name != "adapters/stores/tables")
+
+
+@pytest.mark.parametrize("part", READS)
+def test_sessions_turns_slots_and_logs_are_written_from_lifecycle_and_cursors_from_the_journal(part: str) -> None:
+    reads = set(READS[part].split())
+    assert reads <= protocol(part), "a read that is no more"
+    writes = protocol(part) - reads
+    for name, tree in CALLERS.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == part:
+                assert node.attr not in writes or name.startswith(WRITERS[part]), (
+                    f"{name}:{node.lineno} {part}.{node.attr}"
+                )
+
+
+def test_nothing_but_constants_is_put_into_a_statement() -> None:
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree) if name.startswith("adapters/stores/") else ():
+            for part in _put_in(node):
+                unknown = {n for n in names(part) - SQL_PARTS if not CONSTANT.fullmatch(n)}
+                assert not unknown, f"{name} puts {unknown} into {ast.unparse(node)}; use a parameter"
+
+
+def _put_in(node: ast.AST) -> Iterator[ast.AST]:
+    """What an expression puts into a text that is SQL."""
+    texts = " ".join(
+        n.value for n in ast.iter_child_nodes(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    )
+    if SQL.search(texts):
+        match node:
+            case ast.JoinedStr():
+                yield from (value for value in node.values if isinstance(value, ast.FormattedValue))
+            case ast.BinOp():
+                yield from (node.left, node.right)
+            case ast.Attribute(attr="format"):
+                raise AssertionError(f"line {node.lineno} formats a statement; use parameters")
+
+
+def test_no_module_remembers_anything() -> None:
+    for name, tree in PRODUCT.items():
+        assert not any(isinstance(node, ast.Global) for node in ast.walk(tree)), name
+        assert "ContextVar" not in names(tree), name
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and _is_to_be_filled(node.value):
+                variables = names(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+                assert variables <= CACHES.get(name, set()), f"{name}: {variables}"
+
+
+def _is_to_be_filled(value: ast.AST | None) -> bool:
+    return value is not None and ast.unparse(value) in ("{}", "[]", "None", "set()", "dict()", "list()")
+
+
+def test_nobody_keeps_the_current_session() -> None:
+    for name, tree in CALLERS.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and name not in KEEPS_A_REF:
+                assert not CURRENT.fullmatch(node.attr), f"{name}:{node.lineno} keeps {node.attr}"
+
+
+@pytest.mark.parametrize("adapter", adapters())
+def test_every_adapter_has_a_contract_test(adapter: str) -> None:
+    module = "everthread." + adapter.replace("/", ".")
+    for path in (ROOT / "tests" / "contract").glob("test_*.py"):
+        tree = ast.parse(path.read_text())
+        imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        kits = [base for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases]
+        if module in imports and any(name.endswith("Contract") for base in kits for name in names(base)):
+            return
+    raise AssertionError(f"{module} has no contract test")
+
+
+def test_every_row_of_somebodys_conversation_or_memory_says_whose_it_is() -> None:
+    scripts = "\n".join(path.read_text() for path in sorted(SOURCE.rglob("migrations/*.sql")))
+    tables = dict(re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", scripts, re.DOTALL))
+    assert sorted(tables) == sorted(OWNED + UNOWNED), "a new table: say whether its rows are somebody's"
+    for table in OWNED:
+        assert re.search(r"^\s*owner\s+TEXT NOT NULL", tables[table], re.MULTILINE), table
