@@ -13,6 +13,11 @@ KEY_CHARS_MAX = 512
 OWNER_CHARS_MAX = 256
 
 
+def whole(text: str) -> str:
+    """The text with half characters (lone surrogates, which no file can hold) replaced by question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class ChatType(StrEnum):
     DM = "dm"
     GROUP = "group"

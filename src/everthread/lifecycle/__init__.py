@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Suspend
@@ -25,6 +26,7 @@ from everthread.domain.model import (
     SessionRef,
     ToolRow,
     ToolState,
+    whole,
 )
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import crossing, turn
@@ -77,7 +79,8 @@ class Lifecycle:
         if len(inbound.text) > TEXT_CHARS_MAX:
             raise TooLarge(f"a message has at most {TEXT_CHARS_MAX} characters; this one has {len(inbound.text)}")
         _check_owner(inbound.owner)
-        return await self._store.write(lambda uow: uow.inbox.accept(inbound, self._clock.now()))
+        taken = replace(inbound, text=whole(inbound.text))
+        return await self._store.write(lambda uow: uow.inbox.accept(taken, self._clock.now()))
 
     async def cross(
         self,
@@ -147,6 +150,8 @@ class Lifecycle:
         """Store a turn whole. Raises `Fenced` if it is no longer this ticket's to write."""
         if sum(len(message.content) for message in messages) > TEXT_CHARS_MAX:
             raise TooLarge(f"a turn has at most {TEXT_CHARS_MAX} characters")
+        messages = [m if m.content.isascii() else replace(m, content=whole(m.content)) for m in messages]
+        reply = whole(reply) if reply is not None else None
         return await self._store.write(
             lambda uow: turn.commit(uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted)
         )
@@ -160,6 +165,7 @@ class Lifecycle:
         return await self._store.write(lambda uow: turn.take_over(uow, turn_id, self._setting("recovery")))
 
     async def write_note(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> NoteVersion:
+        change = replace(change, content=whole(change.content))
         return await self._store.write(
             lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )

@@ -260,16 +260,13 @@ class Journal:
         provider = uow.cursors.provider(cursor.provider)
         if provider is not None and provider.failures:
             uow.cursors.save_provider(replace(provider, failures=0, open_until=0.0))
-        if letter.redelivery is not None:
+        if letter.redelivery is None:
+            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=None, due_at=self._clock.now()))
+        else:
             uow.cursors.drop_redelivery(letter.redelivery)
             if letter.entry.kind is not EntryKind.CLOSE:
                 self._close_once_more(uow, letter)
-            return
-        uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=None, due_at=self._clock.now()))
         if isinstance(letter.event, Forgotten):
-            for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
-                if row.seq < letter.entry.seq:
-                    uow.cursors.drop_redelivery(row)
             uow.forgetting.told(cursor.session_id, letter.entry.seq)
 
     def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:

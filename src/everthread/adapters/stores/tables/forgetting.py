@@ -134,7 +134,8 @@ class ForgettingTables:
             self._execute(
                 "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
                 "SELECT 1 FROM providers p LEFT JOIN cursors c "
-                "ON c.provider = p.name AND c.session_id = log.session_id WHERE COALESCE(c.seq, 0) < log.seq)",
+                "ON c.provider = p.name AND c.session_id = log.session_id WHERE COALESCE(c.seq, 0) < log.seq) "
+                "AND NOT EXISTS (SELECT 1 FROM redeliveries r WHERE r.session_id = log.session_id AND r.seq = log.seq)",
                 (session_id, seq),
             )
         )
