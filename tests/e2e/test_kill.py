@@ -504,7 +504,8 @@ def test_a_process_that_was_stopped_past_its_lease_writes_nothing_on_it_any_more
     home = home_of(7)
     lane = f"journal:{PROVIDERS[0]}"
     stopped = home.start(new=5, boundaries=0.0, idle_s=None, hold_s=5.0)
-    # In the middle of a turn, and of deliveries.
+    # In the middle of a turn, and of deliveries; and with nothing else left to take in.
+    assert stopped.wait_for("accepted", times=5)
     assert stopped.wait_for("holding")
     assert stopped.wait_for("thinking")
     _stop_outside_a_transaction(stopped)

@@ -29,6 +29,7 @@ from everthread.domain.model import (
     InboxRow,
     InboxState,
     Message,
+    Prefix,
     Role,
     Session,
     SessionKey,
@@ -204,9 +205,18 @@ def _open(uow: UnitOfWork, opening: Opening, left: Session | None, binding: Bind
     session = append(uow, session, ref, EntryKind.OPENED, now, detail=detail)
     if opening.fresh:
         uow.sessions.add(session, opening.summary)
+        if left is not None and opening.reason is Cause.BRANCH:
+            _copy_prefix(uow, left, session, now)
     else:
         uow.sessions.save(session)
     return session
+
+
+def _copy_prefix(uow: UnitOfWork, parent: Session, child: Session, now: float) -> None:
+    """A branch goes on with its parent's prefix, byte for byte, so that prompt caches stay warm."""
+    prefix = uow.turns.prefix(parent.id)
+    if prefix is not None:
+        uow.turns.put_prefix(Prefix(child.id, 1, prefix.content, now), child.owner)
 
 
 def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, owner: str) -> None:

@@ -32,6 +32,7 @@ def check_everything(town: Evidence) -> None:
     _every_message_has_one_home(town)
     for backend in town.backends.values():
         _the_back_end_has_it_all(town, backend)
+        _what_was_rejected_was_reported(town, backend)
     for key, wanted in town.world.hooks.items():
         _hooks_came_in_order(key, town.heard[key], wanted)
 
@@ -98,6 +99,11 @@ def _the_back_end_has_it_all(town: Evidence, backend: Backend) -> None:
             _the_effect_is_true(town, backend.name, session, effect)
         _in_order(backend, session, effects)
         _complete(town, backend, session, effects)
+
+
+def _what_was_rejected_was_reported(town: Evidence, backend: Backend) -> None:
+    rows = town.database.execute("SELECT 1 FROM incidents WHERE source = ?", (f"memory:{backend.name}",))
+    hold(not backend.rejected or list(rows), f"nobody was told that {backend.name} rejected {backend.rejected}")
 
 
 def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
