@@ -229,7 +229,8 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        assert self._open.wait(PATIENCE_S), "nobody opened the gate"
+        # Longer than any test waits for anything: a gate must never open by itself.
+        assert self._open.wait(3 * PATIENCE_S), "nobody opened the gate"
 
     def open(self) -> None:
         self._open.set()

@@ -37,7 +37,7 @@ from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteCha
 from everthread.ports import Store, UnitOfWork
 from everthread.ports.store import Redelivery
 from everthread.testing import in_loop
-from everthread.testing.store_contract import Talk, key_named, plain_session
+from everthread.testing.store_contract.stage import Talk, key_named, plain_session
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "store_v1.sql"
 KEY, OTHER_KEY = key_named("42"), key_named("43")

@@ -1,4 +1,4 @@
-"""The lifecycle as a state machine: boundaries, turns, deliveries and crashes in any order, against a model in plain dicts.
+"""The lifecycle as a state machine: boundaries, turns, deliveries and crashes in any order, against a model in dicts.
 
 The model foretells what each operation does, refusals included: invariants alone would miss a boundary that silently
 does nothing. One process runs at a time and time passes only when told to, so that the model need not know of either.
@@ -466,6 +466,18 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), after_s=st.sampled_from((0.0, 0.0, 1.0, IDLE_S)))
     def send(self, key: SessionKey, after_s: float) -> None:
         self._pass_time(after_s)
+        self._send(key)
+
+    @rule(key=st.sampled_from(KEYS), messages=st.integers(1, 4))
+    def converse(self, key: SessionKey, messages: int) -> None:
+        """Some turns, and a message more of which the turn goes on."""
+        for _ in range(messages):
+            self._send(key)
+        while self.model.waiting[key] and self._begin(key):
+            if self.model.waiting[key]:
+                self._commit(max(self.tickets))
+
+    def _send(self, key: SessionKey) -> None:
         self.texts += 1
         text = f"m{self.texts}"
         inbound = Inbound(key, OWNER, text, update_id=text)
@@ -534,28 +546,18 @@ class LifecycleMachine(RuleBasedStateMachine):
     def have_trouble_with_the_provider(self, faults: list[str]) -> None:
         self.faults.provider[PROVIDER] = list(faults)
 
-    @rule()
-    def crash_and_restart(self) -> None:
-        self._die()
-
-    @rule(after=st.integers(0, 12))
-    def crash_in_mid_delivery(self, after: int) -> None:
-        self.process.kill_after_statements = after
-        try:
-            self._run(self.journal.drain(PROVIDER, self.lease))
-            self._run(self.journal.idle())
-        except asyncio.CancelledError:
-            assert self.process.dead
-        self._die()
-
     @rule(
-        key=st.sampled_from(KEYS), after=st.integers(0, 20), how=st.sampled_from(("new", "branch", "begin", "commit"))
+        how=st.sampled_from(("idle", "deliver", "new", "branch", "begin", "commit")),
+        key=st.sampled_from(KEYS),
+        after=st.integers(0, 20),
     )
-    def crash_in_mid_transaction(self, key: SessionKey, after: int, how: str) -> None:
-        """Whatever was half done is undone: the model hears of it only if it was done."""
+    def crash_and_restart(self, how: str, key: SessionKey, after: int) -> None:
+        """After so many statements. What was half done is undone: the model hears of it only if it was done."""
         self.process.kill_after_statements = after
         try:
             match how:
+                case "deliver":
+                    self.deliver(0.0)
                 case "new":
                     self._cross(key, New())
                 case "branch":

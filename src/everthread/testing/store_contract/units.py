@@ -1,0 +1,280 @@
+"""Units of work, and what there is only one of."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from everthread.domain.boundary import New
+from everthread.domain.errors import Busy, StoreError, TitleTaken
+from everthread.domain.model import (
+    Binding,
+    Fate,
+    Inbound,
+    Session,
+    SessionRef,
+    Slot,
+)
+from everthread.lifecycle import Ticket
+from everthread.ports import UnitOfWork
+from everthread.testing import in_loop
+from everthread.testing.store_contract.stage import (
+    KEY,
+    OnAStore,
+    OpenStore,
+    Talk,
+    awaited,
+    key_named,
+    one_step,
+    plain_session,
+)
+
+
+class UnitsOfWork(OnAStore):
+    # Units of work ---------------------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_unit_that_raises_leaves_nothing_behind(self, open_store: OpenStore) -> None:
+        def work(uow: UnitOfWork) -> None:
+            uow.sessions.add(plain_session("s1"))
+            uow.sessions.bind(Binding(KEY, "ann", "s1", 1))
+            raise ValueError("changed my mind")
+
+        async with aclosing(await open_store()) as store:
+            with pytest.raises(ValueError, match="changed my mind"):
+                await store.write(work)
+            assert await store.read(lambda uow: (uow.sessions.get("s1"), uow.sessions.binding(KEY))) == (None, None)
+
+    @in_loop
+    async def test_a_unit_that_raises_takes_no_other_with_it(self, open_store: OpenStore) -> None:
+        def work(uow: UnitOfWork, number: int) -> int:
+            uow.sessions.add(plain_session(f"s{number}"))
+            if number % 3 == 0:
+                raise ValueError(str(number))
+            return number
+
+        async with aclosing(await open_store()) as store:
+            results = await asyncio.gather(
+                *(store.write(lambda uow, n=n: work(uow, n)) for n in range(20)), return_exceptions=True
+            )
+            for number, result in enumerate(results):
+                there = await store.read(lambda uow, n=number: uow.sessions.get(f"s{n}"))
+                if number % 3 == 0:
+                    assert str(result) == str(number)
+                    assert isinstance(result, ValueError)
+                    assert there is None
+                else:
+                    assert result == number
+                    assert there is not None
+
+    @in_loop
+    async def test_a_unit_sees_what_it_has_written(self, open_store: OpenStore) -> None:
+        def work(uow: UnitOfWork) -> Session | None:
+            uow.sessions.add(plain_session("s1"))
+            uow.sessions.save(replace(plain_session("s1"), last_turn=7))
+            return uow.sessions.get("s1")
+
+        async with aclosing(await open_store()) as store:
+            assert await store.write(work) == replace(plain_session("s1"), last_turn=7)
+
+    @in_loop
+    async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore) -> None:
+        """Whoever hears of a result finds its rows through any other handle, at once."""
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            for number in range(30):
+                await store.write(lambda uow, n=number: uow.sessions.add(plain_session(f"s{n}")))
+                assert await other.read(lambda uow, n=number: uow.sessions.get(f"s{n}")) is not None
+
+    @in_loop
+    async def test_what_was_reported_is_there_after_a_crash(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await asyncio.gather(
+            *(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n:02d}"))) for n in range(20))
+        )
+        await self.crash(store)
+        async with aclosing(await open_store()) as after:
+            found = await after.read(lambda uow: uow.sessions.matching("s", 100))
+            assert [session.id for session in found] == [f"s{n:02d}" for n in range(20)]
+
+    @in_loop
+    async def test_a_write_lands_although_its_caller_stopped_waiting(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            for steps in range(1, 8):
+                session = plain_session(f"s{steps}")
+                task = asyncio.ensure_future(store.write(lambda uow, s=session: uow.sessions.add(s)))
+                for _ in range(steps):
+                    await one_step()
+                task.cancel()
+                await asyncio.wait({task})
+            async with asyncio.timeout(5):
+                while len(await store.read(lambda uow: uow.sessions.matching("s", 100))) < 7:
+                    await one_step()
+
+    @in_loop
+    async def test_closing_finishes_what_was_handed_in(self, open_store: OpenStore) -> None:
+        for steps in range(3):
+            store = await open_store()
+            waiting = [
+                asyncio.ensure_future(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))))
+                for n in range(20 * steps, 20 * (steps + 1))
+            ]
+            for _ in range(steps):
+                await one_step()
+            async with asyncio.timeout(5):
+                await asyncio.gather(*waiting, store.aclose())
+        async with aclosing(await open_store()) as after:
+            assert len(await after.read(lambda uow: uow.sessions.matching("s", 100))) == 60
+
+    @in_loop
+    async def test_a_closed_handle_says_so_and_may_be_closed_again(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await store.aclose()
+        await store.aclose()
+        with pytest.raises(StoreError):
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
+        with pytest.raises(StoreError):
+            await store.read(lambda uow: uow.sessions.get("s1"))
+        with pytest.raises(StoreError):
+            await store.changed()
+
+    @in_loop
+    async def test_two_handles_work_side_by_side(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            await asyncio.gather(
+                *(
+                    handle.write(lambda uow, n=n, h=h: uow.sessions.add(plain_session(f"s-{h}-{n}")))
+                    for h, handle in enumerate((one, two))
+                    for n in range(40)
+                )
+            )
+            for handle in (one, two):
+                assert len(await handle.read(lambda uow: uow.sessions.matching("s-", 100))) == 80
+
+    @in_loop
+    async def test_a_read_sees_one_moment_only(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            await other.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+            def look(uow: UnitOfWork) -> tuple[int, int]:
+                before = len(uow.sessions.matching("s", 10))
+                # A store that reads in the event loop's own thread lets nobody in between anyway.
+                if threading.get_ident() != thread:
+                    writing = other.write(lambda uow: uow.sessions.add(plain_session("s2")))
+                    asyncio.run_coroutine_threadsafe(awaited(writing), loop).result(timeout=5)
+                return before, len(uow.sessions.matching("s", 10))
+
+            assert await store.read(look) == (1, 1)
+            await other.write(lambda uow: uow.sessions.add(plain_session("s3")))
+            assert await store.read(lambda uow: uow.sessions.get("s3")) is not None
+
+    @in_loop
+    async def test_a_commit_by_anyone_shows_in_the_change_number(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            await store.write(lambda uow: uow.sessions.add(plain_session("s0")))
+            numbers = [await store.changed()]
+            assert await store.changed() == numbers[0]
+            await other.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            numbers.append(await store.changed())
+            await store.write(lambda uow: uow.sessions.add(plain_session("s2")))
+            numbers.append(await store.changed())
+            assert len(set(numbers)) == 3
+            await store.read(lambda uow: uow.sessions.get("s1"))
+            assert await store.changed() == numbers[-1]
+
+    # What there is only one of ---------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_session_has_one_live_slot(self, open_store: OpenStore) -> None:
+        def slot(turn_id: str, fate: Fate, session_id: str = "s1") -> Slot:
+            return Slot(turn_id, SessionRef(session_id, 0, KEY, 1, "ann"), "here", 1, fate, 1, 1.0)
+
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.slots.add(slot("t1", Fate.LIVE)))
+            with pytest.raises(StoreError):
+                await store.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
+            await store.write(lambda uow: uow.slots.add(slot("t3", Fate.LATE)))
+            await store.write(lambda uow: uow.slots.add(slot("t4", Fate.LIVE, "s2")))
+            await store.write(lambda uow: uow.slots.set_fate("t1", Fate.LATE))
+            await store.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
+            live, all_of_it = await store.read(lambda uow: (uow.slots.live("s1"), uow.slots.of_session("s1")))
+            assert live == slot("t2", Fate.LIVE)
+            assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
+
+    @in_loop
+    async def test_a_title_is_one_session_of_its_owner(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
+            with pytest.raises(StoreError):
+                await store.write(lambda uow: uow.sessions.add(plain_session("s2", title="STRASSE")))
+            await store.write(lambda uow: uow.sessions.add(plain_session("s3", "bob", title="Straße")))
+            await store.write(lambda uow: uow.sessions.add(plain_session("s4")))
+            await store.write(lambda uow: uow.sessions.add(plain_session("s5")))
+            with pytest.raises(StoreError):
+                await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+            await store.write(lambda uow: uow.sessions.set_title("s1", None))
+            await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+
+    @in_loop
+    async def test_of_many_who_want_a_title_one_gets_it(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            talks = [Talk(one, "one"), Talk(two, "two")]
+            results = await asyncio.gather(
+                *(talk.new(key_named(f"{n}-{t}"), title="Trip") for t, talk in enumerate(talks) for n in range(5)),
+                return_exceptions=True,
+            )
+            refused = [result for result in results if isinstance(result, BaseException)]
+            assert len(refused) == 9
+            assert all(isinstance(error, TitleTaken) for error in refused)
+
+    @in_loop
+    async def test_an_update_of_a_platform_is_taken_once(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            same = Inbound(KEY, "ann", "hello", account="bot", update_id="7")
+            taken = await asyncio.gather(
+                *(handle.write(lambda uow: uow.inbox.accept(same, 5.0)) for handle in (one, two) for _ in range(10))
+            )
+            assert sum(new for _, new in taken) == 1
+            assert len({row.id for row, _ in taken}) == 1
+            assert {row.inbound for row, _ in taken} == {same}
+            for different in (
+                replace(same, account="other bot"),
+                replace(same, key=key_named("42", "matrix")),
+                replace(same, update_id="8"),
+                replace(same, update_id=None),
+                replace(same, update_id=None),
+            ):
+                assert (await one.write(lambda uow, i=different: uow.inbox.accept(i, 6.0)))[1]
+            assert len(await two.read(lambda uow: uow.inbox.waiting(KEY))) == 5
+
+    @in_loop
+    async def test_of_fifty_crossings_at_once_each_has_an_epoch_of_its_own(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            talks = [Talk(one, "one"), Talk(two, "two")]
+            crossings = await asyncio.gather(
+                *(talks[n % 2].lifecycle.cross(KEY, New(), owner="ann") for n in range(50))
+            )
+            assert sorted(c.ref.epoch for c in crossings if c.ref) == list(range(1, 51))
+            trail = await one.read(lambda uow: uow.sessions.boundaries(limit=100))
+            # Newest first, and each leaves what the one before had opened.
+            assert [row.epoch for row in trail] == list(range(50, 0, -1))
+            assert [row.from_session for row in trail[:-1]] == [row.to_session for row in trail[1:]]
+            open_now = [s for s in await one.read(lambda uow: uow.sessions.of_owner("ann")) if s.ended_at is None]
+            assert [s.id for s in open_now] == [trail[0].to_session]
+
+    @in_loop
+    async def test_of_many_who_begin_a_turn_one_gets_the_ticket(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            talks = [Talk(one, "one"), Talk(two, "two")]
+            for text in ("first", "second"):
+                await talks[0].accept(text, KEY)
+            results = await asyncio.gather(
+                *(talks[n % 2].lifecycle.begin_turn(KEY) for n in range(20)), return_exceptions=True
+            )
+            tickets = [result for result in results if isinstance(result, Ticket)]
+            assert [ticket.message.inbound.text for ticket in tickets] == ["first"]
+            assert all(isinstance(result, Busy) for result in results if not isinstance(result, Ticket))
