@@ -1,9 +1,13 @@
-"""Runs `async def` tests, each in an event loop of its own."""
+"""Runs `async def` tests, each in an event loop of its own, and lets no property fail because the machine is busy."""
 
 import asyncio
 import inspect
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("everthread", deadline=None)
+settings.load_profile("everthread")
 
 
 @pytest.hookimpl(tryfirst=True)

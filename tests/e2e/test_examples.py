@@ -18,16 +18,21 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TYPED = {"echo_chat.py": "hello\n/new\nthen goodbye\n"}
 PRINTED = {
     "echo_chat.py": "1> hello, hello\nnew session ID\n1> then goodbye, then goodbye\n",
-    "first_session.py": None,  # in the README
-    "forget_a_fact.py": "docs/how-to/forget-on-request.md",
-    "older_provider.py": "docs/how-to/write-a-memory-provider.md",
-    "picky_provider.py": "entry 2, replay 0: hello\nentry 4, replay 0: goodbye\nentry 5, replay 0: closed, missing (3,)\n",
-    "plugin.py": "docs/how-to/write-a-plugin.md",
+    "picky_provider.py": """\
+entry 2, replay 0: hello
+entry 4, replay 0: goodbye
+entry 5, replay 0: closed, missing (3,)
+""",
     "shelf.py": "",
     "show_log.py": "",
+}
+SHOWN_IN = {
+    "first_session.py": "README.md",
+    "forget_a_fact.py": "docs/how-to/forget-on-request.md",
+    "older_provider.py": "docs/how-to/write-a-memory-provider.md",
+    "plugin.py": "docs/how-to/write-a-plugin.md",
     "use_shelf.py": "docs/how-to/write-a-memory-provider.md",
 }
-"""What a script prints, or the page that shows it."""
 
 
 def run(*command: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -48,10 +53,10 @@ def shown(page: Path, command: str) -> str:
 def test_an_example_runs_and_prints_what_is_shown(script: str, tmp_path: Path) -> None:
     done = run(str(EXAMPLES / script), cwd=tmp_path, typed=TYPED.get(script, ""))
     assert done.returncode == 0, done.stderr
-    wanted = PRINTED[script] if PRINTED[script] is not None else "README.md"
-    if wanted is not None and wanted.endswith(".md"):
-        wanted = shown(ROOT / wanted, f"python docs/examples/{script}")
-    assert _without_ids(done.stdout) == _without_ids(wanted or "")
+    wanted = PRINTED.get(script)
+    if wanted is None:
+        wanted = shown(ROOT / SHOWN_IN[script], f"python docs/examples/{script}")
+    assert _without_ids(done.stdout) == _without_ids(wanted)
 
 
 def _without_ids(text: str) -> str:

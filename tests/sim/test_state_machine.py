@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -660,8 +660,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         assert list(self.database.execute("SELECT 1 FROM slots")) == []
 
 
-EVERYTHING = settings(
-    max_examples=100,
+EXAMPLES = settings(
+    max_examples=25,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
@@ -677,13 +677,17 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_the_lifecycle_does_what_the_model_says() -> None:
-    run_state_machine_as_test(LifecycleMachine, settings=EVERYTHING)
+@pytest.mark.parametrize("number", range(1, 9))
+def test_the_lifecycle_does_what_the_model_says(number: int) -> None:
+    class Seeded(LifecycleMachine): ...
+
+    # The same examples in every run, and other ones for each number.
+    run_state_machine_as_test(seed(number)(Seeded), settings=EXAMPLES)
 
 
 # The machine itself -------------------------------------------------------------------------------------------------
 
-ONCE = settings(EVERYTHING, phases=[Phase.generate], report_multiple_bugs=False)
+ONCE = settings(EXAMPLES, max_examples=100, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 @pytest.mark.parametrize("kind", [New, Reset, Resume, Branch, Compress, Rewind, Expire])

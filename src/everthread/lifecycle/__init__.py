@@ -109,7 +109,7 @@ class Lifecycle:
             session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
             return ref_to(session, key, binding.epoch) if binding and session else None
 
-        return await self._store.read(look)
+        return await self._store.peek(look)
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
@@ -234,7 +234,7 @@ class Lifecycle:
     async def expire_due(self, lease: Lease) -> float | None:
         """Cross `Expire` for every key whose timer is due; when the next one is."""
         now = self._clock.now()
-        due = await self._store.read(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
+        due = await self._store.peek(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
         for timer in due:
 
             def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> None:
@@ -253,7 +253,7 @@ class Lifecycle:
             await self._store.write(expire)
         if len(due) == _TIMERS_AT_ONCE:
             return now
-        return await self._store.read(lambda uow: uow.lanes.next_timer())
+        return await self._store.peek(lambda uow: uow.lanes.next_timer())
 
     def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""

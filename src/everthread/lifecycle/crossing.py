@@ -8,6 +8,7 @@ from everthread.domain.boundary import (
     Boundary,
     Branch,
     Compress,
+    Expire,
     New,
     Opening,
     Place,
@@ -16,6 +17,7 @@ from everthread.domain.boundary import (
     Resume,
     Rewind,
     Step,
+    Suspend,
     as_of,
     plan,
 )
@@ -125,27 +127,33 @@ def _look(
     target = None
     if isinstance(boundary, Resume) and boundary.target:
         target = uow.sessions.tip(owned(uow, boundary.target, owner).id)
-    waiting = uow.inbox.first_waiting(key)
     place = Place(
         key,
         owner,
         session,
         binding.pending,
-        waiting_since=waiting.accepted_at if waiting else None,
         target=target,
         titles=_taken_titles(uow, boundary, session, owner),
     )
     if session is None:
         return place
     running = uow.slots.live(session.id)
-    return replace(
+    place = replace(
         place,
         other_keys=tuple(other for other in uow.sessions.keys_on(session.id) if other != key),
         running=running.ref.key if running else None,
-        delegated=uow.slots.delegated(session.id),
-        served=uow.sessions.is_served(holder, session.id),
-        visible=uow.turns.last_visible(session, boundary.turns) if isinstance(boundary, Rewind) else (),
     )
+    match boundary:
+        case Rewind():
+            return replace(place, visible=uow.turns.last_visible(session, boundary.turns))
+        case Suspend():
+            return replace(place, served=uow.sessions.is_served(holder, session.id))
+        case Expire():
+            waiting = uow.inbox.first_waiting(key)
+            since = waiting.accepted_at if waiting else None
+            return replace(place, waiting_since=since, delegated=uow.slots.delegated(session.id))
+        case _:
+            return place
 
 
 def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, owner: str) -> tuple[str, ...]:

@@ -67,11 +67,10 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
     keys = uow.sessions.keys_on(session.id)
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, setting)
+    _bury_facts(uow, uow.forgetting.scrub_session(session), session.owner, setting.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
-        uow.slots.drop_tools(slot.turn_id)
         uow.inbox.set_state(slot.inbox_id, InboxState.SET_ASIDE, session.id, slot.turn_id)
-    _bury_facts(uow, uow.forgetting.scrub_session(session), session.owner, setting.now)
     uow.forgetting.scrub_descendants(tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:

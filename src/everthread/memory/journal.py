@@ -84,7 +84,7 @@ class Journal:
     async def drain(self, provider: str, lease: Lease) -> float | None:
         """Set every lane going that is due and may run; when the next one is due. Never waits for a provider."""
         now = self._clock.now()
-        row, end = await self._store.read(lambda uow: (uow.cursors.provider(provider), uow.log.end()))
+        row, end = await self._store.peek(lambda uow: (uow.cursors.provider(provider), uow.log.end()))
         if row is None:
             return None
         if end > row.scanned_pos:
@@ -93,13 +93,13 @@ class Journal:
             return row.open_until
         going = [session for name, session in self._running if name == provider]
         free = self._lanes_allowed(row) - len(going)
-        due = await self._store.read(
+        due = await self._store.peek(
             lambda uow: uow.cursors.due_sessions(provider, now, self._limits.lanes_max + len(going))
         )
         startable = [session for session in due if session not in going]
         for session in startable[: max(free, 0)]:
             self._start(provider, session, self._carry(provider, session, lease))
-        return await self._store.read(lambda uow: uow.cursors.next_due(provider, now))
+        return await self._store.peek(lambda uow: uow.cursors.next_due(provider, now))
 
     async def idle(self) -> None:
         """Wait until no lane is running here."""

@@ -76,7 +76,7 @@ class MemoryManager:
     ) -> Recall:
         """What the providers remember of the ref's owner, labelled with the ref it was asked for."""
         now = self._clock.now()
-        rows = await self._store.read(lambda uow: uow.cursors.providers())
+        rows = await self._store.peek(lambda uow: uow.cursors.providers())
         broken = {row.name for row in rows if row.open_until > now}
         ask = {
             name: partial(self._ask, caller, query, ref, deadline_s)

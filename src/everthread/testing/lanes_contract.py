@@ -83,6 +83,10 @@ class MoodyStore:
         self._refuse("read")
         return await self._store.read(work)
 
+    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._refuse("peek")
+        return await self._store.peek(work)
+
     async def changed(self) -> int:
         self._refuse("changed")
         return await self._store.changed()

@@ -189,6 +189,9 @@ class SimStore:
         await self._process.pause()
         return work(self._tables)
 
+    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.read(work)
+
     async def changed(self) -> int:
         await self._process.pause()
         return self._connection.execute("SELECT total_changes()").__next__()[0]

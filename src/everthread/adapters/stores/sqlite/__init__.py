@@ -44,7 +44,8 @@ class SqliteStore:
         self._path = str(path)
         self._busy_s_max = busy_s_max
         self._writer = self._connected()
-        self._watcher = self._connected()
+        self._here = self._connected()
+        self._tables_here = Tables(self._here.execute)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
         self._opened: list[Connection] = []
@@ -77,11 +78,16 @@ class SqliteStore:
             raise StoreError(f"{self._path}: the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        return self._snapshot(self._here, self._tables_here, work)
+
     async def changed(self) -> int:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
         try:
-            return self._watcher.pragma("data_version")
+            return self._here.pragma("data_version")
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
@@ -94,7 +100,7 @@ class SqliteStore:
         self._batches.put(None)
         await asyncio.to_thread(self._thread.join)
         self._readers.shutdown()
-        for connection in (*self._opened, self._watcher, self._writer):
+        for connection in (*self._opened, self._here, self._writer):
             connection.close()
 
     def _hand_over(self) -> None:
@@ -109,13 +115,14 @@ class SqliteStore:
             raise translated(error, self._path) from error
 
     def _read(self, work: Callable[[UnitOfWork], T]) -> T:
-        tables: Tables | None = getattr(self._local, "tables", None)
-        if tables is None:
-            connection = self._connected()
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            self._local.connection = connection = self._connected()
+            self._local.tables = Tables(connection.execute)
             self._opened.append(connection)
-            self._local.connection = connection
-            self._local.tables = tables = Tables(connection.execute)
-        connection: Connection = self._local.connection
+        return self._snapshot(connection, self._local.tables, work)
+
+    def _snapshot(self, connection: Connection, tables: Tables, work: Callable[[UnitOfWork], T]) -> T:
         try:
             connection.execute("BEGIN")
             try:

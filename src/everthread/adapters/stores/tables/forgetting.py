@@ -44,17 +44,14 @@ class ForgettingTables:
         """Blank every word of one session, and what was made of it: summaries below it, notes it wrote, prefixes."""
         wordings = self._wordings("SELECT content FROM note_versions WHERE session_id = ?", session.id)
         turns = list(self._execute("SELECT id, turn_id FROM turns WHERE session_id = ?", (session.id,)))
-        for row_id, turn_id in turns:
+        running = list(self._execute("SELECT turn_id FROM slots WHERE session_id = ?", (session.id,)))
+        for row_id, _ in turns:
             self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
-            self._drop_tools(turn_id)
-        for (turn_id,) in list(self._execute("SELECT turn_id FROM slots WHERE session_id = ?", (session.id,))):
-            self._drop_tools(turn_id)
+        for turn_id in (*(turn_id for _, turn_id in turns), *(turn_id for (turn_id,) in running)):
+            self._scrub_turn(turn_id)
         for sql in (
             "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
             "DELETE FROM prefixes WHERE session_id = ?",
-            "UPDATE inbox SET content = '[forgotten]' WHERE session_id = ?",
-            "UPDATE replies SET content = '[forgotten]', "
-            "state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' ELSE state END WHERE session_id = ?",
             "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
             "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL WHERE id = ?",
             "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
@@ -205,8 +202,15 @@ class ForgettingTables:
             )
         )
 
-    def _drop_tools(self, turn_id: str) -> None:
+    def _scrub_turn(self, turn_id: str) -> None:
         run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
+        run(
+            self._execute(
+                "UPDATE replies SET content = '[forgotten]', "
+                "state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' ELSE state END WHERE turn_id = ?",
+                (turn_id,),
+            )
+        )
 
 
 def _json_escaped(text: str) -> str:

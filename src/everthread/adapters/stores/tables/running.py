@@ -174,21 +174,26 @@ class InboxTables:
         return tuple(_inbox_row(row) for row in rows)
 
     def set_state(self, inbox_id: int, state: InboxState, session_id: str | None, turn_id: str | None) -> None:
+        # A message that has its place in a turn need not be kept twice.
+        stored = state in (InboxState.DONE, InboxState.SET_ASIDE)
+        content = "content = ''," if stored else ""
         run(
             self._execute(
-                "UPDATE inbox SET state = ?, session_id = ?, turn_id = ? WHERE id = ?",
+                f"UPDATE inbox SET {content} state = ?, session_id = ?, turn_id = ? WHERE id = ?",
                 (state.value, session_id, turn_id, inbox_id),
             )
         )
 
     def put_reply(self, reply: Reply) -> None:
         r = reply
+        # Once it is out, or never will be, its words stand in the turn and nowhere else.
+        text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
         run(
             self._execute(
                 f"INSERT INTO replies ({_REPLY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, "
                 "platform_message_id = COALESCE(excluded.platform_message_id, platform_message_id)",
-                (r.turn_id, str(r.key), r.session_id, r.owner, r.text, r.state.value, r.at, r.platform_message_id),
+                (r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at, r.platform_message_id),
             )
         )
 

@@ -16,6 +16,7 @@ from everthread.ports.store import Hit
 
 MESSAGES_PER_TURN = 4096
 RANKED_MAX = 5000
+ROWS_PER_INSERT = 16
 _SHOWN = "status IN ('done', 'interrupted', 'late')"
 
 
@@ -52,22 +53,23 @@ class TurnTables:
             )
         )
         assert row is not None
+        numbered = list(enumerate(messages, row[0] * MESSAGES_PER_TURN))
+        self._insert(
+            "messages (id, owner, role, content, extra)",
+            [(number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered],
+        )
         scope = owner_token(session.owner)
-        for index, message in enumerate(messages):
-            message_id = row[0] * MESSAGES_PER_TURN + index
-            run(
-                self._execute(
-                    "INSERT INTO messages (id, owner, role, content, extra) VALUES (?, ?, ?, ?, ?)",
-                    (message_id, session.owner, message.role.value, message.content, _extra(message)),
-                )
-            )
-            if message.content:
-                run(
-                    self._execute(
-                        "INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)",
-                        (message_id, index_text(message.content), scope),
-                    )
-                )
+        self._insert(
+            "message_words (rowid, text, scope)",
+            [(number, index_text(m.content), scope) for number, m in numbered if m.content],
+        )
+
+    def _insert(self, into: str, rows: list[tuple[Any, ...]]) -> None:
+        """Many rows with few statements: each costs more than the row it writes."""
+        for start in range(0, len(rows), ROWS_PER_INSERT):
+            some = rows[start : start + ROWS_PER_INSERT]
+            values = ", ".join(["(" + ", ".join("?" * len(some[0])) + ")"] * len(some))
+            run(self._execute(f"INSERT INTO {into} VALUES {values}", [value for row in some for value in row]))
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""

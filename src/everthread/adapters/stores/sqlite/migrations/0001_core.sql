@@ -28,7 +28,6 @@ CREATE TABLE sessions (
 CREATE UNIQUE INDEX sessions_title ON sessions (owner, title_fold) WHERE title_fold IS NOT NULL;
 CREATE INDEX sessions_title_base ON sessions (owner, title_base) WHERE title_base IS NOT NULL;
 CREATE INDEX sessions_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX sessions_recent ON sessions (active_at);
 CREATE INDEX sessions_owner ON sessions (owner, active_at);
 
 CREATE TABLE summaries (
@@ -57,16 +56,13 @@ CREATE TABLE boundaries (
     actor        TEXT NOT NULL,
     at           REAL NOT NULL
 );
-CREATE INDEX boundaries_from ON boundaries (from_session) WHERE from_session IS NOT NULL;
-CREATE INDEX boundaries_to ON boundaries (to_session) WHERE to_session IS NOT NULL;
 
 CREATE TABLE serving (
     holder     TEXT NOT NULL,
     session_id TEXT NOT NULL,
     key        TEXT NOT NULL,
-    PRIMARY KEY (holder, session_id)
+    PRIMARY KEY (session_id, holder)
 ) WITHOUT ROWID;
-CREATE INDEX serving_session ON serving (session_id);
 
 CREATE TABLE turns (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,7 +74,6 @@ CREATE TABLE turns (
     at         REAL NOT NULL,
     UNIQUE (session_id, number)
 );
-CREATE UNIQUE INDEX turns_turn_id ON turns (turn_id);
 
 -- A message's id is its turn's id times 4096 plus its place in the turn, so that a turn's messages are a range.
 CREATE TABLE messages (
@@ -122,7 +117,6 @@ CREATE TABLE slots (
     begun_at   REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX slots_live ON slots (session_id) WHERE fate = 'live';
-CREATE INDEX slots_session ON slots (session_id);
 
 CREATE TABLE tool_rows (
     turn_id   TEXT NOT NULL,
@@ -142,7 +136,7 @@ CREATE TABLE inbox (
     platform    TEXT NOT NULL,
     account     TEXT NOT NULL,
     update_id   TEXT,
-    content     TEXT NOT NULL,
+    content     TEXT NOT NULL,      -- blank once the message stands in its turn
     accepted_at REAL NOT NULL,
     state       TEXT NOT NULL,
     session_id  TEXT,
@@ -150,7 +144,6 @@ CREATE TABLE inbox (
 );
 CREATE UNIQUE INDEX inbox_update ON inbox (platform, account, update_id) WHERE update_id IS NOT NULL;
 CREATE INDEX inbox_waiting ON inbox (key, id) WHERE state = 'waiting';
-CREATE INDEX inbox_session ON inbox (session_id) WHERE session_id IS NOT NULL;
 
 CREATE TABLE replies (
     turn_id             TEXT PRIMARY KEY,
@@ -163,7 +156,6 @@ CREATE TABLE replies (
     platform_message_id TEXT
 ) WITHOUT ROWID;
 CREATE INDEX replies_open ON replies (state, at) WHERE state IN ('draft', 'ready', 'ambiguous');
-CREATE INDEX replies_session ON replies (session_id);
 
 CREATE TABLE spend (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -215,7 +207,6 @@ CREATE TABLE cursors (
     PRIMARY KEY (provider, session_id)
 ) WITHOUT ROWID;
 CREATE INDEX cursors_due ON cursors (provider, due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX cursors_session ON cursors (session_id);
 
 CREATE TABLE redeliveries (
     provider   TEXT NOT NULL,
