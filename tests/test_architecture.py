@@ -27,6 +27,7 @@ WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log"), "lifecycle/") | {
 
 # Variables that hold parts of statements, each put together from constants only.
 SQL_PARTS = {
+    "values",
     "columns",
     "table",
     "column",

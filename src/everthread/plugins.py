@@ -7,6 +7,7 @@ key, at least once, each within a bound. One that raises or hangs is reported an
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -145,7 +146,9 @@ class HookRunner:
             named = {name: given[name] for name in implementation.argnames}
             try:
                 async with asyncio.timeout(self._hook_s_max):
-                    await in_daemon_thread(partial(implementation.function, **named), f"hook:{call.hook}")
+                    returned = await in_daemon_thread(partial(implementation.function, **named), f"hook:{call.hook}")
+                    if inspect.isawaitable(returned):
+                        await returned
             except TimeoutError:
                 problems.append(f"{implementation.plugin_name}: no return within {self._hook_s_max:g} s")
             except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it is reported

@@ -234,18 +234,24 @@ def _every_promise_was_kept(home: Home, found: Found) -> None:
     for number, inbox_id in home.accepted.items():
         row = found.tables.inbox.get(inbox_id)
         assert row is not None, f"{number} was taken in and is not there"
-        assert (row.inbound.text, row.inbound.key) == (message_text(number), message_key(number))
+        assert (row.inbound.update_id, row.inbound.key) == (str(number), message_key(number))
 
 
 def _every_message_has_one_fate(home: Home, found: Found) -> None:
     """Answered once, or set aside; and everything that was sent has come in once."""
-    taken = found.rows("SELECT id, update_id, content, state, session_id, turn_id FROM inbox ORDER BY id")
+    taken = found.rows("SELECT id, update_id, state, session_id, turn_id FROM inbox ORDER BY id")
     assert sorted(int(row[1]) for row in taken) == sorted(home.accepted)
     said = Counter(
         row[0] for row in found.rows("SELECT content FROM messages WHERE role = 'user' AND content LIKE 'm%'")
     )
-    for inbox_id, _, text, state, session_id, turn_id in taken:
-        [(status, where)] = found.rows("SELECT status, session_id FROM turns WHERE turn_id = ?", turn_id)
+    for inbox_id, update_id, state, session_id, turn_id in taken:
+        text = message_text(int(update_id))
+        [(status, where, number)] = found.rows(
+            "SELECT status, session_id, number FROM turns WHERE turn_id = ?", turn_id
+        )
+        turn = found.tables.turns.get(where, number)
+        assert turn is not None
+        assert turn.user_text == text
         assert said[text] == 1, f"{text} is stored {said[text]} times"
         assert where == session_id, f"{text} is in {where}, its row says {session_id}"
         reply = found.tables.inbox.reply(turn_id)

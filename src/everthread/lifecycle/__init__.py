@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Suspend
-from everthread.domain.errors import BadInput, TitleTaken, TooLarge
+from everthread.domain.errors import BadInput, BadKey, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
+    KEY_CHARS_MAX,
     OWNER_CHARS_MAX,
     Inbound,
     InboxRow,
@@ -78,6 +79,7 @@ class Lifecycle:
         """Take a message in for good; false if the platform had delivered it before."""
         if len(inbound.text) > TEXT_CHARS_MAX:
             raise TooLarge(f"a message has at most {TEXT_CHARS_MAX} characters; this one has {len(inbound.text)}")
+        _check_key(inbound.key)
         _check_owner(inbound.owner)
         taken = replace(inbound, text=whole(inbound.text))
         return await self._store.write(lambda uow: uow.inbox.accept(taken, self._clock.now()))
@@ -96,6 +98,7 @@ class Lifecycle:
             raise TypeError(f"{boundary!r} is no boundary")
         if not isinstance(key, SessionKey):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
             raise TypeError(f"{key!r} is no session key")
+        _check_key(key)
         _check_owner(owner)
         return await self._store.write(
             lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
@@ -215,6 +218,7 @@ class Lifecycle:
         more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
+        await self._store.tidy()
         return count
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
@@ -260,6 +264,11 @@ class Lifecycle:
         return Setting(
             self._clock.now(), self._new_id(), self._holder, self._policies, self._hooks, actor, before_inbox
         )
+
+
+def _check_key(key: SessionKey) -> None:
+    if len(str(key)) > KEY_CHARS_MAX:
+        raise BadKey(f"a session key has at most {KEY_CHARS_MAX} characters; this one has {len(str(key))}")
 
 
 def _check_owner(owner: str) -> None:

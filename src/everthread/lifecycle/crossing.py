@@ -73,6 +73,9 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     kind = type(boundary).__name__.lower()
     binding = uow.sessions.binding(key) or Binding(key, owner, None, 0)
     session = uow.sessions.get(binding.session_id) if binding.session_id else None
+    if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
+        # Whoever takes a key over may start afresh there; what was said before is not theirs.
+        raise NotFound(f"{key} is on no session of yours; start one with /new")
     place = _look(uow, binding, session, boundary, owner, setting.holder)
     step = plan(place, boundary, new_id=setting.new_id, now=setting.now)
     if step.refusal is not None:

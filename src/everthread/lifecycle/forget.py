@@ -94,10 +94,13 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: Setting) ->
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.forgetting.buried("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    _bury_facts(uow, uow.forgetting.scrub_fact(note_id, owner), owner, setting.now)
+    wordings = uow.forgetting.scrub_fact(note_id, owner)
+    _bury_facts(uow, wordings, owner, setting.now)
     uow.forgetting.bury("note", note_id, owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
-    detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": note.content}
+    # A note that was removed before has no words left of its own.
+    text = note.content or next(iter(wordings), "")
+    detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": text}
     _tell_providers(uow, session, detail, setting.now, hides_the_rest=False)
 
 

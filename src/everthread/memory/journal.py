@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,6 +71,7 @@ class Journal:
         self._limits = limits or Limits()
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
+        self._puzzling: Counter[str] = Counter()
 
     async def register(self) -> None:
         """A provider that was never here before starts at the logs' ends."""
@@ -185,6 +187,25 @@ class Journal:
             log.info("%s: %s", provider, error)
         except StoreError as error:
             log.warning("%s: %s", provider, error)
+        except Exception as error:
+            log.exception("%s: the lane of %s can't be read", provider, session)
+            await self._set_apart(provider, session, lease, error)
+
+    async def _set_apart(self, provider: str, session: str, lease: Lease, error: Exception) -> None:
+        """Look at a broken lane again after a good while, and say so where people see it."""
+
+        def set_apart(uow: UnitOfWork) -> None:
+            uow.lanes.check(lease)
+            now = self._clock.now()
+            cursor = uow.cursors.get(provider, session)
+            if cursor is not None:
+                uow.cursors.save(replace(cursor, due_at=now + self._limits.backoff_s_max, error=repr(error)[:500]))
+            uow.lanes.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {error!r}"))
+
+        try:
+            await self._store.write(set_apart)
+        except (Fenced, StoreError) as problem:
+            log.warning("%s: %s", provider, problem)
 
     async def _nothing_left(self, provider: str, session: str, lease: Lease) -> None:
         """The lane was noticed for entries that had gone out already, or for none that are still to be told."""
@@ -241,7 +262,7 @@ class Journal:
                 return next_letter(uow, letter.cursor.provider, letter.cursor.session_id, self._clock.now())
             if error is None:
                 self._delivered(uow, letter)
-            elif isinstance(error, Rejected) or self._given_up(letter, error):
+            elif isinstance(error, Rejected) or given_up:
                 self._park(uow, letter, error)
             else:
                 self._postpone(uow, letter, error)
@@ -250,10 +271,17 @@ class Journal:
 
         if error is not None:
             log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, error)
+        given_up = error is not None and self._given_up(letter, error)
+        if error is None or given_up:
+            self._puzzling.pop(letter.delivery.key, None)
         return await self._store.write(record)
 
     def _given_up(self, letter: Letter, error: BaseException) -> bool:
-        return not isinstance(error, OUTAGE) and letter.delivery.attempt >= self._limits.attempts_max
+        """Whether an entry has failed too often for reasons that time won't mend. Outages in between don't count."""
+        if isinstance(error, OUTAGE):
+            return False
+        self._puzzling[letter.delivery.key] += 1
+        return self._puzzling[letter.delivery.key] >= self._limits.attempts_max
 
     def _delivered(self, uow: UnitOfWork, letter: Letter) -> None:
         cursor = letter.cursor

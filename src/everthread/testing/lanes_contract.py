@@ -91,6 +91,9 @@ class MoodyStore:
         self._refuse("changed")
         return await self._store.changed()
 
+    async def tidy(self) -> None:
+        await self._store.tidy()
+
     async def aclose(self) -> None:
         await self._store.aclose()
 

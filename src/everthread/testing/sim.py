@@ -196,6 +196,8 @@ class SimStore:
         await self._process.pause()
         return self._connection.execute("SELECT total_changes()").__next__()[0]
 
+    async def tidy(self) -> None: ...
+
     async def aclose(self) -> None: ...
 
     def _refuse(self) -> None:

@@ -191,7 +191,9 @@ class Town:
                 raise error
         await self._settle()
         self._hold_so_far()
-        check_everything(Evidence(self.world, self.database, self.tables, self.backends, self.heard))
+        check_everything(
+            Evidence(self.world, self.database, self.tables, self.backends, self.heard, self.time_was_bent)
+        )
 
     def _hold_so_far(self) -> None:
         if self.violation is not None:
@@ -414,6 +416,10 @@ class Town:
     def _parked_is_kept(self, provider: str) -> None:
         """What a back end rejected and never took is there to be seen and retried, unless it was replayed since."""
         backend = self.backends[provider]
+        reported = list(self.database.execute("SELECT 1 FROM incidents WHERE source = ?", (f"memory:{provider}",)))
+        parked = [row for row in self.tables.cursors.redeliveries(provider) if row.due_at is None]
+        forgotten = any(session.forgotten for session in self.world.sessions.values())
+        hold(reported or not parked or forgotten, f"nobody was told that {provider} rejected {parked}")
         for key in backend.rejected - backend.keys:
             session_id, seq, _, replay = key.rsplit(":", 3)
             cursor = self.tables.cursors.get(provider, session_id)

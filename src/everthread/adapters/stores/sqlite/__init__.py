@@ -91,6 +91,16 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
+    async def tidy(self) -> None:
+        def empty_the_wal() -> None:
+            connection = self._connected()
+            try:
+                list(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+            finally:
+                connection.close()
+
+        await asyncio.get_running_loop().run_in_executor(self._readers, empty_the_wal)
+
     async def aclose(self) -> None:
         """Finish what was handed in, then close the file. Safe to call twice."""
         if self._closed:

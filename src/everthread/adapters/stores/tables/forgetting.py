@@ -53,6 +53,9 @@ class ForgettingTables:
             "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
             "DELETE FROM prefixes WHERE session_id = ?",
             "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
+            "DELETE FROM incidents WHERE session_id = ?",
+            "UPDATE cursors SET error = NULL WHERE session_id = ?",
+            "UPDATE redeliveries SET error = '' WHERE session_id = ?",
             "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL WHERE id = ?",
             "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
         ):
@@ -64,6 +67,10 @@ class ForgettingTables:
                 (session.id,),
             )
         )
+        if wordings:
+            # What a note said stands in every prefix that was built since; they are built anew.
+            run(self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,)))
+        run(self._execute("UPDATE providers SET last_error = NULL"))
         return wordings
 
     def scrub_descendants(self, session_ids: tuple[str, ...]) -> None:
@@ -103,7 +110,7 @@ class ForgettingTables:
         for wording in sorted(wordings, key=len, reverse=True):
             self._scrub_text(wording, owner)
         run(self._execute("DELETE FROM projections WHERE owner = ?", (owner,)))
-        return tuple(wordings)
+        return tuple(sorted(wordings, key=len, reverse=True))
 
     def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
         run(
@@ -166,6 +173,13 @@ class ForgettingTables:
                         (wording, FORGOTTEN, owner, wording),
                     )
                 )
+        run(
+            self._execute(
+                "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
+                "WHERE owner = ? AND instr(title, ?) > 0",
+                (owner, text),
+            )
+        )
         self._scrub_records(text, owner)
         prefixes: list[tuple[Any, ...]] = list(
             self._execute("SELECT session_id, number, content FROM prefixes WHERE owner = ?", (owner,))

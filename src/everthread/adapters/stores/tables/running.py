@@ -176,11 +176,11 @@ class InboxTables:
     def set_state(self, inbox_id: int, state: InboxState, session_id: str | None, turn_id: str | None) -> None:
         # A message that has its place in a turn need not be kept twice.
         stored = state in (InboxState.DONE, InboxState.SET_ASIDE)
-        content = "content = ''," if stored else ""
         run(
             self._execute(
-                f"UPDATE inbox SET {content} state = ?, session_id = ?, turn_id = ? WHERE id = ?",
-                (state.value, session_id, turn_id, inbox_id),
+                "UPDATE inbox SET content = CASE WHEN ? THEN '' ELSE content END, state = ?, session_id = ?, "
+                "turn_id = ? WHERE id = ?",
+                (stored, state.value, session_id, turn_id, inbox_id),
             )
         )
 

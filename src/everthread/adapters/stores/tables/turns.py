@@ -54,22 +54,14 @@ class TurnTables:
         )
         assert row is not None
         numbered = list(enumerate(messages, row[0] * MESSAGES_PER_TURN))
-        self._insert(
-            "messages (id, owner, role, content, extra)",
-            [(number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered],
-        )
+        rows = [(number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered]
+        # Many rows with few statements: each costs more than the row it writes.
+        for values, given in _together(rows):
+            run(self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given))
         scope = owner_token(session.owner)
-        self._insert(
-            "message_words (rowid, text, scope)",
-            [(number, index_text(m.content), scope) for number, m in numbered if m.content],
-        )
-
-    def _insert(self, into: str, rows: list[tuple[Any, ...]]) -> None:
-        """Many rows with few statements: each costs more than the row it writes."""
-        for start in range(0, len(rows), ROWS_PER_INSERT):
-            some = rows[start : start + ROWS_PER_INSERT]
-            values = ", ".join(["(" + ", ".join("?" * len(some[0])) + ")"] * len(some))
-            run(self._execute(f"INSERT INTO {into} VALUES {values}", [value for row in some for value in row]))
+        words = [(number, index_text(m.content), scope) for number, m in numbered if m.content]
+        for values, given in _together(words):
+            run(self._execute(f"INSERT INTO message_words (rowid, text, scope) VALUES {values}", given))
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
@@ -193,6 +185,14 @@ class TurnTables:
             return None
         row = first(self._execute("SELECT content FROM summaries WHERE session_id = ?", (session.summary_id,)))
         return row[0] if row else None
+
+
+def _together(rows: list[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    """Placeholders and parameters for a few rows at a time."""
+    for start in range(0, len(rows), ROWS_PER_INSERT):
+        some = rows[start : start + ROWS_PER_INSERT]
+        values = ", ".join(["(" + ", ".join("?" * len(some[0])) + ")"] * len(some))
+        yield values, [value for row in some for value in row]
 
 
 def _turn(session_id: str, head: tuple[Any, ...], messages: list[Message], inherited: bool) -> Turn:
