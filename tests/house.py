@@ -257,6 +257,7 @@ class House:
         policies: ResetPolicies | None = None,
         limits: Limits = QUICK,
         settings: dict[str, dict[str, Any]] | None = None,
+        hook_s_max: float = 1.0,
     ) -> None:
         self.path = folder / "everthread.db"
         self.clock = MovableClock()
@@ -267,6 +268,7 @@ class House:
         self._policies = policies
         self._limits = limits
         self._settings = settings
+        self._hook_s_max = hook_s_max
 
     async def __aenter__(self) -> Self:
         self.store = await SqliteStore.open(self.path)
@@ -290,8 +292,10 @@ class House:
             settings=self._settings,
         )
         await self.memory.start()
-        runner = plugin_hooks.HookRunner(self.store, self.clock, manager, hook_s_max=0.2)
-        self.lanes.serve(plugin_hooks.HOOKS_LANE, runner.drain)
+        self.hooks = plugin_hooks.HookRunner(
+            self.store, self.clock, manager, wake=self.lanes.wake, hook_s_max=self._hook_s_max
+        )
+        self.lanes.serve(self.hooks.lane, self.hooks.drain)
         self.lanes.serve("expiry", self.lifecycle.expire_due)
         self._serving = asyncio.ensure_future(self.lanes.run())
         return self
@@ -306,6 +310,7 @@ class House:
         assert not self._serving.done(), "the lanes have crashed"
         self._serving.cancel()
         await asyncio.wait({self._serving})
+        await self.hooks.stop()
         await self.memory.shutdown()
         await self.store.aclose()
 
@@ -352,11 +357,11 @@ class House:
         return [turn.user_text for turn in view.turns]
 
     async def settled(self) -> None:
-        """Wait until nothing waits for any provider, nor any plugin hook."""
+        """Wait until nothing waits for any provider, nor for any plugin that is here."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             waiting = [status.lanes.waiting_entries for status in await self.memory.journal.status()]
-            hooks = await self.store.read(lambda uow: uow.lanes.hooks(1))
+            hooks = await self.store.read(lambda uow: uow.lanes.hooks(1, self.hooks.names))
             if not any(waiting) and not hooks:
                 return
             await asyncio.sleep(0.003)

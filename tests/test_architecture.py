@@ -19,7 +19,7 @@ READS = {
     "sessions": "get tip titled matching recent of_owner descendants binding keys_on boundary boundaries "
     "is_served served",
     "turns": "view last_visible get prefix search",
-    "slots": "get live of_session delegated orphans tools",
+    "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after last_close event end",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count",
 }

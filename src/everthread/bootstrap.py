@@ -21,7 +21,7 @@ from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.memory.older import as_provider
-from everthread.plugins import HOOKS_LANE, HookRunner, loaded, wanted
+from everthread.plugins import HookRunner, loaded, wanted
 from everthread.ports import Clock, MemoryProvider, Store, UnitOfWork
 
 log = logging.getLogger("everthread")
@@ -100,8 +100,9 @@ class Runtime:
             self.store, self.clock, self.new_id, holder=self.holder, policies=self._policies, hooks=self._hooks
         )
         self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
+        self._hook_runner = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
-            self.lanes.serve(HOOKS_LANE, HookRunner(self.store, self.clock, manager).drain)
+            self.lanes.serve(self._hook_runner.lane, self._hook_runner.drain)
         if self._policies is not None:
             self.lanes.serve(TIMERS_LANE, self.lifecycle.expire_due)
         return self
@@ -140,13 +141,20 @@ class Runtime:
             return
         self._stopped = True
         try:
+            deadline = self.clock.now() + drain_s
+            await self._finish_turns(deadline)
             await self._suspend(close_memory)
             if self._serving is not None:
-                await self.drain(drain_s)
+                await self.drain(max(deadline - self.clock.now(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
             await self._let_go()
+
+    async def _finish_turns(self, deadline: float) -> None:
+        """Turns that this process has begun may end; one that does not is gone on with by the next process."""
+        while self.clock.now() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+            await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:
         served = await self.store.read(lambda uow: uow.sessions.served(self.holder))
@@ -158,8 +166,10 @@ class Runtime:
             if self._serving is not None:
                 self._serving.cancel()
                 await asyncio.wait({self._serving})
+                await self._hook_runner.stop()
                 await self._shut_down_providers()
-                # The lanes' heartbeat went on until now: what this process had begun is anybody's from here on.
+            # The heartbeat went on until now: what this process had begun is anybody's from here on.
+            if await self.store.peek(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
                 await self.store.write(lambda uow: uow.lanes.leave(self.holder))
         except StoreError as error:
             log.warning("left to run out: %s", error)
@@ -175,7 +185,7 @@ class Runtime:
 
     def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
         """Whether something can still be done before `until` by the lanes served here."""
-        if self._hooks and uow.lanes.hooks(1):
+        if self._hooks and uow.lanes.hooks(1, self._hooks):
             return True
         end = uow.log.end()
         rows = [row for row in uow.cursors.providers() if row.name in self.memory.names and row.open_until <= until]

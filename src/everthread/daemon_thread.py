@@ -14,7 +14,7 @@ def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[A
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(result: Any, error: BaseException | None) -> None:
+    def settle(result: Any, error: Exception | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -26,11 +26,21 @@ def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[A
         result, error = None, None
         try:
             result = function()
-        except Exception as caught:  # noqa: BLE001 - handed to whoever awaits the future
-            error = caught
+        except BaseException as caught:  # noqa: BLE001 - handed to whoever awaits the future
+            error = as_exception(caught)
         # Nobody is left to be told once the loop is closed.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name=name, daemon=True).start()
     return future
+
+
+def as_exception(error: BaseException) -> Exception:
+    """What may be raised in an event loop: an exit would end it, and a cancellation be taken for that of the waiter."""
+    # A future refuses this one.
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError(repr(error))
+    wrapped.__cause__ = error
+    return wrapped

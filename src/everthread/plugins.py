@@ -1,21 +1,25 @@
 """Plugin hooks: the list of them, loading from entry points, and calling what boundaries have written down.
 
 The session hooks are rows that `lifecycle` writes with the boundary. They are called after the commit, in order per
-key, at least once, each within a bound. One that raises or hangs is reported and changes nothing else.
+key, at least once, each within a bound, by a process that has them. One that raises or hangs is reported and changes
+nothing else; a plugin with too many calls that hang is not called until one of them comes back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pluggy
 
-from everthread.daemon_thread import in_daemon_thread
+from everthread.daemon_thread import as_exception, in_daemon_thread
+from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
 from everthread.ports import Clock, Store, UnitOfWork
 from everthread.ports.store import BoundaryRow, Incident, QueuedHook
@@ -23,10 +27,12 @@ from everthread.ports.store import BoundaryRow, Incident, QueuedHook
 log = logging.getLogger("everthread.plugins")
 
 GROUP = "everthread.plugins"
-HOOKS_LANE = "hooks"
 HOOK_S_MAX = 5.0
 ATTEMPTS_MAX = 3
-_AT_ONCE = 100
+STUCK_MAX = 4
+AT_ONCE = 100
+
+T = TypeVar("T")
 
 hookspec = pluggy.HookspecMarker("everthread")
 hookimpl = pluggy.HookimplMarker("everthread")
@@ -111,28 +117,76 @@ def arguments(uow: UnitOfWork, call: HookCall) -> dict[str, Any]:
             return {"session_id": call.session_id, "platform": call.platform}
 
 
+def lane_name(names: Iterable[str]) -> str:
+    """Processes that have the same hooks take turns; those that have others must not keep one another waiting."""
+    return "hooks:" + hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()[:12]
+
+
 class HookRunner:
-    """Calls the hooks that wait, as the drain of one lane."""
+    """Calls the hooks that wait and that some plugin here implements, as the drain of one lane."""
 
     def __init__(
-        self, store: Store, clock: Clock, manager: pluggy.PluginManager, *, hook_s_max: float = HOOK_S_MAX
+        self,
+        store: Store,
+        clock: Clock,
+        manager: pluggy.PluginManager,
+        *,
+        wake: Callable[[str], None] = lambda lane: None,
+        hook_s_max: float = HOOK_S_MAX,
     ) -> None:
         self._store = store
         self._clock = clock
         self._manager = manager
-        self._hook_s_max = hook_s_max
+        self._wake = wake
+        self.names = wanted(manager)
+        self.lane = lane_name(self.names)
+        self._running: dict[SessionKey, asyncio.Task[None]] = {}
+        self._plugins: defaultdict[str, _Plugin] = defaultdict(lambda: _Plugin(hook_s_max))
 
     async def drain(self, lease: Lease) -> float | None:
-        waiting = await self._store.read(lambda uow: uow.lanes.hooks(_AT_ONCE))
+        """Set every key going whose hooks wait. Never waits for a plugin."""
+        # Known before the rows are read: a task that ends meanwhile has called some of what is read.
+        going = tuple(self._running)
+        if len(going) >= AT_ONCE:
+            return None
+        waiting = await self._store.read(lambda uow: uow.lanes.hooks(AT_ONCE, self.names, going))
         by_key: dict[SessionKey, list[QueuedHook]] = {}
         for hook in waiting:
             by_key.setdefault(hook.key, []).append(hook)
-        await asyncio.gather(*(self._run(hooks, lease) for hooks in by_key.values()))
-        return self._clock.now() if len(waiting) == _AT_ONCE else None
+        for key, hooks in by_key.items():
+            if key not in going:
+                self._start(key, hooks, lease)
+        return self._clock.now() if len(waiting) == AT_ONCE else None
+
+    async def stop(self) -> None:
+        """Leave the hooks that are on their way; they will be called again by whoever comes next."""
+        tasks = set(self._running.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _start(self, key: SessionKey, hooks: Sequence[QueuedHook], lease: Lease) -> None:
+        self._running[key] = task = asyncio.ensure_future(self._run(hooks, lease))
+
+        def finished(task: asyncio.Task[None]) -> None:
+            del self._running[key]
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is None:
+                self._wake(self.lane)
+            elif isinstance(error, Fenced | StoreError):
+                log.warning("hooks of %s: %s", key, error)
+            else:
+                log.error("hooks of %s can't be called", key, exc_info=error)
+
+        task.add_done_callback(finished)
 
     async def _run(self, hooks: Sequence[QueuedHook], lease: Lease) -> None:
         for hook in hooks:
-            await self._write(lease, lambda uow, hook=hook: uow.lanes.hook_tried(hook.id))
+            if not await self._write(lease, lambda uow, hook=hook: uow.lanes.hook_tried(hook.id)):
+                continue  # called meanwhile by a process that has this hook among others
             problems = ["given up: it has taken the process down before"]
             if hook.attempts < ATTEMPTS_MAX:
                 problems = await self._call(hook.call)
@@ -144,15 +198,10 @@ class HookRunner:
         given = await self._store.read(lambda uow: arguments(uow, call))
         for implementation in getattr(self._manager.hook, call.hook).get_hookimpls():
             named = {name: given[name] for name in implementation.argnames}
-            try:
-                async with asyncio.timeout(self._hook_s_max):
-                    returned = await in_daemon_thread(partial(implementation.function, **named), f"hook:{call.hook}")
-                    if inspect.isawaitable(returned):
-                        await returned
-            except TimeoutError:
-                problems.append(f"{implementation.plugin_name}: no return within {self._hook_s_max:g} s")
-            except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
-                problems.append(f"{implementation.plugin_name}: {error!r}")
+            plugin = self._plugins[implementation.plugin_name]
+            problem = await plugin.call(partial(implementation.function, **named), f"hook:{call.hook}")
+            if problem:
+                problems.append(f"{implementation.plugin_name}: {problem}")
         return problems
 
     def _done(self, uow: UnitOfWork, hook: QueuedHook, problems: list[str]) -> None:
@@ -161,9 +210,60 @@ class HookRunner:
             log.warning("%s: %s", hook.call.hook, problem)
             uow.lanes.add_incident(Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, problem))
 
-    async def _write(self, lease: Lease, work: Callable[[UnitOfWork], None]) -> None:
-        def checked(uow: UnitOfWork) -> None:
+    async def _write(self, lease: Lease, work: Callable[[UnitOfWork], T]) -> T:
+        def checked(uow: UnitOfWork) -> T:
             uow.lanes.check(lease)
-            work(uow)
+            return work(uow)
 
-        await self._store.write(checked)
+        return await self._store.write(checked)
+
+
+class _Plugin:
+    """The calls of one plugin: a few at a time, each waited for within a bound."""
+
+    def __init__(self, hook_s_max: float) -> None:
+        self._hook_s_max = hook_s_max
+        self._calls: dict[asyncio.Future[None], float] = {}
+        """Those that have not come back, with the loop time at which each is overdue."""
+
+    async def call(self, function: Callable[[], Any], name: str) -> str | None:
+        """Call it, unless too many calls hang; what went wrong."""
+        if not await self._has_room():
+            return f"{STUCK_MAX} calls have not come back"
+        call = asyncio.ensure_future(_called(function, name))
+        self._calls[call] = asyncio.get_running_loop().time() + self._hook_s_max
+        call.add_done_callback(self._came_back)
+        try:
+            await asyncio.wait({call}, timeout=self._hook_s_max)
+        finally:
+            # A thread can't be stopped: it counts until it comes back, and so does a task that won't be cancelled.
+            if inspect.iscoroutinefunction(function):
+                call.cancel()
+        if not call.done():
+            return f"no return within {self._hook_s_max:g} s"
+        if call.cancelled():
+            return "cancelled"
+        return repr(call.exception()) if call.exception() else None
+
+    async def _has_room(self) -> bool:
+        """Wait for a call to come back as long as one of them is still within its time."""
+        while len(self._calls) >= STUCK_MAX:
+            left_s = max(self._calls.values()) - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                return False
+            await asyncio.wait(self._calls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        return True
+
+    def _came_back(self, call: asyncio.Future[None]) -> None:
+        del self._calls[call]
+        if not call.cancelled():
+            call.exception()
+
+
+async def _called(function: Callable[[], Any], name: str) -> None:
+    returned = function() if inspect.iscoroutinefunction(function) else await in_daemon_thread(function, name)
+    if inspect.isawaitable(returned):
+        try:
+            await returned
+        except SystemExit as error:
+            raise as_exception(error) from error

@@ -21,6 +21,7 @@ from typing import Any, cast
 import apsw
 import pytest
 
+from everthread.adapters.stores import sqlite
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.adapters.stores.sqlite.migrate import Migration, known_migrations, migrate
@@ -192,6 +193,96 @@ async def test_on_a_full_disk_every_unit_is_there_or_is_said_not_to_be(path: Pat
     async with aclosing(await SqliteStore.open(path)) as after:
         assert len(await after.read(lambda uow: uow.sessions.matching("a", 100))) == len(landed) + 1
     assert list(raw(path).execute("PRAGMA integrity_check")) == [("ok",)]
+
+
+# A writer that nothing can stop ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration()]
+)
+@in_loop
+async def test_what_would_end_the_writer_fails_its_own_unit_and_nothing_else(path: Path, error: BaseException) -> None:
+    def add_and_fail(uow: UnitOfWork) -> None:
+        uow.sessions.add(plain_session("s1"))
+        raise error
+
+    async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
+        results = await asyncio.gather(
+            store.write(lambda uow: uow.sessions.add(plain_session("s0"))),
+            store.write(add_and_fail),
+            store.write(lambda uow: uow.sessions.add(plain_session("s2"))),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [type(None), StoreError, type(None)]
+        assert type(error).__name__ in str(results[1])
+        await store.write(lambda uow: uow.sessions.add(plain_session("s3")))
+        found = await store.read(lambda uow: uow.sessions.matching("s", 9))
+        assert [session.id for session in found] == ["s0", "s2", "s3"]
+
+
+def make_fail(store: SqliteStore, errors: dict[str, BaseException]) -> None:
+    """Have these statements of the writer's present connection fail, each time."""
+
+    def trace(cursor: Any, sql: str, bindings: Any) -> bool:
+        if sql in errors:
+            raise errors[sql]
+        return True
+
+    cast(Any, store)._writer.exec_trace = trace  # noqa: SLF001 - there is no other way to break just these
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"BEGIN IMMEDIATE": RuntimeError("unforeseen")},
+        {"COMMIT": SystemExit(1)},
+        {"SAVEPOINT unit": RuntimeError("unforeseen")},
+        {"COMMIT": apsw.IOError("disk"), "ROLLBACK": apsw.IOError("disk")},
+        {"RELEASE unit": SystemExit(1), "ROLLBACK": RuntimeError("unforeseen")},
+    ],
+    ids=lambda errors: " and ".join(errors),
+)
+@in_loop
+async def test_a_transaction_that_breaks_is_said_to_everybody_in_it_and_the_writer_goes_on(
+    path: Path, errors: dict[str, BaseException]
+) -> None:
+    async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
+        make_fail(store, errors)
+        results = await asyncio.gather(
+            *(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))) for n in range(3)),
+            return_exceptions=True,
+        )
+        assert all(isinstance(result, StoreError) for result in results)
+        if "ROLLBACK" in errors:
+            # What was left open holds nobody up, even before the next write here.
+            other = raw(path)
+            other.execute("BEGIN IMMEDIATE; ROLLBACK")
+            other.close()
+        else:
+            make_fail(store, {})
+        await store.write(lambda uow: uow.sessions.add(plain_session("s9")))
+        found = await store.read(lambda uow: uow.sessions.matching("s", 9))
+        assert [session.id for session in found] == ["s9"]
+
+
+@in_loop
+async def test_a_writer_that_can_not_be_reconnected_yet_is_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise apsw.CantOpenError("too many open files")
+
+    async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
+        make_fail(store, {"COMMIT": apsw.IOError("disk"), "ROLLBACK": apsw.IOError("disk")})
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite, "connect", refuse)
+            for n in range(3):
+                with pytest.raises(StoreError):
+                    await store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}")))
+        with pytest.raises(StoreError):
+            await store.write(lambda uow: uow.sessions.add(plain_session("s3")))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s4")))
+        found = await store.read(lambda uow: uow.sessions.matching("s", 9))
+        assert [session.id for session in found] == ["s4"]
 
 
 def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(path: Path) -> None:
@@ -615,6 +706,27 @@ async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what
         assert len(await talk.search("chatter", "bob", limit=99)) == 40
     assert left_in(path, SENTENCE, "zanzibarquux") == []
     assert [file.name for file in path.parent.iterdir()] == ["everthread.db"]
+
+
+@in_loop
+async def test_while_somebody_reads_the_log_is_not_emptied_and_that_is_said_soon(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        other = raw(path)
+        await store.write(lambda uow: uow.sessions.add(replace(plain_session("s1"), end_reason=SENTENCE)))
+        other.execute("BEGIN")
+        list(other.execute("SELECT * FROM sessions"))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s2")))
+        begun = time.monotonic()
+        assert await store.tidy() is False
+        assert time.monotonic() - begun < 2.5
+        log = path.with_name(path.name + "-wal")
+        assert contents(log)
+        other.execute("ROLLBACK")
+        assert await store.tidy() is True
+        assert contents(log) == b""
+        other.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.tidy()
 
 
 async def make_fixture(write: Callable[[str], object]) -> None:

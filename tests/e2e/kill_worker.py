@@ -28,7 +28,7 @@ from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import ulids
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
-from everthread.domain.errors import Busy, Fenced, StoreError
+from everthread.domain.errors import Busy, Fenced, StoreBusy
 from everthread.domain.events import Delivery
 from everthread.domain.model import (
     ChatType,
@@ -260,7 +260,7 @@ class Worker:
         while True:
             try:
                 return await work()
-            except StoreError:
+            except StoreBusy:
                 await asyncio.sleep(0.02)
 
     async def _take_in(self) -> None:

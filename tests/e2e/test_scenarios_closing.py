@@ -297,7 +297,9 @@ async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) 
     async with House(tmp_path, diary) as house:
         await house.cross(CLI, New(kind=Kind.CRON))
         await house.turn(CLI, "scheduled")
-        await house.cross(CLI, New())
+        await house.cross(CLI, Reset())
+        await house.turn(CLI, "scheduled again")
+        await house.cross(CLI, New(kind=Kind.CHAT))
         await house.turn(CLI, "said")
         await house.settled()
     assert diary.book.of("on_session_end") == []

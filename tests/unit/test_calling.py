@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 import time
 from typing import Any
@@ -73,6 +74,41 @@ async def test_what_a_hook_raises_reaches_the_caller_as_it_is() -> None:
         await plainly(caller, refuse)
     with pytest.raises(Rejected, match="too long"):
         await asynchronously(caller, refuse_too)
+    assert caller.stuck == 0
+
+
+def end(error: BaseException) -> Any:
+    raise error
+
+
+async def test_a_call_that_cancels_itself_cancels_nobody_else() -> None:
+    async def cancel() -> None:
+        end(asyncio.CancelledError())
+
+    caller = Caller(Provider())
+    for call in (asynchronously(caller, cancel), plainly(caller, cancel)):
+        with pytest.raises(Unavailable, match="p: the call was cancelled by itself"):
+            await call
+    assert caller.stuck == 0
+
+
+async def test_whoever_is_cancelled_together_with_the_call_is_cancelled() -> None:
+    calls: list[asyncio.Task[Any]] = []
+
+    async def cancel_both() -> None:
+        calls[0].cancel()
+        end(asyncio.CancelledError())
+
+    calls.append(asyncio.ensure_future(asynchronously(Caller(Provider()), cancel_both)))
+    await asyncio.wait(calls)
+    assert calls[0].cancelled()
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt()])
+async def test_what_would_end_a_thread_is_heard_of(error: BaseException) -> None:
+    caller = Caller(Provider())
+    with pytest.raises(Unavailable, match=f"p: the call was ended by {type(error).__name__}"):
+        await plainly(caller, lambda: end(error))
     assert caller.stuck == 0
 
 
@@ -179,6 +215,50 @@ async def test_while_initialising_takes_too_long_nothing_passes_for_delivered(mo
         gate.open()
         await caller.ready()
         assert len(provider.initialized) == 1
+
+
+async def test_initialising_that_cancels_itself_has_failed() -> None:
+    class Cancelling(MemoryProvider):
+        name = "p"
+
+        async def initialize(self, **settings: Any) -> None:
+            raise asyncio.CancelledError
+
+    with pytest.raises(Unavailable, match="can't be initialised: CancelledError"):
+        await Caller(Cancelling()).ready()
+
+
+async def test_nobody_waits_for_initialising_longer_than_they_want_to() -> None:
+    provider = Provider()
+    caller = Caller(provider)
+    with Gate() as gate:
+        provider.starting = gate
+        with pytest.raises(Unavailable, match=r"not initialised within 0\.02 s"):
+            await caller.ready(0.02)
+        gate.open()
+        await caller.ready(5)
+    assert len(provider.initialized) == 1
+
+
+async def test_initialising_that_fails_when_nobody_waits_any_more_is_no_riddle() -> None:
+    """The event loop would complain about an error that nobody has looked at."""
+    provider, complaints = Provider(), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    with Gate() as gate:
+
+        def fail() -> None:
+            gate.wait()
+            raise OSError("no route")
+
+        provider.initialize = lambda **settings: fail()
+        caller = Caller(provider)
+        with pytest.raises(Unavailable):
+            await caller.ready(0.02)
+        before = len(asyncio.all_tasks())
+        gate.open()
+        await until(lambda: len(asyncio.all_tasks()) < before - 1)
+    gc.collect()
+    assert complaints == []
 
 
 async def test_initialising_goes_on_when_whoever_asked_first_gives_up() -> None:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 from everthread.bootstrap import Runtime
 from everthread.config import Settings
-from everthread.domain.model import ChatType, Inbound, Message, NoteAction, NoteTarget, Role, SessionKey, whole
+from everthread.domain.model import (
+    ChatType,
+    Inbound,
+    Message,
+    NoteAction,
+    NoteTarget,
+    Role,
+    SessionKey,
+    ToolCall,
+    whole,
+)
 from everthread.lifecycle import NoteChange
 
 HALF = "half \ud83d of it"
@@ -25,11 +35,21 @@ def test_half_a_character_is_replaced_wherever_text_comes_in(tmp_path: Path) -> 
             row, _ = await runtime.lifecycle.accept(Inbound(KEY, "me", HALF))
             ticket = await runtime.lifecycle.begin_turn(KEY)
             assert ticket is not None
-            done = await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, HALF)], HALF)
+            await runtime.lifecycle.start_tool(ticket, "1", "look", HALF)
+            await runtime.lifecycle.finish_tool(ticket, "1", HALF)
+            call = Message(Role.ASSISTANT, HALF, (ToolCall("1", "look", HALF),), reasoning=HALF)
+            await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, HALF), call], HALF)
             note = await runtime.lifecycle.write_note(
                 NoteChange(NoteAction.ADD, NoteTarget.MEMORY, HALF), owner="me", ref=ticket.ref
             )
-            assert done.reply is not None
-            assert {row.inbound.text, done.reply.text, note.content} == {"half ? of it"}
+            await runtime.lifecycle.record_delegation(ticket.ref, HALF, HALF, "child")
+            turn = await runtime.store.read(lambda uow: uow.turns.get(ticket.ref.session_id, 1))
+            reply = await runtime.store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            stored = await runtime.store.read(lambda uow: uow.notes.get(note.note_id))
+            assert turn is not None
+            assert reply is not None
+            assert stored is not None
+            texts = {row.inbound.text, reply.text, stored.content, *turn.messages[1].texts(), turn.user_text}
+            assert texts == {"half ? of it"}
 
     asyncio.run(story())

@@ -1,14 +1,19 @@
+import asyncio
 import logging
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import CLI, TELEGRAM, Gate, House
+from tests.house import CLI, TELEGRAM, Gate, House, until
 
 from everthread import plugins
+from everthread.bootstrap import Runtime
+from everthread.config import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
-from everthread.domain.model import HookCall, Session, Turn
-from everthread.ports.store import BoundaryRow
+from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
+from everthread.ports.store import BoundaryRow, UnitOfWork
 
 
 class Watcher:
@@ -52,6 +57,31 @@ class Finalize:
     @plugins.hookimpl
     def on_session_finalize(self, session_id: str) -> None:
         self.do(session_id)
+
+
+def finalizing(
+    *sessions: str, key: SessionKey = CLI, hook: str = "on_session_finalize"
+) -> Callable[[UnitOfWork], None]:
+    """Writes down that these sessions were left."""
+
+    def add(uow: UnitOfWork) -> None:
+        for session in sessions:
+            uow.lanes.add_hook(key, HookCall(hook, session, key.platform), 0.0)
+
+    return add
+
+
+async def served_by_hand(house: House, plugin: object, wake: Callable[[str], None]) -> tuple[plugins.HookRunner, Lease]:
+    """A runner that does nothing unless it is drained here."""
+    manager = plugins.loaded([plugin], entry_points=False)
+    runner = plugins.HookRunner(house.store, house.clock, manager, wake=wake, hook_s_max=60)
+    lease = await house.store.write(lambda uow: uow.lanes.acquire(runner.lane, "me", house.clock.now(), 60))
+    assert lease is not None
+    return runner, lease
+
+
+async def waiting(house: House | Runtime) -> list[str]:
+    return [hook.call.session_id for hook in await house.store.read(lambda uow: uow.lanes.hooks(1000))]
 
 
 def test_only_what_some_plugin_implements_is_wanted() -> None:
@@ -151,20 +181,20 @@ async def test_a_hook_that_hangs_is_left_behind_reported_and_holds_up_no_other_k
                 gate.wait()
             called.append(session_id)
 
-        async with House(tmp_path, plugins=(Finalize(hang),)) as house:
+        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=0.5) as house:
             for key in (CLI, TELEGRAM):
                 first_of[key.platform] = (await house.turn(key, "one")).ref.session_id
             await house.cross(CLI, New())
             await house.cross(TELEGRAM, New())
             await house.settled()
             assert called == [first_of["telegram"]]
-            assert "no return within 0.2 s" in (await house.incidents())[0]
+            assert "no return within 0.5 s" in (await house.incidents())[0]
 
 
 async def test_hooks_that_were_not_called_are_called_after_a_restart(tmp_path: Path) -> None:
     watcher = Watcher()
     async with House(tmp_path, plugins=(watcher,)) as house:
-        house.lanes.serve(plugins.HOOKS_LANE, _never)  # this process never gets round to them
+        house.lanes.serve(house.hooks.lane, _never)  # this process never gets round to them
         await house.turn(CLI, "one")
         crossing = await house.cross(CLI, New())
     watcher.got.clear()
@@ -198,14 +228,279 @@ async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_
         assert "given up" in (await house.incidents())[0]
 
 
-async def test_more_hooks_than_are_taken_at_once_are_all_called(tmp_path: Path) -> None:
+async def test_more_hooks_than_are_taken_at_once_are_all_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "AT_ONCE", 4)
     called: list[str] = []
-    async with House(tmp_path, plugins=(Finalize(called.append),)) as house:
-
-        def add(uow: Any) -> None:
-            for number in range(250):
-                uow.lanes.add_hook(CLI, HookCall("on_session_finalize", f"s{number}", "cli"), 0.0)
-
-        await house.store.write(add)
+    sessions = [f"s{number}" for number in range(10)]
+    async with House(tmp_path, plugins=(Finalize(called.append),), hook_s_max=60) as house:
+        await house.store.write(finalizing(*sessions))
+        await until(lambda: len(called) == len(sessions))
         await house.settled()
-    assert called == [f"s{number}" for number in range(250)]
+    assert called == sessions
+
+
+# --- Processes with different plugins --------------------------------------------------------------------------------
+
+
+def test_processes_share_a_lane_if_they_have_the_same_hooks() -> None:
+    names = ["on_boundary", "on_session_finalize"]
+    assert plugins.lane_name(names) == plugins.lane_name(reversed(names))
+    assert len({plugins.lane_name(some) for some in (names, names[:1], names[1:])}) == 3
+
+
+async def test_two_processes_with_different_plugins_serve_theirs_side_by_side(tmp_path: Path) -> None:
+    called: list[str] = []
+    boundaries = Boundaries()
+    async with (
+        House(tmp_path, plugins=(boundaries,)) as theirs,
+        House(tmp_path, plugins=(Finalize(called.append),)) as ours,
+    ):
+        old = (await ours.turn(CLI, "one")).ref.session_id
+        await ours.cross(CLI, New())
+        await theirs.cross(TELEGRAM, New())
+        await ours.settled()
+        await theirs.settled()
+    assert called == [old]
+    assert [row.key for row in boundaries.rows] == [TELEGRAM]
+
+
+async def test_hooks_that_this_process_lacks_wait_for_one_that_has_them_and_hold_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "AT_ONCE", 2)
+    watcher, called = Watcher(), list[str]()
+    async with House(tmp_path, plugins=(Finalize(called.append),)) as house:
+        await house.store.write(finalizing("s1", "s2", "s3", hook="on_session_reset"))
+        await house.store.write(finalizing("s4"))
+        await house.settled()
+        assert called == ["s4"]
+        assert await waiting(house) == ["s1", "s2", "s3"]
+    async with House(tmp_path, plugins=(watcher,)) as house:
+        await house.settled()
+    assert watcher.got == [("reset", name, "cli") for name in ("s1", "s2", "s3")]
+
+
+async def test_a_hook_that_another_process_has_called_meanwhile_is_not_called_again(tmp_path: Path) -> None:
+    called: list[str] = []
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            called.append(session_id)
+            gate.wait()
+
+        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
+            await house.store.write(finalizing("s1", "s2", "s3"))
+            await until(gate.reached.is_set)
+            hooks = await house.store.read(lambda uow: uow.lanes.hooks(9))
+            await house.store.write(lambda uow: uow.lanes.drop_hook(hooks[1].id))
+            gate.open()
+            await house.settled()
+    assert called == ["s1", "s3"]
+
+
+# --- Plugins that hang or do odd things ------------------------------------------------------------------------------
+
+
+async def test_keys_go_on_while_a_hook_of_another_hangs_however_much_waits_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "AT_ONCE", 2)
+    called: list[str] = []
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            if session_id == "hangs":
+                gate.wait()
+            called.append(session_id)
+
+        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
+            await house.store.write(finalizing("hangs", "s1", "s2"))
+            await until(gate.reached.is_set)
+            await house.store.write(finalizing("t1", "t2", "t3", key=TELEGRAM))
+            await until(lambda: called == ["t1", "t2", "t3"])
+            gate.open()
+            await house.settled()
+    assert called == ["t1", "t2", "t3", "hangs", "s1", "s2"]
+
+
+async def test_draining_waits_for_no_hook_and_the_lane_is_woken_when_it_is_done(tmp_path: Path) -> None:
+    called: list[str] = []
+    woken: list[str] = []
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            gate.wait()
+            called.append(session_id)
+
+        async with House(tmp_path) as house:
+            runner, lease = await served_by_hand(house, Finalize(hang), woken.append)
+            await house.store.write(finalizing("s1"))
+            for _ in range(2):
+                async with asyncio.timeout(5):
+                    assert await runner.drain(lease) is None
+            await until(gate.reached.is_set)
+            assert (called, woken) == ([], [])
+            gate.open()
+            await until(lambda: woken)
+            assert (called, woken) == (["s1"], [runner.lane])
+            assert await waiting(house) == []
+
+
+async def test_a_hook_that_comes_back_while_the_lane_is_read_is_not_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    woken: list[str] = []
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            gate.wait()
+            called.append(session_id)
+
+        async with House(tmp_path) as house:
+            runner, lease = await served_by_hand(house, Finalize(hang), woken.append)
+            await house.store.write(finalizing("s1"))
+            await runner.drain(lease)
+            await until(gate.reached.is_set)
+            tried: list[int] = []
+            read = house.store.read
+
+            async def slow_read(work: Any) -> Any:
+                found = await read(work)
+                gate.open()
+                await until(lambda: woken)
+                return found
+
+            with monkeypatch.context() as patch:
+                patch.setattr(house.store, "read", slow_read)
+                patch.setattr(runner, "_start", lambda key, hooks, lease: tried.append(len(hooks)))
+                await runner.drain(lease)
+    assert (called, tried) == (["s1"], [])
+
+
+async def test_a_plugin_is_not_called_while_too_many_of_its_calls_have_not_come_back(tmp_path: Path) -> None:
+    begun: list[str] = []
+    others: list[str] = []
+    back: list[str] = []
+    keys = [SessionKey.parse(f"agent:main:cli:dm:{number}") for number in range(plugins.STUCK_MAX + 2)]
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            begun.append(session_id)
+            gate.wait()
+            back.append(session_id)
+
+        async with House(tmp_path, plugins=(Finalize(hang), Finalize(others.append)), hook_s_max=0.3) as house:
+            for number, key in enumerate(keys):
+                await house.store.write(finalizing(f"s{number}", key=key))
+            await house.settled()
+            assert len(begun) == plugins.STUCK_MAX
+            incidents = await house.incidents()
+            assert len([text for text in incidents if "no return within 0.3 s" in text]) >= plugins.STUCK_MAX
+            assert len([text for text in incidents if "4 calls have not come back" in text]) == 2
+            await until(lambda: sorted(others) == [f"s{number}" for number in range(len(keys))])
+            gate.open()
+            await until(lambda: len(back) == plugins.STUCK_MAX)
+            await asyncio.sleep(0.05)
+            await house.store.write(finalizing("later"))
+            await house.settled()
+            await until(lambda: "later" in back)
+
+
+async def test_calls_that_are_still_within_their_time_are_waited_for(tmp_path: Path) -> None:
+    begun: list[str] = []
+    keys = [SessionKey.parse(f"agent:main:cli:dm:{number}") for number in range(plugins.STUCK_MAX + 2)]
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            begun.append(session_id)
+            gate.wait()
+
+        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
+            for number, key in enumerate(keys):
+                await house.store.write(finalizing(f"s{number}", key=key))
+            await until(lambda: len(begun) == plugins.STUCK_MAX)
+            await asyncio.sleep(0.05)
+            assert len(begun) == plugins.STUCK_MAX
+            gate.open()
+            await house.settled()
+            assert sorted(begun) == [f"s{number}" for number in range(len(keys))]
+            assert await house.incidents() == []
+
+
+async def test_a_process_that_stops_leaves_a_hook_on_its_way_to_be_called_again(tmp_path: Path) -> None:
+    called: list[str] = []
+    woken: list[str] = []
+    with Gate() as gate:
+
+        def hang(session_id: str) -> None:
+            gate.wait()
+            called.append(session_id)
+
+        async with House(tmp_path) as house:
+            runner, lease = await served_by_hand(house, Finalize(hang), woken.append)
+            await house.store.write(finalizing("s1"))
+            await runner.drain(lease)
+            await until(gate.reached.is_set)
+            async with asyncio.timeout(5):
+                await runner.stop()
+            gate.open()
+            await until(lambda: called)
+            await asyncio.sleep(0.1)
+            assert (await waiting(house), woken) == (["s1"], [])
+            await runner.drain(lease)
+            await until(lambda: woken)
+            assert (await waiting(house), called) == ([], ["s1", "s1"])
+
+
+async def test_a_runtime_that_stops_waits_for_no_hook_and_leaves_none_running(tmp_path: Path) -> None:
+    with Gate() as gate:
+        async with Runtime(Settings(tmp_path), plugins=[Finalize(lambda session_id: gate.wait())]) as runtime:
+            await runtime.start()
+            await runtime.store.write(finalizing("s1"))
+            await until(gate.reached.is_set)
+            async with asyncio.timeout(5):
+                await runtime.stop(0.0)
+            assert not [task for task in asyncio.all_tasks() if "HookRunner" in repr(task)]
+
+
+class Asynchronous:
+    def __init__(self, do: Any) -> None:
+        self.do = do
+
+    @plugins.hookimpl
+    async def on_session_finalize(self, session_id: str) -> None:
+        await self.do(session_id)
+
+
+async def _exits(session_id: str) -> None:
+    sys.exit(3)
+
+
+async def _is_cancelled(session_id: str) -> None:
+    raise asyncio.CancelledError
+
+
+async def _hangs(session_id: str) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        (Finalize(lambda session_id: sys.exit(3)), "SystemExit(3)"),
+        (Asynchronous(_exits), "SystemExit(3)"),
+        (Asynchronous(_is_cancelled), "cancelled"),
+        (Asynchronous(_hangs), "no return within 0.3 s"),
+    ],
+)
+async def test_whatever_a_hook_does_is_reported_and_the_next_is_called(
+    tmp_path: Path, plugin: object, problem: str
+) -> None:
+    async with House(tmp_path, plugins=(plugin,), hook_s_max=0.3) as house:
+        await house.store.write(finalizing("s1", "s2"))
+        await house.settled()
+        incidents = await house.incidents()
+    assert [problem in incident for incident in incidents] == [True, True]

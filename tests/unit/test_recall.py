@@ -247,7 +247,7 @@ async def test_a_tool_call_is_told_whose_turn_it_serves(tmp_path: Path) -> None:
             return f"{name} {args['for']} in {ref.session_id}"
 
     async with House(tmp_path, Tools()) as house:
-        assert house.memory.tool_schemas() == {"tools": ({"name": "look"},)}
+        assert await house.memory.tool_schemas() == {"tools": ({"name": "look"},)}
         calls = [
             house.memory.handle_tool_call("tools", "look", {"for": n}, ref=replace(REF, session_id=f"s{n}"))
             for n in range(3)

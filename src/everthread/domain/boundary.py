@@ -20,10 +20,10 @@ SUMMARY_CHARS_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Start afresh. `kind` says what the session is for; a title may be given at once."""
+    """Start afresh. `kind` says what the key's sessions are for from now on; a title may be given at once."""
 
     title: str = ""
-    kind: Kind = Kind.CHAT
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,8 @@ class Place:
     """Rewind: the newest visible turns, at most as many as asked for."""
     titles: tuple[str, ...] = ()
     """Titles of the owner that share a base with the one wanted."""
+    kind: Kind = Kind.CHAT
+    """What the key's sessions are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def plan(place: Place, boundary: Boundary, *, new_id: str, now: float) -> Step:
 
 
 def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) -> Step:
-    kind = boundary.kind if isinstance(boundary, New) else Kind.CHAT
+    kind = (boundary.kind if isinstance(boundary, New) else None) or place.kind
     explicit = Cause.NEW if isinstance(boundary, New) else Cause.RESET
     cause = place.pending or explicit
     session = Session(

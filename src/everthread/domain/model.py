@@ -154,6 +154,7 @@ class Binding:
     session_id: str | None
     epoch: int
     pending: Cause | None = None
+    kind: Kind = Kind.CHAT
 
 
 class Role(StrEnum):
@@ -178,6 +179,10 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: str | None = None
+
+    def texts(self) -> tuple[str, ...]:
+        """Everything in it that takes room."""
+        return (self.content, self.reasoning or "", *(call.arguments for call in self.tool_calls))
 
 
 class TurnStatus(StrEnum):

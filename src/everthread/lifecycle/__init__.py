@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from everthread.domain import titles
-from everthread.domain.boundary import Boundary, Expire, Suspend
+from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
 from everthread.domain.errors import BadInput, BadKey, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
-    KEY_CHARS_MAX,
     OWNER_CHARS_MAX,
     Inbound,
     InboxRow,
@@ -37,7 +36,7 @@ from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.ports import Clock, Store
-from everthread.ports.store import UnitOfWork
+from everthread.ports.store import Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
 RECHECK_S = 30.0
@@ -77,11 +76,11 @@ class Lifecycle:
 
     async def accept(self, inbound: Inbound) -> tuple[InboxRow, bool]:
         """Take a message in for good; false if the platform had delivered it before."""
-        if len(inbound.text) > TEXT_CHARS_MAX:
-            raise TooLarge(f"a message has at most {TEXT_CHARS_MAX} characters; this one has {len(inbound.text)}")
+        _check_size("a message", inbound.text)
         _check_key(inbound.key)
         _check_owner(inbound.owner)
-        taken = replace(inbound, text=whole(inbound.text))
+        # A platform that numbers nothing says "" as well as nothing.
+        taken = replace(inbound, update_id=inbound.update_id or None)
         return await self._store.write(lambda uow: uow.inbox.accept(taken, self._clock.now()))
 
     async def cross(
@@ -94,6 +93,8 @@ class Lifecycle:
         before_inbox: int | None = None,
     ) -> Crossing:
         """Carry out a boundary of a key, in one transaction."""
+        if isinstance(boundary, Forget):
+            raise TypeError("a session is forgotten with `forget`, which takes its words as well")
         if not isinstance(boundary, Boundary):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise TypeError(f"{boundary!r} is no boundary")
         if not isinstance(key, SessionKey):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
@@ -116,10 +117,12 @@ class Lifecycle:
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
+        _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
     async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
+        _check_size("a tool call", call_id, name, arguments)
         row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
 
         def start(uow: UnitOfWork) -> None:
@@ -129,6 +132,8 @@ class Lifecycle:
         await self._store.write(start)
 
     async def finish_tool(self, ticket: Ticket, call_id: str, result: str) -> None:
+        _check_size("a tool's result", result)
+
         def finish(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
             uow.slots.finish_tool(ticket.turn_id, call_id, result)
@@ -151,10 +156,7 @@ class Lifecycle:
         self, ticket: Ticket, messages: Sequence[Message], reply: str | None, *, interrupted: bool = False
     ) -> Committed:
         """Store a turn whole. Raises `Fenced` if it is no longer this ticket's to write."""
-        if sum(len(message.content) for message in messages) > TEXT_CHARS_MAX:
-            raise TooLarge(f"a turn has at most {TEXT_CHARS_MAX} characters")
-        messages = [m if m.content.isascii() else replace(m, content=whole(m.content)) for m in messages]
-        reply = whole(reply) if reply is not None else None
+        _check_size("a turn", reply or "", *(part for message in messages for part in message.texts()))
         return await self._store.write(
             lambda uow: turn.commit(uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted)
         )
@@ -168,13 +170,14 @@ class Lifecycle:
         return await self._store.write(lambda uow: turn.take_over(uow, turn_id, self._setting("recovery")))
 
     async def write_note(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> NoteVersion:
-        change = replace(change, content=whole(change.content))
+        _check_owner(owner)
         return await self._store.write(
             lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
         """Tell the parent session's providers what delegated work came to."""
+        _check_size("delegated work", task, result)
         detail: dict[str, object] = {"task": task, "result": result, "child": child_session_id}
 
         def record(uow: UnitOfWork) -> None:
@@ -218,8 +221,13 @@ class Lifecycle:
         more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
-        await self._store.tidy()
+        if not await self._store.tidy():
+            await self._store.write(lambda uow: uow.lanes.add_incident(self._untidy()))
         return count
+
+    def _untidy(self) -> Incident:
+        text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
+        return Incident(self._clock.now(), "forget", None, text)
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""
@@ -229,9 +237,7 @@ class Lifecycle:
             boundary = Suspend(close_memory)
             served = uow.sessions.served(setting.holder)
             owners = {key: session.owner for sid, key in served if (session := uow.sessions.get(sid))}
-            done = tuple(crossing.cross(uow, key, boundary, owner, setting) for key, owner in owners.items())
-            uow.lanes.leave(setting.holder)
-            return done
+            return tuple(crossing.cross(uow, key, boundary, owner, setting) for key, owner in owners.items())
 
         return await self._store.write(suspend)
 
@@ -267,10 +273,21 @@ class Lifecycle:
 
 
 def _check_key(key: SessionKey) -> None:
-    if len(str(key)) > KEY_CHARS_MAX:
-        raise BadKey(f"a session key has at most {KEY_CHARS_MAX} characters; this one has {len(str(key))}")
+    """A key must be read back as it was written: rows of one that is not would be nobody's."""
+    try:
+        sound = SessionKey.parse(str(key)) == key
+    except UnicodeEncodeError:
+        sound = False
+    if not sound:
+        raise BadKey(f"{key!r:.200} is no session key: one of its parts is empty or can't be written down")
+
+
+def _check_size(what: str, *texts: str) -> None:
+    size = sum(len(text) for text in texts)
+    if size > TEXT_CHARS_MAX:
+        raise TooLarge(f"{what} has at most {TEXT_CHARS_MAX} characters; this one has {size}")
 
 
 def _check_owner(owner: str) -> None:
-    if not owner or len(owner) > OWNER_CHARS_MAX:
-        raise BadInput(f"an owner is 1 to {OWNER_CHARS_MAX} characters long")
+    if not owner or len(owner) > OWNER_CHARS_MAX or whole(owner) != owner:
+        raise BadInput(f"an owner is 1 to {OWNER_CHARS_MAX} whole characters long")

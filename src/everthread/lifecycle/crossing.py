@@ -43,6 +43,8 @@ from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle.log import append, close, ref_to
 from everthread.ports.store import BoundaryRow, UnitOfWork
 
+REWIND_MAX = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -84,14 +86,16 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
 
     if session is not None:
         _settle_running(uow, session, step)
-    aside = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside else ()
+    waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside else ()
+    aside: tuple[InboxRow, ...] = ()
     if session is not None:
-        session = _set_aside(uow, session, aside, setting.now)
+        session, aside = _set_aside(uow, session, waiting, setting.now)
         session = _leave(uow, session, binding, step, setting.now)
     opened = _open(uow, step.opens, session, binding, setting.now) if step.opens else None
-    if session is None and opened is not None:
-        opened = _set_aside(uow, opened, aside, setting.now)
+    if opened is not None and len(aside) < len(waiting):
+        opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), setting.now)
         uow.sessions.save(opened)
+        aside += more
     on = opened or (session if step.stays or not step.moves else None)
     _move(uow, binding, step, on, owner)
     epoch = binding.epoch + (1 if step.moves else 0)
@@ -135,6 +139,7 @@ def _look(
         owner,
         session,
         binding.pending,
+        kind=binding.kind,
         target=target,
         titles=_taken_titles(uow, boundary, session, owner),
     )
@@ -148,7 +153,7 @@ def _look(
     )
     match boundary:
         case Rewind():
-            return replace(place, visible=uow.turns.last_visible(session, boundary.turns))
+            return replace(place, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
         case Suspend():
             return replace(place, served=uow.sessions.is_served(holder, session.id))
         case Expire():
@@ -174,16 +179,19 @@ def _settle_running(uow: UnitOfWork, session: Session, step: Step) -> None:
         uow.slots.set_fate(running.turn_id, step.fate)
 
 
-def _set_aside(uow: UnitOfWork, session: Session, rows: tuple[InboxRow, ...], now: float) -> Session:
-    """Keep unanswered messages in the session they were meant for."""
-    for row in rows:
+def _set_aside(
+    uow: UnitOfWork, session: Session, rows: tuple[InboxRow, ...], now: float
+) -> tuple[Session, tuple[InboxRow, ...]]:
+    """Keep unanswered messages in a session of the person who wrote them; those of somebody else are left alone."""
+    theirs = tuple(row for row in rows if row.inbound.owner == session.owner)
+    for row in theirs:
         number = session.last_turn + 1
         turn_id = f"aside-{row.id}"
         message = Message(Role.USER, row.inbound.text)
         uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now)
         uow.inbox.set_state(row.id, InboxState.SET_ASIDE, session.id, turn_id)
         session = replace(session, last_turn=number)
-    return session
+    return session, theirs
 
 
 def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now: float) -> Session:
@@ -235,7 +243,8 @@ def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, own
         at = binding if key == binding.key else uow.sessions.binding(key)
         assert at is not None
         whose = owner if key == binding.key else at.owner
-        uow.sessions.bind(Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending))
+        kind = on.kind if on else at.kind
+        uow.sessions.bind(Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending, kind))
 
 
 def _announce(

@@ -55,7 +55,7 @@ def fact_identity(owner: str, text: str) -> str:
 def desk(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
     """The owner's session for what belongs to no conversation, made on first use."""
     session_id = f"notes:{owner}"
-    key = SessionKey("main", "notes", ChatType.DM, owner)
+    key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
     session = uow.sessions.get(session_id)
     if session is None:
         session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
@@ -71,7 +71,7 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.set_state(slot.inbox_id, InboxState.SET_ASIDE, session.id, slot.turn_id)
-    uow.forgetting.scrub_descendants(tuple(child.id for child in uow.sessions.descendants(session.id)))
+    uow.forgetting.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
         session = session.ended("forgotten", setting.now)

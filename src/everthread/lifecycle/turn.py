@@ -29,6 +29,7 @@ from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
 
 PROCESS_TTL_S = 30.0
+REMEMBERED_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
     row = uow.inbox.first_waiting(key)
     if row is None:
         return None
-    session, epoch = _admit(uow, row, setting)
+    session, epoch = _admit(uow, key, row, setting)
     if uow.slots.live(session.id) is not None:
         raise Busy(f"a turn is running in session {session.id}; wait for it or stop it")
     ref = ref_to(session, key, epoch)
@@ -70,9 +71,8 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
     return Ticket(turn_id, ref, setting.holder, slot.fence, row)
 
 
-def _admit(uow: UnitOfWork, row: InboxRow, setting: Setting) -> tuple[Session, int]:
+def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) -> tuple[Session, int]:
     """The session a message goes to, by when it was accepted."""
-    key = row.inbound.key
     policy = setting.policies.of(key)
     binding = uow.sessions.binding(key)
     session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
@@ -169,6 +169,7 @@ def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
 def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
     """Record what cancelled turns of dead processes had, and name the turns that must be run again."""
     again: list[str] = []
+    uow.lanes.sweep(setting.now - REMEMBERED_S)
     for slot in uow.slots.orphans(setting.now):
         if slot.fate is Fate.LIVE:
             again.append(slot.turn_id)

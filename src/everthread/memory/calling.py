@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,22 +49,24 @@ class Caller:
     def stuck(self) -> int:
         return len(self._stuck)
 
-    async def ready(self) -> None:
+    async def ready(self, timeout_s: float = math.inf) -> None:
         """Initialise the provider once; one that can't be initialised is unavailable until it can."""
         if self._ready:
             return
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._begin())
+            # Everybody may have stopped waiting by the time it fails.
+            self._beginning.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Whoever stops waiting must not stop, or start a second time, what the others wait for as well.
-        beginning = self._beginning
-        await asyncio.wait({beginning}, timeout=INITIALIZE_S_MAX)
+        beginning, timeout_s = self._beginning, min(timeout_s, INITIALIZE_S_MAX)
+        await asyncio.wait({beginning}, timeout=timeout_s)
         if not beginning.done():
-            raise Unavailable(self.name, f"not initialised within {INITIALIZE_S_MAX:g} s")
+            raise Unavailable(self.name, f"not initialised within {timeout_s:g} s")
         try:
             beginning.result()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             # Whatever the reason: nothing was handed over yet, so nothing is there to be given up.
-            raise Unavailable(self.name, f"can't be initialised: {error}") from error
+            raise Unavailable(self.name, f"can't be initialised: {str(error) or repr(error)}") from error
 
     async def _begin(self) -> None:
         try:
@@ -91,6 +94,9 @@ class Caller:
         except asyncio.CancelledError:
             self._leave_behind(hook, pending)
             raise
+        if pending.cancelled():
+            # Not by us. Passed on as it is, it would end the task of whoever called, without a word.
+            raise Unavailable(self.name, "the call was cancelled by itself")
         if pending.done():
             return pending.result()
         self._leave_behind(hook, pending)
@@ -99,7 +105,16 @@ class Caller:
     def _started(self, hook: str, function: Callable[[], Any]) -> asyncio.Future[Any]:
         if self._is_async(hook):
             return asyncio.ensure_future(function())
-        return asyncio.ensure_future(_in_thread(function, f"{self.name}:{hook}"))
+        return asyncio.ensure_future(_in_thread(lambda: self._contained(function), f"{self.name}:{hook}"))
+
+    def _contained(self, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except Exception:
+            raise
+        except BaseException as error:
+            # It would end its thread, and nobody would ever hear of it.
+            raise Unavailable(self.name, f"the call was ended by {error!r}") from error
 
     def _is_async(self, hook: str) -> bool:
         return inspect.iscoroutinefunction(getattr(self.provider, hook))

@@ -18,12 +18,13 @@ from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Una
 from everthread.domain.events import Delivery, EntryKind, Forgotten
 from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
-from everthread.memory.letters import Letter, next_letter, pointless
+from everthread.memory.letters import Letter, first_told, next_letter, pointless
 from everthread.ports import Clock, Store
 from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
 
+ERROR_CHARS_MAX = 500
 OUTAGE = (Unavailable, TimeoutError, ConnectionError)
 """What a provider can do nothing about. Older ones don't put it in our words."""
 
@@ -175,14 +176,15 @@ class Journal:
     async def _carry(self, provider: str, session: str, lease: Lease) -> None:
         """Drain one lane until it is empty, fails or has had its share."""
         try:
-            letter = await self._store.read(lambda uow: next_letter(uow, provider, session, self._clock.now()))
-            if letter is None:
-                await self._nothing_left(provider, session, lease)
+            letter = await self._look(provider, session, lease)
             for _ in range(self._limits.entries_per_run):
                 if letter is None:
                     return
                 error = await self._attempt(letter)
-                letter = await self._record(letter, error, lease)
+                if not await self._record(letter, error, lease):
+                    return
+                # Read apart from the writing: a long transcript must not hold up anybody's commit.
+                letter = await self._look(provider, session, lease)
         except Fenced as error:
             log.info("%s: %s", provider, error)
         except StoreError as error:
@@ -198,36 +200,37 @@ class Journal:
             uow.lanes.check(lease)
             now = self._clock.now()
             cursor = uow.cursors.get(provider, session)
+            later, why = now + self._limits.backoff_s_max, said(error)
             if cursor is not None:
-                uow.cursors.save(replace(cursor, due_at=now + self._limits.backoff_s_max, error=repr(error)[:500]))
-            uow.lanes.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {error!r}"))
+                uow.cursors.save(replace(cursor, due_at=later, error=why))
+            for row in uow.cursors.redeliveries(provider, session):
+                if row.due_at is not None:
+                    uow.cursors.add_redelivery(replace(row, due_at=later, error=why))
+            uow.lanes.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {why}"))
 
         try:
             await self._store.write(set_apart)
         except (Fenced, StoreError) as problem:
             log.warning("%s: %s", provider, problem)
 
-    async def _nothing_left(self, provider: str, session: str, lease: Lease) -> None:
-        """The lane was noticed for entries that had gone out already, or for none that are still to be told."""
+    async def _look(self, provider: str, session: str, lease: Lease) -> Letter | None:
+        """The lane's next letter; a lane that has none is put to rest."""
+        letter = await self._store.read(lambda uow: next_letter(uow, provider, session, self._clock.now()))
+        if letter is None:
+            await self._store.write(lambda uow: self._rest(uow, provider, session, lease))
+        return letter
 
-        def rest(uow: UnitOfWork) -> None:
-            uow.lanes.check(lease)
-            self._next_or_rest(uow, provider, session)
-
-        await self._store.write(rest)
-
-    def _next_or_rest(self, uow: UnitOfWork, provider: str, session_id: str) -> Letter | None:
+    def _rest(self, uow: UnitOfWork, provider: str, session_id: str, lease: Lease) -> None:
         # One instant for both questions: a lane that falls due between them must not be taken for one that is empty.
         now = self._clock.now()
-        letter = next_letter(uow, provider, session_id, now)
+        uow.lanes.check(lease)
         cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
-        if letter is not None or cursor is None or session is None:
-            return letter
+        if cursor is None or session is None or next_letter(uow, provider, session_id, now) is not None:
+            return
         if cursor.due_at is not None and cursor.due_at <= now:
             uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
         for row in pointless(uow, cursor, session):
             uow.cursors.drop_redelivery(row)
-        return None
 
     async def _attempt(self, letter: Letter) -> BaseException | None:
         """Deliver once; the error, if it failed. Never two attempts of an entry at a time."""
@@ -251,29 +254,29 @@ class Journal:
             return error
         return None
 
-    async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> Letter | None:
-        """Write down how it went and return the next letter of the lane, in one transaction."""
+    async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> bool:
+        """Write down how it went; whether the lane may go on."""
+        given_up = error is not None and self._given_up(letter, error)
+        if error is None or given_up:
+            self._puzzling.pop(letter.delivery.key, None)
+        if error is not None:
+            log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, said(error))
 
-        def record(uow: UnitOfWork) -> Letter | None:
+        def record(uow: UnitOfWork) -> bool:
             uow.lanes.check(lease)
             cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
             if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
                 # The lane was set back meanwhile: this delivery belongs to its past.
-                return next_letter(uow, letter.cursor.provider, letter.cursor.session_id, self._clock.now())
+                return True
             if error is None:
                 self._delivered(uow, letter)
             elif isinstance(error, Rejected) or given_up:
-                self._park(uow, letter, error)
+                self._park(uow, letter, _why(uow, letter, error))
             else:
-                self._postpone(uow, letter, error)
-                return None
-            return self._next_or_rest(uow, letter.cursor.provider, letter.cursor.session_id)
+                self._postpone(uow, letter, error, _why(uow, letter, error))
+                return False
+            return True
 
-        if error is not None:
-            log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, error)
-        given_up = error is not None and self._given_up(letter, error)
-        if error is None or given_up:
-            self._puzzling.pop(letter.delivery.key, None)
         return await self._store.write(record)
 
     def _given_up(self, letter: Letter, error: BaseException) -> bool:
@@ -311,44 +314,41 @@ class Journal:
         due_at = self._clock.now()
         uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, close.seq, replay, "", due_at=due_at))
 
-    def _park(self, uow: UnitOfWork, letter: Letter, error: BaseException) -> None:
+    def _park(self, uow: UnitOfWork, letter: Letter, why: str) -> None:
         cursor, now = letter.cursor, self._clock.now()
         replay = letter.delivery.replay
-        uow.cursors.add_redelivery(
-            Redelivery(cursor.provider, cursor.session_id, letter.entry.seq, replay, str(error)[:500])
-        )
+        uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, letter.entry.seq, replay, why))
         if letter.redelivery is None:
-            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=str(error)[:500], due_at=now))
-        self._blame(uow, letter, error, f"parked: {error}")
+            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=why, due_at=now))
+        self._blame(uow, letter, why, f"parked: {why}")
 
-    def _postpone(self, uow: UnitOfWork, letter: Letter, error: BaseException) -> None:
-        cursor, now = letter.cursor, self._clock.now()
-        attempts = letter.delivery.attempt
+    def _postpone(self, uow: UnitOfWork, letter: Letter, error: BaseException, why: str) -> None:
+        now, attempts = self._clock.now(), letter.delivery.attempt
         wait_s = self._backoff_s(attempts)
         if isinstance(error, Unavailable) and error.retry_after_s is not None:
             wait_s = min(max(wait_s, error.retry_after_s), self._limits.backoff_s_max)
         if letter.redelivery is not None:
-            uow.cursors.add_redelivery(
-                replace(letter.redelivery, attempts=attempts, due_at=now + wait_s, error=str(error)[:500])
-            )
+            again = replace(letter.redelivery, attempts=attempts, due_at=now + wait_s, error=why)
+            uow.cursors.add_redelivery(again)
         else:
-            uow.cursors.save(replace(cursor, attempts=attempts, error=str(error)[:500], due_at=now + wait_s))
-        self._blame(uow, letter, error, str(error) if attempts == 1 else "")
+            uow.cursors.save(replace(letter.cursor, attempts=attempts, error=why, due_at=now + wait_s))
+        row = self._blame(uow, letter, why, why if attempts == 1 else "")
+        if row is not None and isinstance(error, OUTAGE):
+            row = replace(row, failures=row.failures + 1)
+            if row.failures >= self._limits.breaker_failures:
+                row = replace(row, open_until=now + self._limits.breaker_s)
+            uow.cursors.save_provider(row)
 
-    def _blame(self, uow: UnitOfWork, letter: Letter, error: BaseException, incident: str) -> None:
-        """Keep the provider's failure where people see it, and open its breaker after too many in a row."""
+    def _blame(self, uow: UnitOfWork, letter: Letter, why: str, incident: str) -> ProviderRow | None:
+        """Keep the provider's failure where people see it."""
         name, now = letter.cursor.provider, self._clock.now()
         if incident:
             uow.lanes.add_incident(Incident(now, f"memory:{name}", letter.cursor.session_id, incident))
         row = uow.cursors.provider(name)
-        if row is None:
-            return
-        row = replace(row, last_error=str(error)[:500], last_error_at=now)
-        if isinstance(error, OUTAGE):
-            row = replace(row, failures=row.failures + 1)
-            if row.failures >= self._limits.breaker_failures:
-                row = replace(row, open_until=now + self._limits.breaker_s)
-        uow.cursors.save_provider(row)
+        if row is not None:
+            row = replace(row, last_error=why, last_error_at=now)
+            uow.cursors.save_provider(row)
+        return row
 
     def _backoff_s(self, attempts: int) -> float:
         full = min(self._limits.backoff_s * 2 ** min(attempts - 1, 20), self._limits.backoff_s_max)
@@ -368,6 +368,22 @@ def status_of(uow: UnitOfWork, now: float) -> tuple[ProviderStatus, ...]:
         )
         for row in uow.cursors.providers()
     )
+
+
+def said(error: BaseException) -> str:
+    """What an error says, whatever it is."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error that can't even say what it is
+        text = ""
+    return (text or type(error).__name__)[:ERROR_CHARS_MAX]
+
+
+def _why(uow: UnitOfWork, letter: Letter, error: BaseException) -> str:
+    """What to write down of an error. What was forgotten meanwhile may stand in it word for word."""
+    session = uow.sessions.get(letter.cursor.session_id)
+    forgotten = session is not None and letter.entry.seq < first_told(session)
+    return type(error).__name__ if forgotten else said(error)
 
 
 def _known(uow: UnitOfWork, provider: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from everthread.domain.errors import BadInput
 from everthread.domain.model import Message, SessionRef
@@ -75,13 +75,10 @@ class MemoryManager:
         budget_tokens: int = RECALL_TOKENS_MAX,
     ) -> Recall:
         """What the providers remember of the ref's owner, labelled with the ref it was asked for."""
-        now = self._clock.now()
-        rows = await self._store.peek(lambda uow: uow.cursors.providers())
-        broken = {row.name for row in rows if row.open_until > now}
         ask = {
-            name: partial(self._ask, caller, query, ref, deadline_s)
-            for name, caller in self._callers.items()
-            if name not in broken and Capability.RECALL in caller.provider.capabilities
+            caller.name: partial(_ask, caller, query, ref, deadline_s)
+            for caller in await self._working()
+            if Capability.RECALL in caller.provider.capabilities
         }
         return await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
 
@@ -94,27 +91,28 @@ class MemoryManager:
         return PendingRecall(ref, asyncio.ensure_future(self.recall(query, ref=ref)))
 
     async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._from_all("system_prompt_block", HOOK_S_MAX, ref=ref)
+        found = await self._from_all(await self._working(), "system_prompt_block", ref=ref)
         return tuple(block for block in found.values() if block)
 
     async def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
-        await self._from_all("on_turn_start", HOOK_S_MAX, user, ref=ref)
+        await self._from_all(await self._working(), "on_turn_start", user, ref=ref)
 
     async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._from_all("on_pre_compress", HOOK_S_MAX, messages, ref=ref)
+        found = await self._from_all(await self._working(), "on_pre_compress", messages, ref=ref)
         return tuple(text for text in found.values() if text)
 
-    def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
-        return {name: tuple(caller.provider.get_tool_schemas()) for name, caller in self._callers.items()}
+    async def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
+        """The tools that each provider brings; one that fails to say is missing."""
+        found = await self._from_all(self._callers.values(), "get_tool_schemas")
+        none_brought = {name: () for name, caller in self._callers.items() if not caller.has("get_tool_schemas")}
+        return none_brought | {name: tuple(schemas) for name, schemas in found.items() if _are_schemas(schemas)}
 
     async def handle_tool_call(self, provider: str, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        caller = self._callers[provider]
-        await caller.ready()
-        return await caller.call("handle_tool_call", name, args, ref=ref, timeout_s=TOOL_S_MAX)
+        return await _in_time(self._callers[provider], TOOL_S_MAX, "handle_tool_call", name, args, ref=ref)
 
     async def health(self) -> dict[str, str]:
         """What each provider says of itself; one that does not answer is said not to."""
-        found = await self._from_all("health", HOOK_S_MAX)
+        found = await self._from_all(self._callers.values(), "health")
         return {
             name: found.get(name, "ok" if not caller.has("health") else "no answer")
             for name, caller in self._callers.items()
@@ -123,28 +121,25 @@ class MemoryManager:
     async def shutdown(self) -> None:
         """Leave what is on its way and let the providers go. What was not delivered is, after the next start."""
         await self.journal.stop()
-        await self._from_all("shutdown", HOOK_S_MAX)
+        await self._from_all(self._callers.values(), "shutdown")
 
-    async def _ask(self, caller: Caller, query: str, ref: SessionRef, deadline_s: float) -> Sequence[RecallItem]:
-        await caller.ready()
-        return await caller.call("prefetch", query, ref=ref, limit=RECALL_ITEMS_MAX, timeout_s=deadline_s)
+    async def _working(self) -> list[Caller]:
+        """The providers whose breaker is closed."""
+        now = self._clock.now()
+        rows = await self._store.peek(lambda uow: uow.cursors.providers())
+        broken = {row.name for row in rows if row.open_until > now}
+        return [caller for name, caller in self._callers.items() if name not in broken]
 
-    async def _from_all(self, hook: str, timeout_s: float, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    async def _from_all(self, callers: Iterable[Caller], hook: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Call a hook of every provider that has it, all at once; those that fail are missing from the result."""
-        callers = [caller for caller in self._callers.values() if caller.has(hook)]
-        calls: list[Awaitable[Any]] = [
-            self._quietly(caller, hook, *args, timeout_s=timeout_s, **kwargs) for caller in callers
-        ]
+        having = [caller for caller in callers if caller.has(hook)]
+        calls: list[Awaitable[Any]] = [self._quietly(caller, hook, *args, **kwargs) for caller in having]
         results = await asyncio.gather(*calls)
-        return {caller.name: result for caller, result in zip(callers, results, strict=True) if result is not None}
+        return {caller.name: result for caller, result in zip(having, results, strict=True) if result is not None}
 
-    async def _quietly(
-        self, caller: Caller, hook: str, *args: Any, timeout_s: float = HOOK_S_MAX, **kwargs: Any
-    ) -> Any:
+    async def _quietly(self, caller: Caller, hook: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            if hook != "shutdown":
-                await caller.ready()
-            return await caller.call(hook, *args, timeout_s=timeout_s, **kwargs)
+            return await _in_time(caller, HOOK_S_MAX, hook, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - one provider's failure is shown and concerns no other
             log.warning("%s: %s failed: %s", caller.name, hook, error)
             return None
@@ -152,3 +147,20 @@ class MemoryManager:
 
 def lane_name(provider: str) -> str:
     return f"journal:{provider}"
+
+
+async def _ask(caller: Caller, query: str, ref: SessionRef, deadline_s: float) -> Sequence[RecallItem]:
+    return await _in_time(caller, deadline_s, "prefetch", query, ref=ref, limit=RECALL_ITEMS_MAX)
+
+
+async def _in_time(caller: Caller, timeout_s: float, hook: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a hook of a provider that may have to be initialised first, both within one time limit."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + timeout_s
+    if hook != "shutdown":
+        await caller.ready(timeout_s)
+    return await caller.call(hook, *args, timeout_s=max(deadline - now(), 0.0), **kwargs)
+
+
+def _are_schemas(answer: object) -> bool:
+    return isinstance(answer, Sequence) and all(isinstance(item, Mapping) for item in cast(Sequence[object], answer))

@@ -21,6 +21,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import pytest
@@ -91,8 +92,8 @@ class MoodyStore:
         self._refuse("changed")
         return await self._store.changed()
 
-    async def tidy(self) -> None:
-        await self._store.tidy()
+    async def tidy(self) -> bool:
+        return await self._store.tidy()
 
     async def aclose(self) -> None:
         await self._store.aclose()
@@ -347,6 +348,80 @@ class LanesContract:
             lanes.serve(LANE, worker.drain)
             async with running(lanes):
                 await _until(lambda: worker.drained > 0)
+
+    @pytest.mark.parametrize("error", [KeyError("unforeseen"), asyncio.CancelledError()])
+    @in_loop
+    async def test_a_lane_that_breaks_is_reported_tried_again_and_breaks_no_other(
+        self, open_store: OpenStore, make_lanes: MakeLanes, error: BaseException
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            worker, other, failures = Worker(), Worker(), 2
+            failed_at: list[float] = []
+
+            async def drain(lease: Lease) -> float | None:
+                if len(failed_at) < failures:
+                    failed_at.append(time.monotonic())
+                    raise error
+                return await worker.drain(lease)
+
+            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            lanes.serve("other", other.drain)
+            async with running(lanes) as runs:
+                await _until(lambda: bool(failed_at))
+                before = other.drained
+                lanes.wake("other")
+                lanes.wake(LANE)
+                await _until(lambda: other.drained > before)
+                await _until(lambda: worker.drained > 0)
+                assert not runs.done()
+            times = [*failed_at, worker.times[0]]
+            assert all(later - earlier > 0.3 for earlier, later in pairwise(times)), "it was given no time to recover"
+            incidents = await store.read(lambda uow: uow.lanes.incidents(9))
+            assert [(incident.source, incident.text) for incident in incidents] == [(f"lane:{LANE}", repr(error))]
+
+    @in_loop
+    async def test_a_lane_that_breaks_while_the_store_is_busy_is_tried_again(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            moody, worker, broken = MoodyStore(store), Worker(), True
+
+            async def drain(lease: Lease) -> float | None:
+                if broken:
+                    moody.busy = True
+                    raise KeyError("unforeseen")
+                return await worker.drain(lease)
+
+            lanes = make_lanes(moody, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            async with running(lanes) as runs:
+                await _until(lambda: "write" in moody.refused)
+                moody.busy = broken = False
+                await _until(lambda: worker.drained > 0)
+                assert not runs.done()
+
+    @in_loop
+    async def test_a_lane_that_breaks_can_still_be_stopped(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        """Also when it breaks because it is stopped."""
+        async with aclosing(await open_store()) as store:
+            at_work = asyncio.Event()
+
+            async def drain(lease: Lease) -> float | None:
+                try:
+                    at_work.set()
+                    await asyncio.Event().wait()
+                finally:
+                    raise KeyError("unforeseen")
+
+            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            task = asyncio.ensure_future(lanes.run())
+            await at_work.wait()
+            task.cancel()
+            await asyncio.wait({task}, timeout=NOTICED_S)
+            assert task.done()
+            assert task.cancelled() or task.exception() is not None
 
     @in_loop
     async def test_whoever_is_cancelled_gives_the_leases_back(

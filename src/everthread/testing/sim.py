@@ -196,7 +196,8 @@ class SimStore:
         await self._process.pause()
         return self._connection.execute("SELECT total_changes()").__next__()[0]
 
-    async def tidy(self) -> None: ...
+    async def tidy(self) -> bool:
+        return True
 
     async def aclose(self) -> None: ...
 

@@ -156,7 +156,7 @@ class Town:
                 self.counts["totals"]["turns"] += 1
             if operation is not None and not isinstance(operation, model.Recover):
                 self.note_down(f"{operation} = {result}"[:240])
-            self.world.sees(operation, result, new, self._active_at)
+            self.world.sees(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, model.Recover):
                 for turn_id in sorted(self.world.slots):
                     if self.tables.slots.get(turn_id) is None:

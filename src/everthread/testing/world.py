@@ -157,7 +157,9 @@ class World:
         self.served: set[tuple[str, str]] = set()
         self._aside: dict[str, list[str]] = {}
 
-    def sees(self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt) -> None:
+    def sees(
+        self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt, now: float
+    ) -> None:
         for row in rows:
             self._crossing(row, operation)
         match operation, result:
@@ -167,7 +169,7 @@ class World:
             case Begin(key), Ticket() as ticket:
                 self._begun(key, ticket, just_opened=bool(rows))
             case Commit(ticket, interrupted), Committed() as done:
-                self._committed(ticket.turn_id, done, interrupted, active_at)
+                self._committed(ticket.turn_id, done, interrupted, active_at, now)
             case TakeOver(), Ticket() as ticket:
                 self.served.add((ticket.holder, ticket.ref.session_id))
             case Cross(key, boundary), Crossing() as crossing:
@@ -348,7 +350,7 @@ class World:
         self.fates[text] = "running"
         self.served.add((ticket.holder, session.id))
 
-    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt) -> None:
+    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
         slot = self.slots.pop(turn_id, None)
         hold(slot is not None, f"turn {turn_id} was committed twice, or never began")
         assert slot is not None
@@ -359,8 +361,8 @@ class World:
         hold(withheld == (slot.fate != "live") or done.reply is None, f"the reply to {slot.text!r} went out wrongly")
         if slot.fate == "live":
             session = self.sessions[slot.session]
-            hold(active_at(session.id) >= session.active_at, f"{session.id} was last active before it was")
-            session.active_at = active_at(session.id)
+            session.active_at = max(session.active_at, now)
+            hold(active_at(session.id) == session.active_at, f"{session.id} was last active {active_at(session.id)}")
         self._store_turn(slot)
 
     def _store_turn(self, slot: ModelSlot) -> None:

@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable
 from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import Lease
 from everthread.ports import Clock, Drain, Store, UnitOfWork
+from everthread.ports.store import Incident
 
 log = logging.getLogger("everthread.lanes")
 
 LEASE_S = 15.0
 POLL_S = 0.1
 PAUSE_S = 1.0
+PAUSE_S_MAX = 60.0
 
 
 class _Lane:
@@ -27,6 +29,8 @@ class _Lane:
         self.drain = drain
         self.lease: Lease | None = None
         self.awake = asyncio.Event()
+        self.failures = 0
+        self.reported = ""
 
 
 class LocalLanes:
@@ -71,6 +75,7 @@ class LocalLanes:
             wait_s = self._lease_s / 3
             try:
                 due = await self._drain(lane)
+                lane.failures, lane.reported = 0, ""
                 if due is not None:
                     wait_s = min(max(due - self._clock.now(), 0.0), wait_s)
             except Fenced as error:
@@ -79,7 +84,29 @@ class LocalLanes:
             except StoreError as error:
                 log.warning("%s: %s", lane.name, error)
                 wait_s = PAUSE_S
+            except (Exception, asyncio.CancelledError) as error:
+                if _is_being_cancelled():
+                    raise
+                log.exception("%s: the lane has failed and goes on later", lane.name)
+                await self._pause(lane, f"{error!r}")
+                continue
             await _event_within(lane.awake, wait_s)
+
+    async def _pause(self, lane: _Lane, problem: str) -> None:
+        """Nothing wakes a lane that fails for reasons nobody foresaw: each commit would, and its own report is one."""
+        lane.failures += 1
+        if problem != lane.reported:
+            await self._report(lane, problem)
+        await self._clock.sleep(min(PAUSE_S * 2 ** min(lane.failures - 1, 20), PAUSE_S_MAX))
+
+    async def _report(self, lane: _Lane, problem: str) -> None:
+        """Say it once where people see it, if the store lets us."""
+        incident = Incident(self._clock.now(), f"lane:{lane.name}", None, problem)
+        try:
+            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+            lane.reported = problem
+        except Exception as error:  # noqa: BLE001 - the store may be the very thing that fails
+            log.warning("%s: can't be reported: %s", lane.name, error)
 
     async def _drain(self, lane: _Lane) -> float | None:
         if lane.lease is None:
@@ -143,6 +170,12 @@ class LocalLanes:
                 await self._store.write(release)
             except StoreError as error:
                 log.warning("leases are left to run out: %s", error)
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody wants this task to end, or a cancellation that is none of ours came out of what it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _event_within(event: asyncio.Event, seconds: float) -> None:

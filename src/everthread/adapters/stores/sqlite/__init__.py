@@ -26,6 +26,7 @@ from everthread.ports.store import UnitOfWork
 
 T = TypeVar("T")
 BATCH_MAX = 256
+TIDY_S_MAX = 0.5
 _READERS = 2
 
 
@@ -44,6 +45,7 @@ class SqliteStore:
         self._path = str(path)
         self._busy_s_max = busy_s_max
         self._writer = self._connected()
+        self._unit = Tables(self._writer.execute)
         self._here = self._connected()
         self._tables_here = Tables(self._here.execute)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
@@ -91,15 +93,10 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
-    async def tidy(self) -> None:
-        def empty_the_wal() -> None:
-            connection = self._connected()
-            try:
-                list(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
-            finally:
-                connection.close()
-
-        await asyncio.get_running_loop().run_in_executor(self._readers, empty_the_wal)
+    async def tidy(self) -> bool:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._empty_the_log)
 
     async def aclose(self) -> None:
         """Finish what was handed in, then close the file. Safe to call twice."""
@@ -124,6 +121,18 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
+    def _empty_the_log(self) -> bool:
+        """Move the write-ahead log into the file, unless others need the log for longer than a moment."""
+        try:
+            connection = connect(self._path, busy_s_max=min(self._busy_s_max, TIDY_S_MAX))
+            try:
+                ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return not busy
+            finally:
+                connection.close()
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
     def _read(self, work: Callable[[UnitOfWork], T]) -> T:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
@@ -143,7 +152,6 @@ class SqliteStore:
             raise translated(error, self._path) from error
 
     def _write_batches(self) -> None:
-        unit = Tables(self._writer.execute)
         stopping = False
         while not stopping:
             batch = self._batches.get()
@@ -154,8 +162,26 @@ class SqliteStore:
                 stopping = stopping or more is None
                 jobs += more or ()
             if jobs:
-                commit_together(self._writer, unit, jobs, self._path)
+                self._commit(jobs)
                 _report(jobs)
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
+        try:
+            try:
+                commit_together(self._writer, self._unit, jobs, self._path)
+            finally:
+                if self._writer.in_transaction:
+                    self._reconnect()
+        except BaseException as error:  # noqa: BLE001 - without this thread, every later write would wait for ever
+            for job in jobs:
+                job.error = job.error or _in_our_words(error, self._path)
+
+    def _reconnect(self) -> None:
+        """A transaction that can't be rolled back ends with its connection."""
+        left, self._writer = self._writer, self._connected()
+        self._unit = Tables(self._writer.execute)
+        left.close()
 
 
 def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
@@ -205,11 +231,11 @@ def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], pa
             if not _run_in_savepoint(connection, unit, job, path):
                 return job
         connection.execute("COMMIT")
-    except apsw.Error as error:
+    except BaseException as error:  # noqa: BLE001 - said to everybody who waits for one of the jobs
+        for job in jobs:
+            job.error = _in_our_words(error, path)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        for job in jobs:
-            job.error = translated(error, path)
     return None
 
 
@@ -218,13 +244,24 @@ def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: _Job, path:
     connection.execute("SAVEPOINT unit")
     try:
         job.result, job.error = job.work(unit), None
-    except Exception as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
-        job.error = translated(error, path) if isinstance(error, apsw.Error) else error
+    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
+        job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
         if not connection.in_transaction:
             return False
         connection.execute("ROLLBACK TO unit")
     connection.execute("RELEASE unit")
     return True
+
+
+def _can_be_handed_on(error: BaseException) -> bool:
+    """What is meant to end a program or a thread must not reach an event loop; no future takes a StopIteration."""
+    return isinstance(error, Exception) and not isinstance(error, apsw.Error | StopIteration)
+
+
+def _in_our_words(error: BaseException, path: str) -> StoreError:
+    said = translated(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
+    said.__cause__ = error
+    return said
 
 
 def _report(jobs: list[_Job]) -> None:

@@ -6,11 +6,13 @@ from typing import Any, cast
 
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
 from everthread.adapters.stores.tables.search_text import index_text, owner_token
+from everthread.adapters.stores.tables.sessions import folded
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
 from everthread.domain.model import Session
 
 FORGOTTEN = "[forgotten]"
 PURGE_PAGES = 200
+_THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
 
 _TEXTS_OF_OWNER = (
     ("messages", "content"),
@@ -73,9 +75,17 @@ class ForgettingTables:
         run(self._execute("UPDATE providers SET last_error = NULL"))
         return wordings
 
-    def scrub_descendants(self, session_ids: tuple[str, ...]) -> None:
-        """A summary or prefix that was made from a forgotten session tells of it too."""
+    def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None:
+        """A summary, a prefix or a title that was made from a forgotten session's tells of it too."""
+        _, base = folded(session.title)
         for session_id in session_ids:
+            run(
+                self._execute(
+                    "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
+                    "WHERE id = ? AND title_base = ?",
+                    (session_id, base),
+                )
+            )
             run(self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id)))
             run(self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,)))
 
@@ -94,6 +104,7 @@ class ForgettingTables:
             "DELETE FROM projections WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
+        self._scrub_errors(owner)
         return wordings
 
     def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
@@ -110,7 +121,18 @@ class ForgettingTables:
         for wording in sorted(wordings, key=len, reverse=True):
             self._scrub_text(wording, owner)
         run(self._execute("DELETE FROM projections WHERE owner = ?", (owner,)))
+        self._scrub_errors(owner)
         return tuple(sorted(wordings, key=len, reverse=True))
+
+    def _scrub_errors(self, owner: str) -> None:
+        """What providers said of a person's entries may repeat their words."""
+        for sql in (
+            f"DELETE FROM incidents WHERE {_THEIRS}",
+            f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",
+            f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",
+        ):
+            run(self._execute(sql, (owner,)))
+        run(self._execute("UPDATE providers SET last_error = NULL"))
 
     def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
         run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, key_of, run, to_json
 from everthread.domain.errors import Fenced
 from everthread.domain.model import HookCall, Lease, SessionKey, Timer
@@ -60,6 +62,16 @@ class LaneTables:
     def leave(self, holder: str) -> None:
         run(self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",)))
 
+    def sweep(self, before: float) -> None:
+        run(
+            self._execute(
+                "DELETE FROM leases WHERE name LIKE 'process:%' AND expires_at < ? "
+                "AND holder NOT IN (SELECT holder FROM slots)",
+                (before,),
+            )
+        )
+        run(self._execute("DELETE FROM serving WHERE holder NOT IN (SELECT holder FROM leases)"))
+
     def arm(self, timer: Timer) -> None:
         run(
             self._execute(
@@ -90,18 +102,30 @@ class LaneTables:
             )
         )
 
-    def hooks(self, limit: int) -> tuple[QueuedHook, ...]:
+    def hooks(
+        self, limit: int, names: Collection[str] | None = None, except_keys: Collection[SessionKey] = ()
+    ) -> tuple[QueuedHook, ...]:
+        clauses, given = ["1"], [str(key) for key in except_keys]
+        if except_keys:
+            clauses.append(f"key NOT IN ({_places(except_keys)})")
+        if names is not None:
+            clauses.append(f"hook IN ({_places(names)})")
+            given += names
         rows = self._execute(
-            "SELECT id, key, hook, session_id, platform, detail, attempts FROM hook_calls ORDER BY id LIMIT ?",
-            (limit,),
+            "SELECT id, key, hook, session_id, platform, detail, attempts FROM hook_calls "
+            f"WHERE {' AND '.join(clauses)} ORDER BY id LIMIT ?",
+            (*given, limit),
         )
         return tuple(
             QueuedHook(row[0], key_of(row[1]), HookCall(row[2], row[3], row[4], from_json(row[5])), row[6])
             for row in rows
         )
 
-    def hook_tried(self, hook_id: int) -> None:
-        run(self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ?", (hook_id,)))
+    def hook_tried(self, hook_id: int) -> bool:
+        row = first(
+            self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ? RETURNING id", (hook_id,))
+        )
+        return row is not None
 
     def drop_hook(self, hook_id: int) -> None:
         run(self._execute("DELETE FROM hook_calls WHERE id = ?", (hook_id,)))
@@ -119,3 +143,7 @@ class LaneTables:
     def incidents(self, limit: int) -> tuple[Incident, ...]:
         rows = self._execute("SELECT at, source, session_id, content FROM incidents ORDER BY id DESC LIMIT ?", (limit,))
         return tuple(Incident(*row) for row in rows)
+
+
+def _places(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from everthread.domain.errors import BadKey
-from everthread.domain.model import ChatType, SessionKey
+from everthread.domain.model import ChatType, SessionKey, whole
 
 T = TypeVar("T")
 
@@ -31,7 +32,22 @@ def run(rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 def to_json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return whole(json.dumps(value, ensure_ascii=False))
+
+
+def tolerant(execute: Execute) -> Execute:
+    """The same, but that half a character among the parameters is replaced: nobody's turn is lost over it."""
+
+    def executed(sql: str, parameters: Sequence[Any] = (), /) -> Iterable[tuple[Any, ...]]:
+        try:
+            return execute(sql, parameters)
+        except UnicodeEncodeError:
+            return execute(sql, [whole(value) if isinstance(value, str) else value for value in parameters])
+
+    return executed
 
 
 def from_json(text: str) -> Any:

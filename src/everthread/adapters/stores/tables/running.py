@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
+from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.model import (
     Fate,
     Inbound,
@@ -77,6 +78,9 @@ class SlotTables:
         )
         return row is not None
 
+    def held_by(self, holder: str) -> bool:
+        return first(self._execute("SELECT 1 FROM slots WHERE holder = ? LIMIT 1", (holder,))) is not None
+
     def set_fate(self, turn_id: str, fate: Fate) -> None:
         run(self._execute("UPDATE slots SET fate = ? WHERE turn_id = ?", (fate.value, turn_id)))
 
@@ -103,21 +107,25 @@ class SlotTables:
         return tuple(_slot(row) for row in rows)
 
     def start_tool(self, row: ToolRow, owner: str) -> None:
-        run(
+        added = first(
             self._execute(
                 "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, state, result) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING call_id",
                 (row.turn_id, row.call_id, owner, row.name, row.arguments, row.state.value, row.result),
             )
         )
+        if added is None:
+            raise BadInput(f"this turn has a tool call {row.call_id!r} already; give each call an id of its own")
 
     def finish_tool(self, turn_id: str, call_id: str, result: str) -> None:
-        run(
+        done = first(
             self._execute(
-                "UPDATE tool_rows SET state = ?, result = ? WHERE turn_id = ? AND call_id = ?",
+                "UPDATE tool_rows SET state = ?, result = ? WHERE turn_id = ? AND call_id = ? RETURNING call_id",
                 (ToolState.DONE.value, result, turn_id, call_id),
             )
         )
+        if done is None:
+            raise NotFound(f"no tool call {call_id!r} was started in this turn")
 
     def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
         rows = self._execute(

@@ -45,7 +45,7 @@ class SessionTables:
                     *(s.id, s.owner, str(s.key), s.kind.value, s.cause.value, s.opened_at, s.parent_id, s.title),
                     *(s.generation, s.ended_at, s.end_reason, s.active_at, s.floor, s.base_turn, s.base_seq),
                     *(s.summary_id, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
-                    *_folded(s.title),
+                    *folded(s.title),
                 ),
             )
         )
@@ -69,7 +69,7 @@ class SessionTables:
         run(
             self._execute(
                 "UPDATE sessions SET title = ?, title_fold = ?, title_base = ? WHERE id = ?",
-                (title, *_folded(title), session_id),
+                (title, *folded(title), session_id),
             )
         )
 
@@ -87,7 +87,7 @@ class SessionTables:
         return _session(row) if row else None
 
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
-        _, base = _folded(title)
+        _, base = folded(title)
         whose, given = _whose(owner)
         rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
         found = [_session(row) for row in rows]
@@ -124,17 +124,21 @@ class SessionTables:
         return tuple(_session(row) for row in rows)
 
     def binding(self, key: SessionKey) -> Binding | None:
-        row = first(self._execute("SELECT owner, session_id, epoch, pending FROM bindings WHERE key = ?", (str(key),)))
-        return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None) if row else None
+        row = first(
+            self._execute("SELECT owner, session_id, epoch, pending, kind FROM bindings WHERE key = ?", (str(key),))
+        )
+        if row is None:
+            return None
+        return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
 
     def bind(self, binding: Binding) -> None:
         b = binding
         run(
             self._execute(
-                "INSERT INTO bindings (key, owner, session_id, epoch, pending) VALUES (?, ?, ?, ?, ?) "
+                "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, session_id = excluded.session_id, "
-                "epoch = excluded.epoch, pending = excluded.pending",
-                (str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None),
+                "epoch = excluded.epoch, pending = excluded.pending, kind = excluded.kind",
+                (str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None, b.kind.value),
             )
         )
 
@@ -190,7 +194,7 @@ def _whose(owner: str | None) -> tuple[str, tuple[str, ...]]:
     return ("", ()) if owner is None else ("AND owner = ?", (owner,))
 
 
-def _folded(title: str | None) -> tuple[str | None, str | None]:
+def folded(title: str | None) -> tuple[str | None, str | None]:
     if title is None:
         return None, None
     # A long base is cut to make room for its number, so titles of one base agree in their beginnings only.

@@ -7,7 +7,7 @@ from everthread.adapters.stores.tables.forgetting import ForgettingTables
 from everthread.adapters.stores.tables.lanes import LaneTables
 from everthread.adapters.stores.tables.log import LogTables
 from everthread.adapters.stores.tables.notes import NoteTables
-from everthread.adapters.stores.tables.rows import Execute
+from everthread.adapters.stores.tables.rows import Execute, tolerant
 from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
 from everthread.adapters.stores.tables.sessions import SessionTables
 from everthread.adapters.stores.tables.turns import TurnTables
@@ -15,6 +15,7 @@ from everthread.adapters.stores.tables.turns import TurnTables
 
 class Tables:
     def __init__(self, execute: Execute) -> None:
+        execute = tolerant(execute)
         self.sessions = SessionTables(execute)
         self.turns = TurnTables(execute, self.sessions)
         self.notes = NoteTables(execute)

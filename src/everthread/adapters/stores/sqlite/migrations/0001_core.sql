@@ -41,7 +41,8 @@ CREATE TABLE bindings (
     owner      TEXT NOT NULL,
     session_id TEXT,
     epoch      INTEGER NOT NULL,
-    pending    TEXT                 -- why the key is on no session since an expiry
+    pending    TEXT,                -- why the key is on no session since an expiry
+    kind       TEXT NOT NULL        -- what the key's sessions are for
 ) WITHOUT ROWID;
 CREATE INDEX bindings_session ON bindings (session_id) WHERE session_id IS NOT NULL;
 

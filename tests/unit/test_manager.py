@@ -1,0 +1,185 @@
+"""What one provider's trouble may cost a turn: at most the hook's time limit, and nothing of the other providers."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.house import CLI, AsyncDiary, Call, Gate, House, until
+
+from everthread.domain.errors import Unavailable
+from everthread.domain.model import SessionRef
+from everthread.memory import manager
+from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
+
+REF = SessionRef("s1", 0, CLI, 1, "me")
+
+
+class Helper(MemoryProvider):
+    """Takes part in every hook of a turn, and does as it is told when it starts and when it is asked for its tools."""
+
+    def __init__(self, name: str, *, starting: Callable[[], object] | None = None, tools: Any = ()) -> None:
+        super().__init__()
+        self.name = name
+        self.capabilities = Capability.RECALL
+        self.starting = starting
+        self.tools = tools
+        self.asked: list[str] = []
+
+    def initialize(self, **settings: Any) -> None:
+        if self.starting is not None:
+            self.starting()
+
+    def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
+        self.asked.append("on_turn_start")
+
+    def system_prompt_block(self, *, ref: SessionRef) -> str:
+        self.asked.append("system_prompt_block")
+        return f"block of {self.name}"
+
+    def on_pre_compress(self, messages: Any, *, ref: SessionRef) -> str:
+        self.asked.append("on_pre_compress")
+        return f"summary of {self.name}"
+
+    def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> list[RecallItem]:
+        self.asked.append("prefetch")
+        return [RecallItem(f"{query} of {self.name}")]
+
+    def get_tool_schemas(self) -> Any:
+        return self.tools() if callable(self.tools) else self.tools
+
+    def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
+        return name
+
+
+async def a_turn(house: House) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    await house.memory.on_turn_start("hello", ref=REF)
+    blocks = await house.memory.system_prompt_blocks(ref=REF)
+    return blocks, await house.memory.on_pre_compress([], ref=REF)
+
+
+# --- Stuck while starting ---
+
+
+async def test_one_that_is_stuck_while_starting_costs_a_turn_its_hooks_time_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.1)
+    with Gate() as gate:
+        stuck, well = Helper("stuck", starting=gate.wait), Helper("well")
+        async with House(tmp_path, stuck, well) as house:
+            begun = time.monotonic()
+            assert await a_turn(house) == (("block of well",), ("summary of well",))
+            assert time.monotonic() - begun < 2
+    assert (stuck.asked, len(well.asked)) == ([], 3)
+
+
+async def test_starting_and_the_call_share_one_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "TOOL_S_MAX", 0.5)
+
+    class Slow(Helper):
+        def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
+            gate.wait()
+            return name
+
+    with Gate() as gate:
+        async with House(tmp_path, Slow("slow", starting=lambda: time.sleep(0.4))) as house:
+            begun = time.monotonic()
+            with pytest.raises(Unavailable, match="no answer within 0.0"):
+                await house.memory.handle_tool_call("slow", "look", {}, ref=REF)
+            assert 0.4 < time.monotonic() - begun < 0.8
+
+
+async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_start_behind(tmp_path: Path) -> None:
+    with Gate() as gate:
+        stuck = Helper("stuck", starting=gate.wait)
+        async with House(tmp_path, stuck, Helper("well")) as house:
+            await house.memory.recall("warm up", ref=REF, deadline_s=0.05)
+            before = len(asyncio.all_tasks())
+            for _ in range(5):
+                recall = await house.memory.recall("tea", ref=REF, deadline_s=0.05)
+                assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
+            await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
+            gate.open()
+            await until(lambda: len(asyncio.all_tasks()) < before, "the start has come to its end")
+            assert (await house.memory.recall("tea", ref=REF)).missing == ()
+    assert stuck.asked == ["prefetch"]
+
+
+# --- Tools ---
+
+
+def broken() -> None:
+    raise KeyError("tools")
+
+
+async def test_tools_come_from_those_that_answer(tmp_path: Path) -> None:
+    good = Helper("good", tools=[{"name": "look"}, {"name": "find"}])
+    others = [Helper("broken", tools=broken), Helper("none", tools=()), AsyncDiary("diary")]
+    async with House(tmp_path, good, *others) as house:
+        assert await house.memory.tool_schemas() == {
+            "good": ({"name": "look"}, {"name": "find"}),
+            "none": (),
+            "diary": (),
+        }
+
+
+@pytest.mark.parametrize("answer", [None, 7, "look", ["look"], [None]])
+async def test_one_that_answers_nonsense_brings_no_tools(tmp_path: Path, answer: Any) -> None:
+    async with House(tmp_path, Helper("odd", tools=answer), Helper("good", tools=[{"name": "look"}])) as house:
+        assert await house.memory.tool_schemas() == {"good": ({"name": "look"},)}
+
+
+async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.1)
+    with Gate() as gate:
+        async with House(tmp_path, Helper("slow", tools=gate.wait), Helper("good")) as house:
+            asking = asyncio.ensure_future(house.memory.tool_schemas())
+            await until(gate.reached.is_set)
+            assert not asking.done()
+            assert await asking == {"good": ()}
+
+
+# --- Breakers ---
+
+
+async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -> None:
+    ill, well = Helper("ill"), Helper("well")
+    async with House(tmp_path, ill, well) as house:
+
+        def open_breaker(uow: UnitOfWork) -> None:
+            row = uow.cursors.provider("ill")
+            assert row is not None
+            uow.cursors.save_provider(replace(row, open_until=house.clock.now() + 30))
+
+        await house.store.write(open_breaker)
+        assert await a_turn(house) == (("block of well",), ("summary of well",))
+        assert [item.text for item in (await house.memory.recall("tea", ref=REF)).items] == ["tea of well"]
+        assert ill.asked == []
+        await house.later(31)
+        assert await a_turn(house) == (("block of ill", "block of well"), ("summary of ill", "summary of well"))
+
+
+# --- A call that cancels itself ---
+
+
+async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tmp_path: Path) -> None:
+    diary, tries = AsyncDiary(), 0
+
+    async def cancel_twice(call: Call) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise asyncio.CancelledError
+
+    diary.before = cancel_twice
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "hello")
+        await house.reported("memory:diary", "the call was cancelled by itself")
+        await house.settled()
+    assert "hello" in diary.book.words()
