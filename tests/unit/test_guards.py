@@ -1,15 +1,21 @@
 """What keeps one person, plugin or damaged row from being everybody's problem."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.house import CLI, TELEGRAM, AsyncDiary, Call, House, until
+from tests.house import CLI, TELEGRAM, AsyncDiary, Call, House, opened, until
 
 from everthread import plugins
-from everthread.domain.boundary import Branch, Compress, New, Reset, Resume, Rewind
-from everthread.domain.errors import BadKey, NotFound, Rejected
-from everthread.domain.model import ChatType, Inbound, NoteAction, NoteTarget, SessionKey
+from everthread.bootstrap import Runtime
+from everthread.config import Settings
+from everthread.domain.boundary import Branch, Compress, Forget, New, Reset, Resume, Rewind
+from everthread.domain.errors import BadInput, BadKey, NotFound, Rejected, Unavailable
+from everthread.domain.model import ChatType, Inbound, Kind, NoteAction, NoteTarget, SessionKey
+from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
+from everthread.memory.journal import Limits
 
 
 def stored(folder: Path) -> bytes:
@@ -105,3 +111,170 @@ async def test_a_forgotten_fact_leaves_titles_and_stays_findable_around(tmp_path
         hits = await house.store.read(lambda uow: uow.turns.search("me", "piano", limit=5))
         assert "my [forgotten] sleeps on the piano" in [hit.content for hit in hits]
         assert await house.store.read(lambda uow: uow.turns.search("me", "Mog", limit=5)) == ()
+
+
+async def test_a_message_of_somebody_else_that_waits_is_never_put_into_my_session(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        mine = (await house.turn(CLI, "mine")).ref.session_id
+        await house.lifecycle.accept(Inbound(CLI, "bob", "bob's secret"))
+        theirs = await house.cross(CLI, New(), owner="bob")
+        assert [row.inbound.text for row in theirs.set_aside] == ["bob's secret"]
+        assert await house.store.read(lambda uow: uow.turns.search("me", "secret", limit=5)) == ()
+        hits = await house.store.read(lambda uow: uow.turns.search("bob", "secret", limit=5))
+        assert [hit.session_id for hit in hits] == [opened(theirs)]
+        assert opened(theirs) != mine
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        SessionKey("main", "cli", ChatType.DM, ""),
+        SessionKey("", "cli", ChatType.DM, "1"),
+        SessionKey("main", "cli", ChatType.DM, "\ud83d"),
+        SessionKey("main", "cli", ChatType.DM, "1", thread=""),
+    ],
+)
+async def test_a_key_that_would_not_be_read_back_is_refused(tmp_path: Path, key: SessionKey) -> None:
+    async with House(tmp_path) as house:
+        with pytest.raises(BadKey):
+            await house.lifecycle.accept(Inbound(key, "me", "hello"))
+        with pytest.raises(BadKey):
+            await house.lifecycle.begin_turn(key)
+
+
+@pytest.mark.parametrize("owner", ["", "o" * 10_000, "\ud83d"])
+async def test_an_owner_is_somebody(tmp_path: Path, owner: str) -> None:
+    async with House(tmp_path) as house:
+        with pytest.raises(BadInput):
+            await house.note("likes tea", owner=owner)
+
+
+async def test_a_note_of_an_owner_with_a_long_foreign_name_is_kept(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        note = await house.note("likes tea", owner="語" * 200)
+        assert note.owner == "語" * 200
+
+
+async def test_update_ids_that_say_nothing_make_no_duplicates(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        taken = [(await house.lifecycle.accept(Inbound(CLI, "me", text, update_id="")))[1] for text in ("a", "b")]
+        assert taken == [True, True]
+
+
+async def test_a_session_can_only_be_forgotten_with_its_words(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        session = (await house.turn(CLI, "hello")).ref.session_id
+        with pytest.raises(TypeError, match="forget"):
+            await house.cross(CLI, Forget(session))
+
+
+async def test_what_a_key_is_for_outlives_its_sessions(tmp_path: Path) -> None:
+    policies = ResetPolicies(ResetPolicy(idle_s=10.0))
+    async with House(tmp_path, policies=policies) as house:
+        await house.cross(CLI, New(kind=Kind.CRON))
+        await house.turn(CLI, "first")
+        house.clock.ahead_s += 3600.0
+        after_expiry = (await house.turn(CLI, "second")).ref.session_id
+        after_reset = opened(await house.cross(CLI, Reset()))
+        for session_id in (after_expiry, after_reset):
+            assert (await house.session(session_id)).kind is Kind.CRON
+
+
+async def test_tool_calls_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await house.lifecycle.accept(Inbound(CLI, "me", "look"))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await house.lifecycle.start_tool(ticket, "call_0", "look", "{}")
+        with pytest.raises(BadInput, match="call_0"):
+            await house.lifecycle.start_tool(ticket, "call_0", "look", "{}")
+        with pytest.raises(NotFound, match="call_9"):
+            await house.lifecycle.finish_tool(ticket, "call_9", "seen")
+
+
+async def test_a_process_that_stops_keeps_its_running_turn_until_it_is_gone(tmp_path: Path) -> None:
+    async with Runtime(Settings(tmp_path)) as stopping, Runtime(Settings(tmp_path)) as other:
+        await stopping.start()
+        await stopping.lifecycle.accept(Inbound(CLI, "me", "hello"))
+        ticket = await stopping.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        stop = asyncio.ensure_future(stopping.stop(5.0))
+        await asyncio.sleep(0.2)
+        assert await other.lifecycle.recover() == ()
+        await stopping.lifecycle.commit_turn(ticket, [], "done")
+        await asyncio.wait_for(stop, 5.0)
+        assert not await other.store.read(lambda uow: uow.slots.orphans(other.clock.now()))
+
+
+async def test_a_turn_that_does_not_end_in_time_is_anybodys_after_the_stop(tmp_path: Path) -> None:
+    async with Runtime(Settings(tmp_path)) as stopping, Runtime(Settings(tmp_path)) as other:
+        await stopping.start()
+        await stopping.lifecycle.accept(Inbound(CLI, "me", "hello"))
+        ticket = await stopping.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await stopping.stop(0.1)
+        assert await other.lifecycle.recover() == (ticket.turn_id,)
+
+
+async def test_the_oldest_lanes_are_found_without_looking_at_all_of_them(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+
+        def plans(uow: Any) -> list[str]:
+            execute = uow.cursors._execute  # noqa: SLF001 - the plan of a query is nobody's business but the database's
+            sql = "SELECT due_at, session_id FROM {} WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
+            rows = [
+                row
+                for table in ("cursors", "redeliveries")
+                for row in execute(f"EXPLAIN QUERY PLAN {sql}".format(table), ("p", 1, 9))
+            ]
+            return [row[3] for row in rows]
+
+        found = await house.store.read(plans)
+        assert len(found) == 2
+        assert all("USING" in plan and "INDEX" in plan and "(provider=?" in plan for plan in found)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("can't even say it")
+
+
+async def test_an_error_that_cannot_be_told_neither_spins_nor_stops_the_lane(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    tries = 0
+
+    async def fail(call: Call) -> None:
+        nonlocal tries
+        tries += 1
+        raise Unspeakable if tries > 1 else Rejected("diary", "no")
+
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "hello")
+        await house.settled()
+        diary.before = fail
+        await house.turn(CLI, "again")
+        await house.reported("memory:diary", "no")
+        await house.memory.journal.retry("diary")
+        await until(lambda: tries >= 3)
+        await asyncio.sleep(0.1)
+        assert tries < 50
+
+
+async def test_a_delivery_that_fails_after_the_forgetting_tells_nothing(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(call: Call) -> None:
+        if call.hook == "sync_turn":
+            begun.set()
+            await go.wait()
+            raise Unavailable("diary", f"can't keep {call.text}")
+
+    diary.before = hold
+    async with House(tmp_path, diary, limits=Limits(attempt_s_max=5.0, backoff_s=0.01)) as house:
+        session = (await house.turn(CLI, "the zebra in Ribe")).ref.session_id
+        await begun.wait()
+        await house.lifecycle.forget(ForgetSession(session), owner="me")
+        go.set()
+        await house.settled()
+        assert b"zebra" not in stored(tmp_path)
