@@ -7,6 +7,7 @@ aside; and memory must have been told everything once, in the order of the log.
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -82,12 +83,17 @@ class Life:
                 and len(self.said(*words)) >= times
             )
 
-    def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
+    def stop(self) -> None:
+        """As ^Z does. Returns once every thread of it stands still."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> bool:
         """Whether there was anything left to kill."""
-        self.send(signal.SIGKILL)
+        self._process.kill()
         return self._ended() == -signal.SIGKILL
 
     def rest(self) -> None:
@@ -486,10 +492,10 @@ def _stop_outside_a_transaction(life: Life) -> None:
     """A process that is stopped inside one holds the file's lock, and then nobody can go on: that is another story."""
     paths = (store_path(life.orders.home), back_end_path(life.orders.home))
     for _ in range(100):
-        life.send(signal.SIGSTOP)
+        life.stop()
         if all(_can_be_written(path) for path in paths):
             return
-        life.send(signal.SIGCONT)
+        life.go_on()
         time.sleep(0.003)
     pytest.fail("it was never outside a transaction")
 
@@ -527,7 +533,7 @@ def test_a_process_that_was_stopped_past_its_lease_writes_nothing_on_it_any_more
     holder, higher = _fence(home, lane)
     assert (holder, higher > fence) == (other.orders.holder, True)
     before = _truth(home)
-    stopped.send(signal.SIGCONT)
+    stopped.go_on()
     assert stopped.wait_for("fenced", "turn", turn_id)
     assert stopped.wait_for("fenced", "lane", PROVIDERS[0], times=len(held))
     # It delivers once more what it was in the middle of, which has no effect; and that is all.

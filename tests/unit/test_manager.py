@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.house import CLI, AsyncDiary, Call, Gate, House, until
 
-from everthread.domain.errors import Unavailable
 from everthread.domain.model import SessionRef
 from everthread.memory import manager
+from everthread.memory.calling import Caller
 from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -51,9 +51,6 @@ class Helper(MemoryProvider):
     def get_tool_schemas(self) -> Any:
         return self.tools() if callable(self.tools) else self.tools
 
-    def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
-        return name
-
 
 async def a_turn(house: House) -> tuple[tuple[str, ...], tuple[str, ...]]:
     await house.memory.on_turn_start("hello", ref=REF)
@@ -67,40 +64,37 @@ async def a_turn(house: House) -> tuple[tuple[str, ...], tuple[str, ...]]:
 async def test_one_that_is_stuck_while_starting_costs_a_turn_its_hooks_time_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.1)
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
     with Gate() as gate:
         stuck, well = Helper("stuck", starting=gate.wait), Helper("well")
         async with House(tmp_path, stuck, well) as house:
             begun = time.monotonic()
             assert await a_turn(house) == (("block of well",), ("summary of well",))
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 10
     assert (stuck.asked, len(well.asked)) == ([], 3)
 
 
 async def test_starting_and_the_call_share_one_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "TOOL_S_MAX", 0.5)
+    left_s: list[float] = []
 
-    class Slow(Helper):
-        def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
-            gate.wait()
-            return name
+    async def call(self: Caller, hook: str, *args: Any, timeout_s: float, **kwargs: Any) -> None:
+        if hook == "handle_tool_call":
+            left_s.append(timeout_s)
 
-    with Gate() as gate:
-        async with House(tmp_path, Slow("slow", starting=lambda: time.sleep(0.4))) as house:
-            begun = time.monotonic()
-            with pytest.raises(Unavailable, match="no answer within 0.0"):
-                await house.memory.handle_tool_call("slow", "look", {}, ref=REF)
-            assert 0.4 < time.monotonic() - begun < 0.8
+    monkeypatch.setattr(Caller, "call", call)
+    async with House(tmp_path, Helper("slow", starting=lambda: time.sleep(0.2))) as house:
+        await house.memory.handle_tool_call("slow", "look", {}, ref=REF)
+    assert 0 < left_s[0] < manager.TOOL_S_MAX - 0.19
 
 
 async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_start_behind(tmp_path: Path) -> None:
     with Gate() as gate:
         stuck = Helper("stuck", starting=gate.wait)
         async with House(tmp_path, stuck, Helper("well")) as house:
-            await house.memory.recall("warm up", ref=REF, deadline_s=0.05)
+            await house.memory.recall("warm up", ref=REF, deadline_s=0.5)
             before = len(asyncio.all_tasks())
-            for _ in range(5):
-                recall = await house.memory.recall("tea", ref=REF, deadline_s=0.05)
+            for _ in range(2):
+                recall = await house.memory.recall("tea", ref=REF, deadline_s=0.5)
                 assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
             await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
             gate.open()
@@ -136,7 +130,7 @@ async def test_one_that_answers_nonsense_brings_no_tools(tmp_path: Path, answer:
 async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.1)
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
     with Gate() as gate:
         async with House(tmp_path, Helper("slow", tools=gate.wait), Helper("good")) as house:
             asking = asyncio.ensure_future(house.memory.tool_schemas())

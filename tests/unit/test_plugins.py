@@ -348,6 +348,22 @@ async def test_draining_waits_for_no_hook_and_the_lane_is_woken_when_it_is_done(
             assert await waiting(house) == []
 
 
+async def test_a_lane_of_which_only_a_part_was_taken_is_due_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "AT_ONCE", 2)
+    with Gate() as gate:
+        async with House(tmp_path) as house:
+            runner, lease = await served_by_hand(house, Finalize(lambda session_id: gate.wait()), lambda lane: None)
+            await house.store.write(finalizing("s1", "s2"))
+            await house.store.write(finalizing("t1", key=TELEGRAM))
+            due = await runner.drain(lease)
+            assert due is not None
+            assert due <= house.clock.now()
+            assert await runner.drain(lease) is None
+            await runner.stop()
+
+
 async def test_a_hook_that_comes_back_while_the_lane_is_read_is_not_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,6 +501,22 @@ async def _is_cancelled(session_id: str) -> None:
 
 async def _hangs(session_id: str) -> None:
     await asyncio.Event().wait()
+
+
+async def test_an_async_hook_that_hangs_is_cancelled(tmp_path: Path) -> None:
+    cancelled: list[str] = []
+
+    async def hang(session_id: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(session_id)
+            raise
+
+    async with House(tmp_path, plugins=(Asynchronous(hang),), hook_s_max=0.1) as house:
+        await house.store.write(finalizing("s1"))
+        await house.settled()
+        assert cancelled == ["s1"]
 
 
 @pytest.mark.parametrize(

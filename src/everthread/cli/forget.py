@@ -67,7 +67,7 @@ def forget(
     if not yes and not click.confirm("Forget this for good?", err=as_json):
         click.echo("Nothing was forgotten.", err=as_json)
         raise click.exceptions.Exit(REFUSED)
-    _, told = invocation.act(lambda runtime: runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator"))
+    invocation.act(lambda runtime: runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator"))
     if as_json:
         show.print_json(
             {
@@ -76,7 +76,6 @@ def forget(
                 "owner": plan.owner,
                 "cannot_forget": list(plan.cannot_forget),
                 "not_loaded": list(plan.not_loaded),
-                "drained": told,
             }
         )
     else:
@@ -112,7 +111,7 @@ def _about_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, s
     from everthread.lifecycle import ForgetSession
     from everthread.lifecycle.finding import find_session_of_any_owner
 
-    session = find_session_of_any_owner(uow, text)
+    session = find_session_of_any_owner(uow, text, exactly=True)
     name = f'"{session.title}" ({session.id})' if session.title else session.id
     words = (
         f"Session {show.one_line(name)} of {show.one_line(session.owner)}: "

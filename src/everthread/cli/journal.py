@@ -85,9 +85,9 @@ def retry(invocation: Invocation, provider: str, session: str | None, as_json: b
         session_id = await _resolved(runtime, session)
         return await runtime.memory.journal.retry(provider, session_id), session_id
 
-    (count, session_id), drained = invocation.act(work)
+    (count, session_id), _ = invocation.act(work)
     if as_json:
-        show.print_json({"provider": provider, "session": session_id, "entries": count, "drained": drained})
+        show.print_json({"provider": provider, "session": session_id, "entries": count})
     elif count == 0:
         click.echo(f"Nothing is parked for {provider}.")
     else:
@@ -116,9 +116,9 @@ def replay(invocation: Invocation, provider: str, session: str | None, as_json: 
         session_id = await _resolved(runtime, session)
         return await runtime.memory.journal.replay(provider, session_id), session_id
 
-    (count, session_id), drained = invocation.act(work)
+    (count, session_id), _ = invocation.act(work)
     if as_json:
-        show.print_json({"provider": provider, "session": session_id, "sessions": count, "drained": drained})
+        show.print_json({"provider": provider, "session": session_id, "sessions": count})
     elif count == 0:
         click.echo(f"There is nothing to deliver to {provider}.")
     else:

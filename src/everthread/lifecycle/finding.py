@@ -18,9 +18,12 @@ def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
     return _still_there(session, text)
 
 
-def find_session_of_any_owner(uow: UnitOfWork, text: str) -> Session:
-    """The same for an operator, who may name anybody's session. A title that several owners use finds none of them."""
-    session = uow.sessions.get(text) or _by_anyones_title(uow, text) or _by_prefix(uow, text, None)
+def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = False) -> Session:
+    """The same for an operator, who may name anybody's session. A title that several owners use finds none of them.
+
+    `exactly` is for what can't be undone: a title is then that of one session, not of what became of it.
+    """
+    session = uow.sessions.get(text) or _by_anyones_title(uow, text, exactly) or _by_prefix(uow, text, None)
     return _still_there(session, text)
 
 
@@ -34,28 +37,27 @@ def _is_conversation(session: Session) -> bool:
     return session.forgotten_seq is None and session.kind is not Kind.NOTES
 
 
-def _by_anyones_title(uow: UnitOfWork, text: str) -> Session | None:
+def _by_anyones_title(uow: UnitOfWork, text: str, exactly: bool) -> Session | None:
     owners = sorted({session.owner for session in uow.sessions.titled(None, text)})
-    matches = [found for owner in owners if (found := _by_title(uow, text, owner)) is not None]
+    matches = [found for owner in owners if (found := _by_title(uow, text, owner, exactly)) is not None]
     if len(matches) > 1:
         some = ", ".join(f"{session.id} ({session.owner})" for session in matches[:3])
         raise BadInput(f"{len(matches)} owners have a session {text!r}, among them {some}; give its id")
     return matches[0] if matches else None
 
 
-def _by_title(uow: UnitOfWork, text: str, owner: str) -> Session | None:
+def _by_title(uow: UnitOfWork, text: str, owner: str, exactly: bool = False) -> Session | None:
     try:
         wanted = titles.clean(text)
     except BadInput:
         return None
     base, number = titles.split(wanted)
     same = [s for s in uow.sessions.titled(owner, wanted) if _is_of(s, base)]
+    that_one = next((s for s in same if titles.fold(s.title or "") == titles.fold(wanted)), None)
+    if exactly and that_one is not None:
+        return that_one
     # A bare name means the newest that carries it; a number means that very one.
-    chosen = (
-        same[-1]
-        if same and number == 1
-        else next((s for s in same if titles.fold(s.title or "") == titles.fold(wanted)), None)
-    )
+    chosen = same[-1] if same and number == 1 else that_one
     return uow.sessions.tip(chosen.id) if chosen is not None else None
 
 

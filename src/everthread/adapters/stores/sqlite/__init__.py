@@ -231,9 +231,9 @@ def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], pa
             if not _run_in_savepoint(connection, unit, job, path):
                 return job
         connection.execute("COMMIT")
-    except BaseException as error:  # noqa: BLE001 - said to everybody who waits for one of the jobs
+    except apsw.Error as error:
         for job in jobs:
-            job.error = _in_our_words(error, path)
+            job.error = translated(error, path)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     return None
