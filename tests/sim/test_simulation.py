@@ -25,7 +25,7 @@ from everthread.testing.town import Town, make_schedule
 SEEDS = 2000
 SEEDS_PER_TEST = 100
 # Schedules that once ended in a violation.
-REGRESSIONS = (299, 470, 159, 838)
+REGRESSIONS = (299, 470, 159, 838, 1188)
 
 BOUNDARIES = {"new", "reset", "resume", "branch", "compress", "rewind", "expire", "suspend", "forget"}
 STORE_FAULTS = {"store busy", "disk full"}
