@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.measuring import Calls, Figure, batch_cpu_ms, cpu_ms
 from benchmarks.stage import OWNER, Stage, keys, staged
 from benchmarks.turns import texts_of_one_size
-from everthread.domain.boundary import Boundary, Branch, Compress, Expire, Forget, New, Reset, Resume, Rewind, Suspend
+from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Reset, Resume, Rewind, Suspend
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.policy import ResetPolicy
 from everthread.lifecycle import ForgetSession
@@ -40,7 +40,6 @@ def _plain_boundaries(now: float) -> dict[str, _Made]:
         "rewind": lambda ref: Rewind(1),
         "expire": lambda ref: Expire(ResetPolicy(idle_s=1.0), now + 86_400.0),
         "suspend": lambda ref: Suspend(close_memory=True),
-        "forget": lambda ref: Forget(ref.session_id),
     }
 
 
