@@ -51,8 +51,7 @@ class SqliteStore:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
         self._opened: list[Connection] = []
-        self._handed_in: list[_Job] = []
-        self._batches: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
         self._thread.start()
         self._closed = False
@@ -66,14 +65,10 @@ class SqliteStore:
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
-        loop = asyncio.get_running_loop()
-        job = _Job(work, loop.create_future())
-        # Everything that is ready in this round of the event loop is handed over together: that makes the batches.
-        if not self._handed_in:
-            loop.call_soon(self._hand_over)
-        self._handed_in.append(job)
-        # A commit that has begun is not undone by whoever stops waiting for it.
-        return await asyncio.shield(job.done)
+        job = _Job(work, asyncio.get_running_loop().create_future())
+        self._jobs.put(job)
+        # A commit that has begun is not undone by whoever stops waiting for it: only the news of it is lost.
+        return await job.done
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         if self._closed:
@@ -103,17 +98,11 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        self._hand_over()
-        self._batches.put(None)
+        self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         self._readers.shutdown()
         for connection in (*self._opened, self._here, self._writer):
             connection.close()
-
-    def _hand_over(self) -> None:
-        if self._handed_in:
-            self._batches.put(self._handed_in)
-            self._handed_in = []
 
     def _connected(self) -> Connection:
         try:
@@ -152,18 +141,17 @@ class SqliteStore:
             raise translated(error, self._path) from error
 
     def _write_batches(self) -> None:
-        stopping = False
-        while not stopping:
-            batch = self._batches.get()
-            jobs = list(batch or ())
-            stopping = batch is None
-            while not self._batches.empty() and len(jobs) < BATCH_MAX:
-                more = self._batches.get()
-                stopping = stopping or more is None
-                jobs += more or ()
-            if jobs:
-                self._commit(jobs)
-                _report(jobs)
+        while (job := self._jobs.get()) is not None:
+            jobs = [job]
+            # Whatever has come while the last batch was being made durable goes together.
+            while len(jobs) < BATCH_MAX and not self._jobs.empty():
+                job = self._jobs.get()
+                if job is None:
+                    self._jobs.put(None)
+                    break
+                jobs.append(job)
+            self._commit(jobs)
+            _report(jobs)
 
     def _commit(self, jobs: list[_Job]) -> None:
         """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
@@ -227,6 +215,8 @@ def commit_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], 
 def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], path: str) -> _Job | None:
     try:
         connection.execute("BEGIN IMMEDIATE")
+        if len(jobs) == 1:
+            return _run_alone(connection, unit, jobs[0], path)
         for job in jobs:
             if not _run_in_savepoint(connection, unit, job, path):
                 return job
@@ -237,6 +227,18 @@ def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], pa
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     return None
+
+
+def _run_alone(connection: Connection, unit: UnitOfWork, job: _Job, path: str) -> None:
+    """With nobody to be kept from harm, the transaction itself is the savepoint."""
+    try:
+        job.result, job.error = job.work(unit), None
+    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
+        job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        return
+    connection.execute("COMMIT")
 
 
 def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: _Job, path: str) -> bool:
