@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -41,7 +42,9 @@ class SessionKey:
 
     @classmethod
     def parse(cls, text: str) -> SessionKey:
-        parts = [unquote(part) for part in text.split(":")]
+        parts = text.split(":")
+        if "%" in text:
+            parts = [unquote(part) for part in parts]
         if len(text) > KEY_CHARS_MAX or not 5 <= len(parts) <= 7 or parts[0] != "agent" or not all(parts[1:5]):
             raise BadKey(
                 f"{text[:80]!r} is no session key; expected agent:PROFILE:PLATFORM:CHAT_TYPE:CHAT[:THREAD][:USER]"
@@ -52,6 +55,10 @@ class SessionKey:
         return cls(parts[1], parts[2], ChatType(parts[3]), parts[4], thread or None, user or None)
 
 
+_SAFE = "@+-._~!$&'()*,;= /"
+_PLAIN = re.compile(f"[A-Za-z0-9:{re.escape(_SAFE)}]*")
+
+
 # Writing a key out costs as much as reading a row by it, and a turn does it a dozen times: the newest few are kept.
 @lru_cache(maxsize=4096)
 def _written_out(key: SessionKey) -> str:
@@ -60,7 +67,11 @@ def _written_out(key: SessionKey) -> str:
         parts.append(key.thread or "")
     if key.user is not None:
         parts.append(key.user)
-    return ":".join(quote(part, safe="@+-._~!$&'()*,;= /") for part in parts)
+    text = ":".join(parts)
+    # Most keys are plain; only the others need their parts escaped one by one.
+    if _PLAIN.fullmatch(text) and text.count(":") == len(parts) - 1:
+        return text
+    return ":".join(quote(part, safe=_SAFE) for part in parts)
 
 
 class Kind(StrEnum):

@@ -32,7 +32,7 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
-from everthread.lifecycle.log import append, close_if_left, ref_to
+from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.ports import Clock, Store
@@ -107,13 +107,7 @@ class Lifecycle:
 
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
-
-        def look(uow: UnitOfWork) -> SessionRef | None:
-            binding = uow.sessions.binding(key)
-            session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
-            return ref_to(session, key, binding.epoch) if binding and session else None
-
-        return await self._store.peek(look)
+        return await self._store.peek(lambda uow: uow.sessions.ref(key))
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""

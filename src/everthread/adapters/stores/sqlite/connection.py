@@ -36,7 +36,12 @@ def connect(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Connection:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     # Full durability: a commit that was reported survives a power cut. Freed pages are overwritten, so that what
     # somebody asked to be forgotten is not left in the file.
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "secure_delete = ON",
+        "temp_store = MEMORY",
+    ):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 

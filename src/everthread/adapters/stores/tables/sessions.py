@@ -6,7 +6,7 @@ from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain import titles
-from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey
+from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey, SessionRef
 from everthread.ports.store import BoundaryRow
 
 BASE_CHARS = 80
@@ -130,6 +130,16 @@ class SessionTables:
         if row is None:
             return None
         return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
+
+    def ref(self, key: SessionKey) -> SessionRef | None:
+        row = first(
+            self._execute(
+                "SELECT s.id, s.generation, b.epoch, s.owner FROM bindings b JOIN sessions s ON s.id = b.session_id "
+                "WHERE b.key = ?",
+                (str(key),),
+            )
+        )
+        return SessionRef(row[0], row[1], key, row[2], row[3]) if row else None
 
     def bind(self, binding: Binding) -> None:
         b = binding
