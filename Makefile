@@ -19,7 +19,7 @@ run: $(READY) ## Run everthread (make run ARGS="...")
 	@$(BIN)/everthread $(ARGS)
 
 test: check ## Run the checks, then every test that needs no server
-	$(BIN)/pytest -n auto -m "not server"
+	$(BIN)/pytest -n auto --dist worksteal -m "not server"
 
 check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/ruff check
