@@ -12,6 +12,8 @@ from everthread.domain.errors import BadKey
 
 KEY_CHARS_MAX = 512
 OWNER_CHARS_MAX = 256
+FORGOTTEN = "[forgotten]"
+"""What stands where forgotten words stood."""
 
 
 def whole(text: str) -> str:

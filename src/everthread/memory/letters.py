@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everthread.domain.events import Delivery, EntryKind, Event, LogEntry, NoteWritten
-from everthread.domain.model import Session
+from everthread.domain.model import FORGOTTEN, Session
 from everthread.ports.store import Cursor, Redelivery, UnitOfWork
-
-FORGOTTEN = "[forgotten]"
 
 
 @dataclass(frozen=True, slots=True)

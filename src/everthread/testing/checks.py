@@ -9,9 +9,9 @@ from typing import cast
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.events import EntryKind
-from everthread.domain.model import SessionKey
+from everthread.domain.model import FORGOTTEN, SessionKey
 from everthread.testing.sim import Backend, Effect
-from everthread.testing.world import FORGOTTEN, Entry, ModelSession, World, hold
+from everthread.testing.world import Entry, ModelSession, World, hold
 
 
 @dataclass(frozen=True, slots=True)

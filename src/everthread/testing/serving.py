@@ -115,8 +115,8 @@ class Server(SimProcess):
                     ticket = await self.does(model.TakeOver(), self.lifecycle.resume_turn(turn_id))
                     if ticket is not None:
                         await self._answer(ticket)
-            except StoreError:
-                pass
+            except StoreError as error:
+                self._town.note_down(f"{self.name}: {error}")
             await self._town.clock.sleep(4.0)
 
     async def _answer(self, ticket: Ticket) -> None:

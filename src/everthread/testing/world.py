@@ -87,7 +87,6 @@ class Forgetting:
 
 Entry = tuple[Any, ...]
 ActiveAt = Callable[[str], float]
-FORGOTTEN = "[forgotten]"
 
 
 @dataclass

@@ -8,9 +8,8 @@ from everthread.adapters.stores.tables.rows import Execute, first, from_json, ru
 from everthread.adapters.stores.tables.search_text import index_text, owner_token
 from everthread.adapters.stores.tables.sessions import folded
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
-from everthread.domain.model import Session
+from everthread.domain.model import FORGOTTEN, Session
 
-FORGOTTEN = "[forgotten]"
 PURGE_PAGES = 200
 _THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
 
