@@ -12,9 +12,19 @@ EverthreadError
 │   ├── StoreBusy            another program holds the file's write lock: try again
 │   ├── DiskFull  StoreUnwritable
 │   └── StoreCorrupt  StoreTooNew
-└── ProviderError
-    ├── Unavailable          try again later: the entry waits
-    └── Rejected             never try again: the entry is parked
+├── ProviderError
+│   ├── Unavailable          try again later: the entry waits
+│   └── Rejected             never try again: the entry is parked
+├── ModelError
+│   ├── ModelUnavailable     overloaded, unreachable or cut off: try again, or another model
+│   ├── ModelRefused         the request will never be taken as it is
+│   ├── ModelUnauthorized    the key is missing or wrong
+│   ├── ModelUnknown         the endpoint has no such model
+│   ├── ModelWithoutTools    the model can't be given tools
+│   └── ContextTooLong       more was sent than the model can read
+├── BudgetSpent              the owner's limit on spending is reached
+├── ToolFailed               a tool could not do what it was asked; the model is told why
+└── BadConfig                the configuration can't be used; names file, line and the nearest valid key
 """
 
 
@@ -108,3 +118,47 @@ class Unavailable(ProviderError):
 
 class Rejected(ProviderError):
     """The provider will never take this entry."""
+
+
+class ModelError(EverthreadError):
+    """A model could not be asked, or did not answer."""
+
+
+class ModelUnavailable(ModelError):
+    """Overloaded, unreachable or cut off: the same request may go through later."""
+
+    def __init__(self, why: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(why)
+        self.retry_after_s = retry_after_s
+
+
+class ModelRefused(ModelError):
+    """The endpoint will never take this request."""
+
+
+class ModelUnauthorized(ModelError):
+    """The key is missing or wrong."""
+
+
+class ModelUnknown(ModelError):
+    """The endpoint has no such model."""
+
+
+class ModelWithoutTools(ModelError):
+    """The model can't be given tools."""
+
+
+class ContextTooLong(ModelError):
+    """More was sent than the model can read."""
+
+
+class BudgetSpent(EverthreadError):
+    """A limit on spending is reached."""
+
+
+class ToolFailed(EverthreadError):
+    """A tool could not do what it was asked."""
+
+
+class BadConfig(EverthreadError):
+    """The configuration can't be used as it is."""

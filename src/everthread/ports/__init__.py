@@ -2,8 +2,10 @@
 
 from everthread.ports.lanes import Drain, Lanes
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
-from everthread.ports.outside import Clock, Embedder, ModelClient, Platform, Tool
+from everthread.ports.model import ModelClient
+from everthread.ports.outside import Clock, Embedder, Platform
 from everthread.ports.store import Store, UnitOfWork
+from everthread.ports.tools import Tool
 
 __all__ = [
     "Capability",

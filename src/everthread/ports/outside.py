@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from everthread.domain.model import Inbound, Message, Reply, SessionRef
+from everthread.domain.model import Inbound, Reply
 
 
 class Clock(Protocol):
@@ -14,18 +14,6 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
-
-
-class ModelClient(Protocol):
-    def stream(self, prefix: bytes, messages: Sequence[Message], *, ref: SessionRef) -> AsyncIterator[Message]:
-        """Parts of one answer; `prefix` is sent byte for byte."""
-        ...
-
-
-class Tool(Protocol):
-    @property
-    def name(self) -> str: ...
-    async def run(self, arguments: str, *, ref: SessionRef) -> str: ...
 
 
 class Platform(Protocol):

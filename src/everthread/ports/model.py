@@ -1,0 +1,108 @@
+"""What a turn needs from a model: one request, one streamed answer.
+
+A request is made of bytes that were serialised before (`head` and `history`) and the few messages that are new. So a
+turn costs the sending of its history, never the walking of it, and what was sent before is sent again byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from everthread.domain.model import Message
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSchema:
+    """A tool as the model is told of it. `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The frozen start of a session's requests: what a prefix stores."""
+
+    model: str
+    """As the endpoint calls it."""
+    system: str
+    tools: tuple[ToolSchema, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a model can do; declared, never probed for."""
+
+    tools: bool = True
+    context_tokens: int = 128_000
+    small: bool = False
+    """It gets the short prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    head: bytes
+    """Made by `head`."""
+    history: bytes
+    """Made by `encode`, one piece per turn, joined by commas."""
+    tail: tuple[Message, ...]
+    """The turn's own messages so far; the first is the user's."""
+    recall: str = ""
+    """Sent right behind the first message of the tail; stored nowhere."""
+    output_tokens_max: int = 8192
+
+
+class Finish(StrEnum):
+    STOP = "stop"
+    TOOLS = "tools"
+    LENGTH = "length"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    """All of them, cached ones included."""
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+    """In dollars, from endpoints that say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of an answer that is being written."""
+
+    text: str = ""
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer: the last thing that a stream yields."""
+
+    message: Message
+    usage: Usage
+    finish: Finish
+
+
+class ModelClient(Protocol):
+    """One endpoint. Raises `ModelError` and nothing else; closing the stream early closes the connection."""
+
+    def traits(self, model: str) -> Traits: ...
+
+    def head(self, prompt: Prompt) -> bytes:
+        """The request up to its first message. The same prompt gives the same bytes."""
+        ...
+
+    def encode(self, messages: Sequence[Message]) -> bytes:
+        """Whole turns as they go into a request's list of messages, without a comma at either end."""
+        ...
+
+    def stream(self, request: Request) -> AsyncIterator[Delta | Answer]: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,39 @@
+"""A tool as the agent runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from everthread.domain.model import SessionRef
+from everthread.ports.model import ToolSchema
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Whose call it is: the session and the turn that asked for it, and the model's id of the call."""
+
+    ref: SessionRef
+    turn_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What the model is told, and what is run. `run` answers in words the model can read.
+
+    It raises `ToolFailed` for what the model should hear about; anything else is a bug, and told to the model as one.
+    """
+
+    schema: ToolSchema
+    run: Callable[[Mapping[str, Any], ToolUse], Awaitable[str]]
+    parallel: bool = False
+    """Safe to run beside other calls of the same answer."""
+    dangerous: bool = False
+    """Somebody has to approve of each call."""
+    timeout_s: float = 120.0
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
