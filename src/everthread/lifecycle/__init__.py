@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
-from everthread.domain.errors import BadInput, BadKey, TitleTaken, TooLarge
+from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
@@ -29,6 +29,7 @@ from everthread.domain.model import (
     whole,
 )
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.spend import Spent
 from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
@@ -40,6 +41,7 @@ from everthread.ports.store import Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
 RECHECK_S = 30.0
+DAY_S = 86_400.0
 _TIMERS_AT_ONCE = 64
 
 __all__ = [
@@ -147,13 +149,61 @@ class Lifecycle:
         await self._store.write(draft)
 
     async def commit_turn(
-        self, ticket: Ticket, messages: Sequence[Message], reply: str | None, *, interrupted: bool = False
+        self,
+        ticket: Ticket,
+        messages: Sequence[Message],
+        reply: str | None,
+        *,
+        interrupted: bool = False,
+        spent: Sequence[Spent] = (),
     ) -> Committed:
-        """Store a turn whole. Raises `Fenced` if it is no longer this ticket's to write."""
+        """Store a turn whole, and what it has cost. Raises `Fenced` if it is no longer this ticket's to write."""
         _check_size("a turn", reply or "", *(part for message in messages for part in message.texts()))
         return await self._store.write(
-            lambda uow: turn.commit(uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted)
+            lambda uow: turn.commit(
+                uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
+            )
         )
+
+    async def steer(self, ticket: Ticket, inbox_id: int) -> InboxRow | None:
+        """Let a running turn take up a message that waits behind it. `None` if it waits no longer."""
+        return await self._store.write(lambda uow: turn.steer(uow, ticket, inbox_id))
+
+    async def reserve_spend(
+        self,
+        ref: SessionRef,
+        turn_id: str,
+        model: str,
+        amount: float,
+        *,
+        limit_per_day: float | None,
+        spent: Sequence[Spent] = (),
+    ) -> int:
+        """Set money aside for a call, and settle the turn's calls before it. Raises `BudgetSpent` beyond the limit."""
+
+        def reserve(uow: UnitOfWork) -> int | None:
+            now = self._clock.now()
+            for paid in spent:
+                uow.spend.settle(paid, ref, turn_id, now)
+            if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
+                return None
+            return uow.spend.reserve(ref, turn_id, model, amount, now)
+
+        reserved = await self._store.write(reserve)
+        if reserved is None:
+            raise BudgetSpent(
+                f"the limit of ${limit_per_day:g} in 24 hours would be passed; raise limits.spend_per_day, or wait"
+            )
+        return reserved
+
+    async def settle_spend(self, ref: SessionRef, turn_id: str, spent: Sequence[Spent]) -> None:
+        """Write down what calls have cost that no turn's commit will."""
+
+        def settle(uow: UnitOfWork) -> None:
+            for paid in spent:
+                uow.spend.settle(paid, ref, turn_id, self._clock.now())
+
+        await self._store.write(settle)
 
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""

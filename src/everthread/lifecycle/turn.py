@@ -24,6 +24,7 @@ from everthread.domain.model import (
     ToolRow,
     TurnStatus,
 )
+from everthread.domain.spend import Spent
 from everthread.lifecycle.crossing import Setting, arm_expiry, cross
 from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
@@ -43,6 +44,13 @@ class Ticket:
     message: InboxRow
     tools: tuple[ToolRow, ...] = ()
     """What was started or done before a crash; empty for a turn that begins."""
+    steered: tuple[InboxRow, ...] = ()
+    """The messages it was steered by before a crash."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the user has said in this turn so far."""
+        return (self.message.inbound.text, *(row.inbound.text for row in self.steered))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,7 @@ def commit(
     setting: Setting,
     *,
     interrupted: bool = False,
+    spent: Sequence[Spent] = (),
 ) -> Committed:
     """Messages, log entry, reply, inbox row and slot: all at once, into the session where the turn began."""
     slot = held(uow, ticket)
@@ -119,7 +128,10 @@ def commit(
     session = replace(session, last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, setting.now, number=number)
-    uow.inbox.set_state(slot.inbox_id, InboxState.DONE, session.id, slot.turn_id)
+    for row in uow.inbox.of_turn(slot.turn_id):
+        uow.inbox.set_state(row.id, InboxState.DONE, session.id, slot.turn_id)
+    for paid in spent:
+        uow.spend.settle(paid, slot.ref, slot.turn_id, setting.now)
     uow.slots.drop(slot.turn_id)
     uow.slots.drop_tools(slot.turn_id)
     sent = _put_reply(uow, slot, reply, setting.now)
@@ -159,11 +171,27 @@ def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
     if turn_id not in {slot.turn_id for slot in uow.slots.orphans(setting.now)}:
         return None
     slot = uow.slots.take_over(turn_id, setting.holder)
-    row = uow.inbox.get(slot.inbox_id)
-    assert row is not None
     uow.sessions.serve(setting.holder, slot.ref.session_id, slot.ref.key)
     uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
-    return Ticket(turn_id, slot.ref, slot.holder, slot.fence, row, uow.slots.tools(turn_id))
+    return _ticket(uow, slot)
+
+
+def _ticket(uow: UnitOfWork, slot: Slot) -> Ticket:
+    """The right to go on with a turn that was begun before."""
+    row, *steered = uow.inbox.of_turn(slot.turn_id)
+    return Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row, uow.slots.tools(slot.turn_id), tuple(steered))
+
+
+def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
+    """Make a waiting message part of the running turn. `None` if it waits no longer."""
+    slot = held(uow, ticket)
+    row = uow.inbox.get(inbox_id)
+    if row is None or row.state is not InboxState.WAITING or row.inbound.key != slot.ref.key:
+        return None
+    if slot.fate is not Fate.LIVE or row.inbound.owner != slot.ref.owner:
+        return None
+    uow.inbox.set_state(row.id, InboxState.RUNNING, slot.ref.session_id, slot.turn_id)
+    return row
 
 
 def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
@@ -174,9 +202,6 @@ def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
         if slot.fate is Fate.LIVE:
             again.append(slot.turn_id)
             continue
-        row = uow.inbox.get(slot.inbox_id)
-        assert row is not None
-        slot = uow.slots.take_over(slot.turn_id, setting.holder)
-        ticket = Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row)
-        commit(uow, ticket, (Message(Role.USER, row.inbound.text),), None, setting)
+        ticket = _ticket(uow, uow.slots.take_over(slot.turn_id, setting.holder))
+        commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting)
     return tuple(again)

@@ -24,6 +24,7 @@ from everthread.domain.model import (
     Turn,
     TurnStatus,
 )
+from everthread.domain.spend import Spent
 from everthread.ports import UnitOfWork
 from everthread.ports.store import BoundaryRow
 from everthread.testing import in_loop
@@ -157,7 +158,7 @@ class RunningTurns(OnAStore):
             await store.write(lambda uow: uow.spend.reserve(ref, "t1", "large", 0.5, 200.0))
             await store.write(lambda uow: uow.spend.reserve(replace(ref, owner="bob"), "t2", "large", 9.0, 200.0))
             assert await store.read(lambda uow: uow.spend.total("ann", 0.0)) == 1.5
-            await store.write(lambda uow: uow.spend.settle(first, 0.25))
+            await store.write(lambda uow: uow.spend.settle(Spent("large", 0.25, spend_id=first), ref, "t1", 300.0))
             assert await store.read(lambda uow: uow.spend.total("ann", 0.0)) == 0.75
             assert await store.read(lambda uow: uow.spend.total("ann", 150.0)) == 0.5
             assert await store.read(lambda uow: uow.spend.total("nobody", 0.0)) == 0.0

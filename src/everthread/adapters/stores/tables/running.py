@@ -19,6 +19,7 @@ from everthread.domain.model import (
     ToolRow,
     ToolState,
 )
+from everthread.domain.spend import Spent
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
@@ -109,9 +110,10 @@ class SlotTables:
     def start_tool(self, row: ToolRow, owner: str) -> None:
         added = first(
             self._execute(
-                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, state, result) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING call_id",
-                (row.turn_id, row.call_id, owner, row.name, row.arguments, row.state.value, row.result),
+                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result) VALUES "
+                "(?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?) "
+                "ON CONFLICT DO NOTHING RETURNING call_id",
+                (row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value, row.result),
             )
         )
         if added is None:
@@ -129,7 +131,8 @@ class SlotTables:
 
     def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
         rows = self._execute(
-            "SELECT turn_id, call_id, name, arguments, state, result FROM tool_rows WHERE turn_id = ? ORDER BY call_id",
+            "SELECT turn_id, call_id, name, arguments, state, result FROM tool_rows "
+            "WHERE turn_id = ? ORDER BY position",
             (turn_id,),
         )
         return tuple(ToolRow(row[0], row[1], row[2], row[3], ToolState(row[4]), row[5]) for row in rows)
@@ -178,6 +181,12 @@ class InboxTables:
         rows = self._execute(
             f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' AND id < ? ORDER BY id",
             (str(key), 2**62 if before_id is None else before_id),
+        )
+        return tuple(_inbox_row(row) for row in rows)
+
+    def of_turn(self, turn_id: str) -> tuple[InboxRow, ...]:
+        rows = self._execute(
+            f"SELECT {_INBOX} FROM inbox WHERE turn_id = ? AND state = 'running' ORDER BY id", (turn_id,)
         )
         return tuple(_inbox_row(row) for row in rows)
 
@@ -233,8 +242,23 @@ class SpendTables:
         assert row is not None
         return row[0]
 
-    def settle(self, spend_id: int, amount: float) -> None:
-        run(self._execute("UPDATE spend SET settled = ? WHERE id = ?", (amount, spend_id)))
+    def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
+        tokens = (spent.input_tokens, spent.output_tokens)
+        if spent.spend_id is None:
+            run(
+                self._execute(
+                    "INSERT INTO spend (owner, session_id, turn_id, model, reserved, settled, input_tokens, "
+                    "output_tokens, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (ref.owner, ref.session_id, turn_id, spent.model, spent.amount, spent.amount, *tokens, now),
+                )
+            )
+            return
+        run(
+            self._execute(
+                "UPDATE spend SET settled = ?, input_tokens = ?, output_tokens = ? WHERE id = ?",
+                (spent.amount, *tokens, spent.spend_id),
+            )
+        )
 
     def total(self, owner: str, since: float) -> float:
         """What was spent, with what is reserved and not yet settled."""

@@ -125,6 +125,7 @@ CREATE TABLE tool_rows (
     owner     TEXT NOT NULL,
     name      TEXT NOT NULL,
     arguments TEXT NOT NULL,
+    position  INTEGER NOT NULL,
     state     TEXT NOT NULL,
     result    TEXT,
     PRIMARY KEY (turn_id, call_id)
@@ -145,6 +146,7 @@ CREATE TABLE inbox (
 );
 CREATE UNIQUE INDEX inbox_update ON inbox (platform, account, update_id) WHERE update_id IS NOT NULL;
 CREATE INDEX inbox_waiting ON inbox (key, id) WHERE state = 'waiting';
+CREATE INDEX inbox_running ON inbox (turn_id) WHERE state = 'running';
 
 CREATE TABLE replies (
     turn_id             TEXT PRIMARY KEY,
@@ -159,14 +161,16 @@ CREATE TABLE replies (
 CREATE INDEX replies_open ON replies (state, at) WHERE state IN ('draft', 'ready', 'ambiguous');
 
 CREATE TABLE spend (
-    id         INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner      TEXT NOT NULL,
-    session_id TEXT NOT NULL,
-    turn_id    TEXT NOT NULL,
-    model      TEXT NOT NULL,
-    reserved   REAL NOT NULL,
-    settled    REAL,
-    at         REAL NOT NULL
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner         TEXT NOT NULL,
+    session_id    TEXT NOT NULL,
+    turn_id       TEXT NOT NULL,
+    model         TEXT NOT NULL,
+    reserved      REAL NOT NULL,    -- dollars
+    settled       REAL,
+    input_tokens  INTEGER NOT NULL DEFAULT 0,
+    output_tokens INTEGER NOT NULL DEFAULT 0,
+    at            REAL NOT NULL
 );
 CREATE INDEX spend_owner ON spend (owner, at);
 
