@@ -158,6 +158,12 @@ class HookRunner:
                 self._start(key, hooks, lease)
         return self._clock.now() if len(waiting) == AT_ONCE else None
 
+    async def tell(self, hook: str, **given: Any) -> None:
+        """Call a hook about something that happens now, within its bound; what goes wrong is reported and no more."""
+        if hook in self.names:
+            for problem in await self._call_all(hook, given):
+                log.warning("%s: %s", hook, problem)
+
     async def stop(self) -> None:
         """Leave the hooks that are on their way; they will be called again by whoever comes next."""
         tasks = set(self._running.values())
@@ -193,13 +199,15 @@ class HookRunner:
             await self._write(lease, lambda uow, hook=hook, problems=problems: self._done(uow, hook, problems))
 
     async def _call(self, call: HookCall) -> list[str]:
+        return await self._call_all(call.hook, await self._store.read(lambda uow: arguments(uow, call)))
+
+    async def _call_all(self, hook: str, given: dict[str, Any]) -> list[str]:
         """Call every plugin's implementation, whatever the others do; what went wrong."""
         problems: list[str] = []
-        given = await self._store.read(lambda uow: arguments(uow, call))
-        for implementation in getattr(self._manager.hook, call.hook).get_hookimpls():
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             named = {name: given[name] for name in implementation.argnames}
             plugin = self._plugins[implementation.plugin_name]
-            problem = await plugin.call(partial(implementation.function, **named), f"hook:{call.hook}")
+            problem = await plugin.call(partial(implementation.function, **named), f"hook:{hook}")
             if problem:
                 problems.append(f"{implementation.plugin_name}: {problem}")
         return problems

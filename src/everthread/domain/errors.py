@@ -23,6 +23,7 @@ EverthreadError
 │   ├── ModelWithoutTools    the model can't be given tools
 │   └── ContextTooLong       more was sent than the model can read
 ├── BudgetSpent              the owner's limit on spending is reached
+├── TurnTooLong              a turn has taken more steps than it may
 ├── ToolFailed               a tool could not do what it was asked; the model is told why
 └── BadConfig                the configuration can't be used; names file, line and the nearest valid key
 """
@@ -154,6 +155,10 @@ class ContextTooLong(ModelError):
 
 class BudgetSpent(EverthreadError):
     """A limit on spending is reached."""
+
+
+class TurnTooLong(EverthreadError):
+    """A turn has taken more steps than it may."""
 
 
 class ToolFailed(EverthreadError):

@@ -244,12 +244,14 @@ class Lifecycle:
 
         return await self._store.write(put)
 
-    async def rename(self, session_id: str, title: str, *, owner: str) -> str:
-        """Give a session a title that no other of its owner has."""
+    async def rename(self, session_id: str, title: str, *, owner: str, only_if_none: bool = False) -> str:
+        """Give a session a title that no other of its owner has; the title it has then."""
         title = titles.clean(title)
 
         def rename(uow: UnitOfWork) -> str:
             session = crossing.owned(uow, session_id, owner)
+            if only_if_none and session.title:
+                return session.title
             taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
             if taken.get(titles.fold(title), session.id) != session.id:
                 raise TitleTaken(f"another session is already called {title!r}; choose another title")

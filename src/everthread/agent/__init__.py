@@ -1,0 +1,1 @@
+"""The agent: one turn after another, each a function of what is stored."""

@@ -1,0 +1,194 @@
+"""Asking a model: money set aside first, patience with an endpoint that stumbles, another model when it has fallen."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
+from everthread.domain.errors import (
+    BudgetSpent,
+    ModelError,
+    ModelUnauthorized,
+    ModelUnavailable,
+    ModelUnknown,
+    ModelWithoutTools,
+)
+from everthread.domain.model import Message, SessionRef
+from everthread.domain.spend import BYTES_PER_TOKEN, Price, Spent, at_most, cost
+from everthread.lifecycle import Lifecycle
+from everthread.plugins import HookRunner
+from everthread.ports import Clock, ModelClient
+from everthread.ports.model import Answer, Delta, Request, Traits, Usage
+
+ATTEMPTS_MAX = 4
+BACKOFF_S = 0.5
+BACKOFF_S_MAX = 20.0
+RETRY_AFTER_S_MAX = 60.0
+"""An endpoint that wants more time than this is given up for the next model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model and where it is asked. `name` is what people call it: provider/model."""
+
+    name: str
+    model: str
+    client: ModelClient
+    price: Price | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return self.client.traits(self.model)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a running turn has come to so far: all that is left of it when it is stopped."""
+
+    messages: list[Message] = field(default_factory=list[Message])
+    writing: list[str] = field(default_factory=list[str])
+    """The pieces of the answer that is being written."""
+    spent: list[Spent] = field(default_factory=list[Spent])
+    """Calls that no commit has settled yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    lifecycle: Lifecycle
+    clock: Clock
+    random: Callable[[], float]
+    hooks: HookRunner
+    spend_per_day: float | None = None
+
+    async def ask(
+        self,
+        choices: Sequence[Choice],
+        request_to: Callable[[Choice], Awaitable[Request]],
+        *,
+        ref: SessionRef,
+        turn_id: str,
+        progress: Progress,
+        listen: Listen,
+    ) -> Answer:
+        """The answer of the first model that gives one. Raises the last one's error if none does."""
+        problem: ModelError | None = None
+        for choice, following in zip(choices, [*choices[1:], None], strict=True):
+            try:
+                request = await request_to(choice)
+                return await self._patiently(choice, request, ref, turn_id, progress, listen)
+            except (ModelUnavailable, ModelUnauthorized, ModelUnknown, ModelWithoutTools) as error:
+                problem = error
+                if following is not None:
+                    progress.writing.clear()
+                    listen(Retrying(str(error), following.name, 0.0))
+        assert problem is not None
+        raise problem
+
+    async def _patiently(
+        self,
+        choice: Choice,
+        request: Request,
+        ref: SessionRef,
+        turn_id: str,
+        progress: Progress,
+        listen: Listen,
+    ) -> Answer:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                return await self._once(choice, request, ref, turn_id, progress, listen)
+            except ModelUnavailable as error:
+                wait_s = self._wait_s(attempt, error.retry_after_s)
+                if attempt == ATTEMPTS_MAX or wait_s is None:
+                    raise
+                progress.writing.clear()
+                listen(Retrying(str(error), choice.name, wait_s))
+                await self.clock.sleep(wait_s)
+        raise AssertionError("every attempt returns or raises")
+
+    def _wait_s(self, attempt: int, retry_after_s: float | None) -> float | None:
+        """How long to wait before the next attempt; `None` if that is too long to be worth it."""
+        if retry_after_s is not None and retry_after_s > RETRY_AFTER_S_MAX:
+            return None
+        backoff_s = min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_S_MAX) * (0.5 + self.random())
+        return max(backoff_s, retry_after_s or 0.0)
+
+    async def _once(
+        self,
+        choice: Choice,
+        request: Request,
+        ref: SessionRef,
+        turn_id: str,
+        progress: Progress,
+        listen: Listen,
+    ) -> Answer:
+        spend_id = await self._reserve(choice, request, ref, turn_id, progress)
+        await self.hooks.tell("pre_model_call", ref=ref, model=choice.name)
+        usage: Usage | None = None
+        try:
+            async with aclosing(choice.client.stream(request)) as parts:
+                async for part in parts:
+                    if isinstance(part, Answer):
+                        usage = part.usage
+                        await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=usage)
+                        return part
+                    _pass_on(part, progress, listen)
+        finally:
+            progress.spent.append(_spent(choice, usage or _guessed(request, progress), spend_id))
+        raise ModelUnavailable(f"{choice.name} ended its answer without an end")
+
+    async def _reserve(
+        self, choice: Choice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
+    ) -> int | None:
+        """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
+        price = choice.price
+        if price is None:
+            if self.spend_per_day is not None and not choice.traits.small:
+                raise BudgetSpent(
+                    f"there is a limit on spending, but no price for {choice.name}; "
+                    f'add it to config.toml: [prices."{choice.name}"]'
+                )
+            return None
+        amount = at_most(price, request_bytes=_size(request), output_tokens_max=request.output_tokens_max)
+        settled = tuple(progress.spent)
+        spend_id = await self.lifecycle.reserve_spend(
+            ref, turn_id, choice.name, amount, limit_per_day=self.spend_per_day, spent=settled
+        )
+        del progress.spent[: len(settled)]
+        return spend_id
+
+
+def _pass_on(part: Delta, progress: Progress, listen: Listen) -> None:
+    if part.text:
+        progress.writing.append(part.text)
+        listen(TextWritten(part.text))
+    if part.reasoning:
+        listen(ReasoningWritten(part.reasoning))
+
+
+def _size(request: Request) -> int:
+    tail = sum(len(text) for message in request.tail for text in message.texts())
+    return len(request.head) + len(request.history) + tail + len(request.recall)
+
+
+def _guessed(request: Request, progress: Progress) -> Usage:
+    """What a call that was cut off has probably cost: nothing, unless the model had begun to write."""
+    if not progress.writing:
+        return Usage()
+    written = sum(len(piece) for piece in progress.writing)
+    return Usage(_size(request) // BYTES_PER_TOKEN, written // BYTES_PER_TOKEN + 1)
+
+
+def _spent(choice: Choice, usage: Usage, spend_id: int | None) -> Spent:
+    amount = usage.cost
+    if amount is None:
+        amount = 0.0
+        if choice.price is not None:
+            amount = cost(
+                choice.price,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+            )
+    return Spent(choice.name, amount, usage.input_tokens, usage.output_tokens, spend_id)

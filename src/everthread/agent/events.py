@@ -1,0 +1,84 @@
+"""What a front end is told while a turn runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from everthread.domain.model import SessionRef, ToolCall
+from everthread.lifecycle import Committed
+from everthread.ports import RecallItem
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegan:
+    ref: SessionRef
+    turn_id: str
+    text: str
+    recovered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    items: tuple[RecallItem, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextWritten:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningWritten:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The model is asked again. What it had written of this answer counts no more."""
+
+    why: str
+    model: str
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBegan:
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    call: ToolCall
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The turn is stored. `text` is the answer; `problem` says in one line why there is none, or only a part."""
+
+    committed: Committed
+    text: str
+    problem: str = ""
+
+
+TurnEvent = (
+    TurnBegan | Recalled | TextWritten | ReasoningWritten | Retrying | ToolBegan | ToolEnded | Steered | TurnEnded
+)
+
+Listen = Callable[[TurnEvent], None]
+"""Must return at once; one that raises ends the turn."""
+
+Approve = Callable[[ToolCall, SessionRef], Awaitable[bool]]
+"""Asks whoever may decide about a dangerous call."""
+
+
+async def nobody_approves(call: ToolCall, ref: SessionRef) -> bool:
+    """Where there is nobody to ask."""
+    return False

@@ -1,0 +1,190 @@
+"""Prepared agents: the start of a session's next request, as bytes. Only speed: made anew from the store at any time.
+
+One is used for nothing but the session, generation, prefix and configuration that it was made for, so a stale one can't
+be used, and letting one go is no event for anybody.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from everthread.agent.asking import Choice
+from everthread.agent.prompt import Frozen, PromptBuilder, read_back, stored
+from everthread.agent.tools import Toolbox
+from everthread.agent.transcript import as_sent
+from everthread.domain.errors import NotFound
+from everthread.domain.events import View
+from everthread.domain.model import NoteTarget, NoteVersion, Prefix, Session, SessionRef, Turn
+from everthread.domain.spend import BYTES_PER_TOKEN
+from everthread.lifecycle import Lifecycle
+from everthread.ports import Clock, Store, UnitOfWork
+from everthread.ports.model import Prompt, ToolSchema
+
+COUNT_MAX = 128
+AGE_S_MAX = 3600.0
+
+Signature = tuple[str, str]
+"""The model's name and the tool set's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    session_id: str
+    generation: int
+    prefix_number: int
+    signature: Signature
+    last_turn: int
+    """The newest turn that `history` covers."""
+    head: bytes
+    history: bytes
+
+
+def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
+    """The newest pieces that there is room for.
+
+    If some have to go, so many go that half the room is free: the start then stays the same for the turns to come.
+    """
+    if sum(map(len, pieces)) + len(pieces) <= room_bytes:
+        return pieces
+    used = 0
+    for count, piece in enumerate(reversed(pieces)):
+        used += len(piece) + 1
+        if used > room_bytes // 2:
+            return pieces[len(pieces) - count :]
+    return pieces
+
+
+class Preparer:
+    """Makes prepared agents, and keeps the last few."""
+
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        prompts: PromptBuilder,
+        clock: Clock,
+        *,
+        output_tokens_max: int,
+        count_max: int = COUNT_MAX,
+        age_s_max: float = AGE_S_MAX,
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._prompts = prompts
+        self._clock = clock
+        self._output_tokens_max = output_tokens_max
+        self._count_max = count_max
+        self._age_s_max = age_s_max
+        self._kept: OrderedDict[tuple[str, Signature], tuple[float, Prepared]] = OrderedDict()
+
+    async def prepare(self, ref: SessionRef, choice: Choice, toolbox: Toolbox) -> Prepared:
+        """The start of the next request in the ref's session, as the store has it now."""
+        signature = (choice.name, toolbox.digest)
+        session, number = await self._store.peek(lambda uow: _state(uow, ref))
+        kept = self._get(ref.session_id, signature)
+        if kept is not None and (kept.generation, kept.prefix_number) == (session.generation, number):
+            if kept.last_turn == session.last_turn:
+                return kept
+            newer = await self._store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
+            grown = self._grown(kept, newer, choice, session.last_turn)
+            if grown is not None:
+                return self._keep(grown)
+        return self._keep(await self._make(ref, choice, toolbox, signature))
+
+    async def borrow(self, ref: SessionRef, choice: Choice) -> Prepared:
+        """The same start for a model that only stands in: nothing of it is stored or kept."""
+        session, prefix, view, _ = await self._store.read(lambda uow: _everything(uow, ref))
+        if prefix is None:
+            raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
+        prompt = read_back(prefix.content).prompt
+        prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
+        return self._start(session, prefix.number, (choice.name, ""), choice, prompt, view)
+
+    def committed(self, prepared: Prepared, turn: Turn, choice: Choice) -> None:
+        """A turn was added: what was prepared need not be read again."""
+        if turn.number == prepared.last_turn + 1 and self._get(prepared.session_id, prepared.signature) is prepared:
+            grown = self._grown(prepared, (turn,) if turn.status.remembered else (), choice, turn.number)
+            if grown is not None:
+                self._keep(grown)
+
+    def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: Choice, last_turn: int) -> Prepared | None:
+        """The same with some turns more; `None` if that is more than fits."""
+        pieces = [choice.client.encode(as_sent(turn)) for turn in turns]
+        history = b",".join(piece for piece in (kept.history, *pieces) if piece)
+        if len(history) > self._room(choice, kept.head):
+            return None
+        return replace(kept, history=history, last_turn=last_turn)
+
+    def _room(self, choice: Choice, head: bytes) -> int:
+        """A third of the context is left to the turn itself: its message, its recall and its tools."""
+        tokens = max(choice.traits.context_tokens - self._output_tokens_max, choice.traits.context_tokens // 2)
+        return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
+
+    async def _make(self, ref: SessionRef, choice: Choice, toolbox: Toolbox, signature: Signature) -> Prepared:
+        schemas = toolbox.schemas if choice.traits.tools else ()
+        session, prefix, view, notes = await self._store.read(lambda uow: _everything(uow, ref))
+        frozen = read_back(prefix.content) if prefix else None
+        if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
+            prompt = await self._prompts.build(
+                ref,
+                session,
+                view.summary or "",
+                notes,
+                model=choice.model,
+                tools=schemas,
+                small=choice.traits.small,
+            )
+            frozen = Frozen(choice.name, prompt)
+            prefix = await self._lifecycle.put_prefix(ref, stored(frozen))
+        return self._start(session, prefix.number, signature, choice, frozen.prompt, view)
+
+    def _start(
+        self, session: Session, number: int, signature: Signature, choice: Choice, prompt: Prompt, view: View
+    ) -> Prepared:
+        head = choice.client.head(prompt)
+        pieces = [choice.client.encode(as_sent(turn)) for turn in view.turns]
+        history = b",".join(fitting([piece for piece in pieces if piece], self._room(choice, head)))
+        return Prepared(session.id, session.generation, number, signature, session.last_turn, head, history)
+
+    def _get(self, session_id: str, signature: Signature) -> Prepared | None:
+        used_at, kept = self._kept.get((session_id, signature), (0.0, None))
+        return kept if kept is not None and self._clock.now() - used_at < self._age_s_max else None
+
+    def _keep(self, prepared: Prepared) -> Prepared:
+        key = (prepared.session_id, prepared.signature)
+        now = self._clock.now()
+        self._kept[key] = (now, prepared)
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._count_max or now - next(iter(self._kept.values()))[0] >= self._age_s_max:
+            self._kept.popitem(last=False)
+        return prepared
+
+
+def _fits(frozen: Frozen, choice: Choice, schemas: tuple[ToolSchema, ...]) -> bool:
+    """Whether a stored prompt may be used: only another model or another tool set makes a new one."""
+    return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
+
+
+def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int]:
+    prefix = uow.turns.prefix(ref.session_id)
+    return _session(uow, ref), prefix.number if prefix else 0
+
+
+def _session(uow: UnitOfWork, ref: SessionRef) -> Session:
+    session = uow.sessions.get(ref.session_id)
+    if session is None or session.owner != ref.owner:
+        raise NotFound(f"there is no session {ref.session_id!r}")
+    return session
+
+
+def _turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[Turn, ...]:
+    newer = (uow.turns.get(session.id, n) for n in range(number + 1, session.last_turn + 1))
+    return tuple(turn for turn in newer if turn is not None and turn.status.remembered)
+
+
+def _everything(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, Prefix | None, View, tuple[NoteVersion, ...]]:
+    session = _session(uow, ref)
+    notes = tuple(note for target in NoteTarget for note in uow.notes.current(ref.owner, target))
+    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes

@@ -1,0 +1,114 @@
+"""Titles for conversations that have none, made in the background after their first turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from everthread.agent.asking import Asker, Choice, Progress
+from everthread.domain import titles
+from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
+from everthread.domain.model import Kind, Message, Role, SessionRef
+from everthread.lifecycle import Committed, Lifecycle
+from everthread.ports import Store
+from everthread.ports.model import Prompt, Request
+
+log = logging.getLogger("everthread.agent")
+
+TURNS_MAX = 3
+EXCERPT_CHARS_MAX = 1_000
+TITLE_WORDS_MAX = 8
+TITLE_S_MAX = 30.0
+OUTPUT_TOKENS_MAX = 40
+
+INSTRUCTION = (
+    "Name the conversation below in three to six words, in its language. "
+    "Answer with the name alone: no quotes, no full stop."
+)
+
+
+def from_answer(text: str) -> str:
+    """A model's answer as a title: its first line, unquoted and short."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = line.removeprefix("Title:").strip().strip("\"'`*#.“”«» ")
+    return " ".join(line.split()[:TITLE_WORDS_MAX])
+
+
+def from_words(text: str) -> str:
+    """The first words of what the user said: for models too small to be asked."""
+    return from_answer(" ".join(text.split()[:6]))
+
+
+class Titler:
+    """Gives sessions titles, one attempt a turn, never in anybody's way."""
+
+    def __init__(
+        self, store: Store, lifecycle: Lifecycle, asker: Asker, auxiliary: Callable[[], Choice | None]
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._asker = asker
+        self._auxiliary = auxiliary
+        self._going: set[asyncio.Task[None]] = set()
+
+    def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[Choice]) -> None:
+        """Begin to name the turn's session, if it is young."""
+        if committed.number <= TURNS_MAX:
+            task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), self._auxiliary() or choices[0]))
+            self._going.add(task)
+            task.add_done_callback(self._going.discard)
+
+    async def aclose(self) -> None:
+        """Leave what is under way: a title is no loss."""
+        for task in self._going:
+            task.cancel()
+        if self._going:
+            await asyncio.wait(self._going)
+
+    async def _name(self, ref: SessionRef, messages: tuple[Message, ...], choice: Choice) -> None:
+        try:
+            session = await self._store.peek(lambda uow: uow.sessions.get(ref.session_id))
+            if session is None or session.title or session.kind is not Kind.CHAT:
+                return
+            said = messages[0].content[:EXCERPT_CHARS_MAX]
+            async with asyncio.timeout(TITLE_S_MAX):
+                title = from_words(said) if choice.traits.small else await self._asked(ref, messages, choice)
+            await self._give(ref, title)
+        except (EverthreadError, TimeoutError) as error:
+            log.info("session %s stays without a title: %s", ref.session_id, error)
+
+    async def _asked(self, ref: SessionRef, messages: tuple[Message, ...], choice: Choice) -> str:
+        talk = "\n\n".join(
+            f"{m.role.value}: {m.content[:EXCERPT_CHARS_MAX]}"
+            for m in messages
+            if m.content and m.role in (Role.USER, Role.ASSISTANT)
+        )
+        head = choice.client.head(Prompt(choice.model, INSTRUCTION))
+        request = Request(head, b"", (Message(Role.USER, talk),), output_tokens_max=OUTPUT_TOKENS_MAX)
+
+        async def request_to(_: Choice) -> Request:
+            return request
+
+        progress = Progress()
+        try:
+            answer = await self._asker.ask(
+                [choice], request_to, ref=ref, turn_id="title", progress=progress, listen=lambda event: None
+            )
+        finally:
+            await self._lifecycle.settle_spend(ref, "title", tuple(progress.spent))
+        return from_answer(answer.message.content)
+
+    async def _give(self, ref: SessionRef, title: str) -> None:
+        """Another session may have the title already: then this one gets its number."""
+        try:
+            await self._lifecycle.rename(ref.session_id, title, owner=ref.owner, only_if_none=True)
+        except BadTitle:
+            return
+        except TitleTaken:
+            taken = await self._store.read(
+                lambda uow: tuple(s.title or "" for s in uow.sessions.titled(ref.owner, title))
+            )
+            await self._lifecycle.rename(
+                ref.session_id, titles.next_title(title, taken), owner=ref.owner, only_if_none=True
+            )

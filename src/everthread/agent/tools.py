@@ -1,0 +1,165 @@
+"""The tools of an agent, and running what a model asks for: approved, recorded, bounded, in its own turn's name."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, cast
+
+import msgspec
+
+from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
+from everthread.agent.transcript import result
+from everthread.domain.errors import BadInput, EverthreadError, StoreError
+from everthread.domain.model import Message, ToolCall
+from everthread.lifecycle import Lifecycle, Ticket
+from everthread.memory import MemoryManager
+from everthread.plugins import HookRunner
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+
+ARGUMENTS_CHARS_MAX = 1_000_000
+RESULT_CHARS_MAX = 100_000
+PROVIDER_TOOL_S_MAX = 60.0
+
+
+class Toolbox:
+    """A set of tools with names of their own, in a fixed order: the same set gives the same schemas, byte for byte."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise BadInput(f"there are two tools called {tool.name!r}; rename or remove one")
+            self._tools[tool.name] = tool
+        encoded = msgspec.json.encode([tool.schema for tool in self._tools.values()])
+        # As they come back from the store, so that the two can be compared.
+        self.schemas = msgspec.json.decode(encoded, type=tuple[ToolSchema, ...])
+        self.digest = hashlib.sha256(encoded).hexdigest()
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+
+async def provider_tools(memory: MemoryManager) -> tuple[Tool, ...]:
+    """The tools that memory providers bring."""
+    found: list[Tool] = []
+    for provider, schemas in (await memory.tool_schemas()).items():
+        for given in schemas:
+            # The two shapes in use: the function itself, or wrapped as endpoints want it.
+            schema = cast(Mapping[str, Any], given.get("function", given))
+            name = str(schema.get("name", ""))
+            if not name:
+                continue
+            parameters = cast(Mapping[str, Any], schema.get("parameters") or {"type": "object", "properties": {}})
+            described = ToolSchema(name, str(schema.get("description", "")), parameters)
+            found.append(Tool(described, partial(_ask_provider, memory, provider, name), timeout_s=PROVIDER_TOOL_S_MAX))
+    return tuple(found)
+
+
+async def _ask_provider(
+    memory: MemoryManager, provider: str, name: str, arguments: Mapping[str, Any], use: ToolUse
+) -> str:
+    return await memory.handle_tool_call(provider, name, arguments, ref=use.ref)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunner:
+    """Runs the calls of one answer."""
+
+    lifecycle: Lifecycle
+    hooks: HookRunner
+    allowed: Collection[str] = ()
+    """Dangerous tools that need no approval."""
+
+    async def run(
+        self,
+        toolbox: Toolbox,
+        calls: Sequence[ToolCall],
+        ticket: Ticket,
+        *,
+        done: list[Message],
+        listen: Listen,
+        approve: Approve,
+    ) -> None:
+        """Put a result for each call into `done` as it comes. Neighbours that are safe together run at once."""
+
+        async def one(call: ToolCall) -> None:
+            done.append(result(call, await self._one(toolbox, call, ticket, listen, approve)))
+
+        for together, group in groupby(calls, key=lambda call: _is_parallel(toolbox, call)):
+            batch = list(group)
+            for some in [batch] if together else [[call] for call in batch]:
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        for call in some:
+                            tasks.create_task(one(call), name=f"tool:{call.name}")
+                except ExceptionGroup as several:
+                    # Only what no tool can help: the store is gone, or the turn is somebody else's.
+                    raise several.exceptions[0] from several
+
+    async def _one(self, toolbox: Toolbox, call: ToolCall, ticket: Ticket, listen: Listen, approve: Approve) -> str:
+        tool = toolbox.get(call.name)
+        if tool is None:
+            return f"Error: there is no tool {call.name!r}; there are: {', '.join(toolbox.names) or 'none'}"
+        arguments = _arguments(call)
+        if isinstance(arguments, str):
+            return arguments
+        if tool.dangerous and tool.name not in self.allowed and not await approve(call, ticket.ref):
+            return "Error: this call was not approved by the user; do not try it again unasked"
+        await self.lifecycle.start_tool(ticket, call.id, call.name, call.arguments)
+        listen(ToolBegan(call))
+        await self.hooks.tell("pre_tool_call", ref=ticket.ref, name=call.name, arguments=call.arguments)
+        text = _shortened(await _outcome(tool, arguments, ToolUse(ticket.ref, ticket.turn_id, call.id)))
+        await self.lifecycle.finish_tool(ticket, call.id, text)
+        await self.hooks.tell("post_tool_call", ref=ticket.ref, name=call.name, result=text)
+        listen(ToolEnded(call, text))
+        return text
+
+
+async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> str:
+    """What the tool says, or what went wrong with it, in words for the model."""
+    try:
+        async with asyncio.timeout(tool.timeout_s):
+            answer = cast(object, await tool.run(arguments, use))
+    except TimeoutError:
+        return f"Error: {tool.name} did not answer within {tool.timeout_s:g} s; it may or may not have taken effect"
+    except StoreError:
+        raise
+    except EverthreadError as error:
+        return f"Error: {error}"
+    except Exception as error:  # noqa: BLE001 - a tool is somebody else's code; the model can often do without it
+        return f"Error: {tool.name} failed: {error!r}"
+    # As above: whatever it returns must not spoil the turn.
+    return answer if isinstance(answer, str) else f"Error: {tool.name} answered with {type(answer).__name__}, not text"
+
+
+def _is_parallel(toolbox: Toolbox, call: ToolCall) -> bool:
+    tool = toolbox.get(call.name)
+    return tool is not None and tool.parallel
+
+
+def _arguments(call: ToolCall) -> dict[str, Any] | str:
+    """The arguments as a JSON object, or what is wrong with them, in words for the model."""
+    if len(call.arguments) > ARGUMENTS_CHARS_MAX:
+        return f"Error: the arguments have {len(call.arguments)} characters; at most {ARGUMENTS_CHARS_MAX} are allowed"
+    try:
+        return msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        return f"Error: the arguments are no JSON object ({error}); call {call.name} again with valid arguments"
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= RESULT_CHARS_MAX:
+        return text
+    half = RESULT_CHARS_MAX // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

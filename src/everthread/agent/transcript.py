@@ -1,0 +1,69 @@
+"""Pure rules: stored turns as the model sees them, and a turn that was cut short as it is gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from everthread.domain.model import Message, Role, ToolCall, ToolRow, ToolState, Turn, TurnStatus
+
+INTERRUPTED = "[interrupted]"
+OUTCOME_UNKNOWN = (
+    "[outcome unknown: the program was stopped while this tool ran. It may or may not have taken effect; "
+    "check before you do it again]"
+)
+STOPPED = "[stopped by the user; it may or may not have taken effect]"
+
+
+def as_sent(turn: Turn) -> tuple[Message, ...]:
+    """A stored turn as a request has it: every call answered, an interruption marked, an answer at the end."""
+    messages = answered(turn.messages, STOPPED)
+    if turn.status is not TurnStatus.INTERRUPTED:
+        return messages
+    last = messages[-1] if messages else None
+    if last is not None and last.role is Role.ASSISTANT and not last.tool_calls:
+        return (*messages[:-1], replace(last, content=f"{last.content}\n{INTERRUPTED}".strip()))
+    return (*messages, Message(Role.ASSISTANT, INTERRUPTED))
+
+
+def answered(messages: Collection[Message], missing: str) -> tuple[Message, ...]:
+    """The messages with a result for every call: a call without one is refused by every endpoint."""
+    done = {m.tool_call_id for m in messages if m.role is Role.TOOL}
+    if all(call.id in done for m in messages for call in m.tool_calls):
+        return tuple(messages)
+    out: list[Message] = []
+    waiting: list[ToolCall] = []
+    for message in messages:
+        if message.role is not Role.TOOL and waiting:
+            out += [result(call, missing) for call in waiting]
+            waiting = []
+        out.append(message)
+        waiting += [call for call in message.tool_calls if call.id not in done]
+    return (*out, *(result(call, missing) for call in waiting))
+
+
+def result(call: ToolCall, text: str) -> Message:
+    return Message(Role.TOOL, text, tool_call_id=call.id, name=call.name)
+
+
+def recovered(rows: Collection[ToolRow]) -> tuple[Message, ...]:
+    """What was done before a crash: results are used again, and what was only begun is said to be unknown."""
+    out: list[Message] = []
+    for row in rows:
+        call = ToolCall(row.call_id, row.name, row.arguments)
+        text = row.result if row.state is ToolState.DONE and row.result is not None else OUTCOME_UNKNOWN
+        out += [Message(Role.ASSISTANT, "", (call,)), result(call, text)]
+    return tuple(out)
+
+
+def with_own_ids(message: Message, taken: Collection[str]) -> Message:
+    """The message with an id for each call that no other call of the turn has."""
+    used = set(taken)
+    calls: list[ToolCall] = []
+    for call in message.tool_calls:
+        own, number = call.id, 2
+        while not own or own in used:
+            own, number = f"{call.id or 'call'}_{number}", number + 1
+        used.add(own)
+        calls.append(replace(call, id=own))
+    return replace(message, tool_calls=tuple(calls))
