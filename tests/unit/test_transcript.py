@@ -1,0 +1,80 @@
+"""Stored turns as the model sees them, and turns that were cut short as they are gone on with."""
+
+from __future__ import annotations
+
+from everthread.agent.transcript import (
+    INTERRUPTED,
+    OUTCOME_UNKNOWN,
+    STOPPED,
+    answered,
+    as_sent,
+    recovered,
+    with_own_ids,
+)
+from everthread.domain.model import Message, Role, ToolCall, ToolRow, ToolState, Turn, TurnStatus
+
+HELLO = Message(Role.USER, "hello")
+CALL = ToolCall("c1", "look", "{}")
+ASKS = Message(Role.ASSISTANT, "", (CALL,))
+SEES = Message(Role.TOOL, "a tree", tool_call_id="c1", name="look")
+
+
+def turn(*messages: Message, status: TurnStatus = TurnStatus.DONE) -> Turn:
+    return Turn("s", 1, "t", status, 0.0, messages)
+
+
+def test_a_finished_turn_is_sent_as_it_is_stored() -> None:
+    messages = (HELLO, ASKS, SEES, Message(Role.ASSISTANT, "a tree"))
+    assert as_sent(turn(*messages)) == messages
+
+
+def test_an_interrupted_answer_is_marked() -> None:
+    sent = as_sent(turn(HELLO, Message(Role.ASSISTANT, "I was abo"), status=TurnStatus.INTERRUPTED))
+    assert sent[-1] == Message(Role.ASSISTANT, f"I was abo\n{INTERRUPTED}")
+
+
+def test_a_message_that_was_never_answered_gets_a_marked_answer() -> None:
+    sent = as_sent(turn(HELLO, status=TurnStatus.INTERRUPTED))
+    assert sent == (HELLO, Message(Role.ASSISTANT, INTERRUPTED))
+
+
+def test_a_turn_interrupted_behind_a_tool_ends_with_an_answer() -> None:
+    sent = as_sent(turn(HELLO, ASKS, SEES, status=TurnStatus.INTERRUPTED))
+    assert sent == (HELLO, ASKS, SEES, Message(Role.ASSISTANT, INTERRUPTED))
+
+
+def test_every_call_has_a_result_before_anything_else_is_said() -> None:
+    two = Message(Role.ASSISTANT, "", (CALL, ToolCall("c2", "look", "{}")))
+    more = Message(Role.USER, "never mind")
+    assert answered([HELLO, two, SEES, more], STOPPED) == (
+        HELLO,
+        two,
+        SEES,
+        Message(Role.TOOL, STOPPED, tool_call_id="c2", name="look"),
+        more,
+    )
+
+
+def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
+    rows = [
+        ToolRow("t", "c1", "look", "{}", ToolState.DONE, "a tree"),
+        ToolRow("t", "c2", "fell", '{"what":"tree"}', ToolState.STARTED),
+    ]
+    fell = ToolCall("c2", "fell", '{"what":"tree"}')
+    assert recovered(rows) == (
+        ASKS,
+        SEES,
+        Message(Role.ASSISTANT, "", (fell,)),
+        Message(Role.TOOL, OUTCOME_UNKNOWN, tool_call_id="c2", name="fell"),
+    )
+
+
+def test_calls_that_share_an_id_are_told_apart() -> None:
+    message = Message(Role.ASSISTANT, "", (CALL, CALL, ToolCall("", "look", "{}")))
+    ids = [call.id for call in with_own_ids(message, ["c1"]).tool_calls]
+    assert len({*ids, "c1"}) == 4
+    assert all(ids)
+
+
+def test_ids_that_nobody_has_are_kept() -> None:
+    assert with_own_ids(ASKS, ["c0"]) == ASKS
