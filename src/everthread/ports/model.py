@@ -6,7 +6,7 @@ turn costs the sending of its history, never the walking of it, and what was sen
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -83,7 +83,11 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer: the last thing that a stream yields."""
+    """A whole answer: the last thing that a stream yields.
+
+    `finish` is `TOOLS` if and only if the message has tool calls; their ids are unique among those of the tail, their
+    arguments are what the model wrote, which need not be JSON.
+    """
 
     message: Message
     usage: Usage
@@ -103,6 +107,8 @@ class ModelClient(Protocol):
         """Whole turns as they go into a request's list of messages, without a comma at either end."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[Delta | Answer]: ...
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        """Deltas, then one `Answer`. Whoever may stop earlier wraps it in `aclosing`."""
+        ...
 
     async def aclose(self) -> None: ...
