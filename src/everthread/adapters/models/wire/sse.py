@@ -1,0 +1,88 @@
+"""Server-sent events, read from bytes that may be split anywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LINE_BYTES_MAX = 32 * 1024 * 1024
+TOTAL_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Event(NamedTuple):
+    name: bytes
+    data: bytes
+
+
+class TooMuch(Exception):
+    """The stream is beyond a limit."""
+
+
+class EventParser:
+    """Takes bytes as they come, gives the events that are whole. Comments and events without data are left out."""
+
+    def __init__(self, line_bytes_max: int = LINE_BYTES_MAX, total_bytes_max: int = TOTAL_BYTES_MAX) -> None:
+        self._line_max = line_bytes_max
+        self._total_max = total_bytes_max
+        self._total = 0
+        # The pieces of a line that has no end yet: joined once, so that a long line costs its length only.
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        self._after_cr = False
+        self._name = b""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._total == 0:
+            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+        self._total += len(chunk)
+        if self._total > self._total_max:
+            raise TooMuch(f"more than {self._total_max} bytes")
+        if self._after_cr:
+            chunk = chunk.removeprefix(b"\n")
+        events: list[Event] = []
+        for line in chunk.splitlines(keepends=True):
+            self._after_cr = line.endswith(b"\r")
+            if self._after_cr or line.endswith(b"\n"):
+                self._end_line(line.rstrip(b"\r\n"), events)
+            else:
+                self._keep(line)
+        return events
+
+    def end(self) -> list[Event]:
+        """What was left open: some servers end with their last line, others in the middle of it."""
+        events: list[Event] = []
+        self._end_line(b"", events)
+        self._end_line(b"", events)
+        return events
+
+    def _keep(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._pieces_bytes += len(piece)
+        self._check(self._pieces_bytes)
+
+    def _end_line(self, line: bytes, events: list[Event]) -> None:
+        if self._pieces:
+            line = b"".join((*self._pieces, line))
+            self._pieces.clear()
+            self._pieces_bytes = 0
+        self._check(len(line) + self._data_bytes)
+        if line:
+            self._field(line)
+            return
+        if self._data:
+            events.append(Event(self._name, b"\n".join(self._data)))
+        self._name, self._data, self._data_bytes = b"", [], 0
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._data_bytes += len(value)
+        elif name == b"event":
+            self._name = value
+
+    def _check(self, size: int) -> None:
+        if size > self._line_max:
+            raise TooMuch(f"an event of more than {self._line_max} bytes")

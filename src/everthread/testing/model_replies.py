@@ -1,0 +1,185 @@
+"""What the stub server of models can be told to reply, and how each protocol writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from everthread.domain.model import ToolCall
+from everthread.ports.model import Finish, Usage
+
+
+class End(StrEnum):
+    """How a streamed reply ends."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+    """The connection is closed in the middle."""
+    STALL = "stall"
+    """Nothing more comes, until the client leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """An answer, its text and each call's arguments in so many chunks, with a pause before each."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    chunks: int = 1
+    delay_s: float = 0.0
+    finish: Finish = Finish.STOP
+    usage: Usage = Usage(10, 5)
+    end: End = End.WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Bytes as they are, each piece sent by itself."""
+
+    pieces: tuple[bytes, ...]
+    content_type: str = "text/event-stream"
+    delay_s: float = 0.0
+    end: End = End.WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    status: int
+    message: str = ""
+    kind: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Reply = Say | Raw | Fail
+
+
+class Protocol(StrEnum):
+    CHAT = "/v1/chat/completions"
+    MESSAGES = "/v1/messages"
+
+
+def frames(protocol: Protocol, say: Say, model: str) -> Iterator[bytes]:
+    """The events of a streamed answer."""
+    return _chat_frames(say, model) if protocol is Protocol.CHAT else _message_frames(say, model)
+
+
+def chat_completion(say: Say, model: str) -> bytes:
+    """An answer that is not streamed."""
+    calls = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in say.calls
+    ]
+    message: dict[str, object] = {"role": "assistant", "content": say.text or None}
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "finish_reason": _chat_reason(say)}
+    return msgspec.json.encode(
+        {
+            "id": "stub",
+            "object": "chat.completion",
+            "model": model,
+            "choices": [choice],
+            "usage": _chat_usage(say.usage),
+        }
+    )
+
+
+def refusal(protocol: Protocol, fail: Fail) -> bytes:
+    error: dict[str, object] = {"message": fail.message, "type": fail.kind or "error"}
+    if protocol is Protocol.MESSAGES:
+        return msgspec.json.encode({"type": "error", "error": error})
+    return msgspec.json.encode({"error": error | {"param": None, "code": fail.kind or None}})
+
+
+def in_chunks(text: str, count: int) -> list[str]:
+    """The text in at most so many pieces of about the same length."""
+    size = max(-(-len(text) // max(count, 1)), 1)
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _chat_frames(say: Say, model: str) -> Iterator[bytes]:
+    def frame(delta: dict[str, object], reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return _data({"id": "stub", "object": "chat.completion.chunk", "model": model, "choices": [choice]})
+
+    yield frame({"role": "assistant", "content": ""})
+    for piece in in_chunks(say.reasoning, say.chunks):
+        yield frame({"reasoning_content": piece})
+    for piece in in_chunks(say.text, say.chunks):
+        yield frame({"content": piece})
+    for index, call in enumerate(say.calls):
+        start = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+        yield frame({"tool_calls": [start]})
+        for piece in in_chunks(call.arguments, say.chunks):
+            yield frame({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield frame({}, _chat_reason(say))
+    yield _data({"id": "stub", "object": "chat.completion.chunk", "choices": [], "usage": _chat_usage(say.usage)})
+    yield b"data: [DONE]\n\n"
+
+
+def _chat_reason(say: Say) -> str:
+    if say.calls and say.finish is Finish.STOP:
+        return "tool_calls"
+    return {Finish.TOOLS: "tool_calls", Finish.REFUSED: "content_filter"}.get(say.finish, say.finish.value)
+
+
+def _chat_usage(usage: Usage) -> dict[str, object]:
+    said: dict[str, object] = {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+    return said if usage.cost is None else said | {"cost": usage.cost}
+
+
+def _message_frames(say: Say, model: str) -> Iterator[bytes]:
+    usage = {
+        "input_tokens": say.usage.input_tokens - say.usage.cached_tokens,
+        "cache_read_input_tokens": say.usage.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": 1,
+    }
+    message = {"id": "stub", "type": "message", "role": "assistant", "model": model, "usage": usage}
+    yield _event("message_start", message=message)
+    yield _event("ping")
+    index = 0
+    for start, kind, name, text in _blocks(say):
+        yield _event("content_block_start", index=index, content_block=start)
+        for piece in in_chunks(text, say.chunks):
+            yield _event("content_block_delta", index=index, delta={"type": kind, name: piece})
+        yield _event("content_block_stop", index=index)
+        index += 1
+    reasons = {
+        Finish.STOP: "end_turn",
+        Finish.TOOLS: "tool_use",
+        Finish.LENGTH: "max_tokens",
+        Finish.REFUSED: "refusal",
+    }
+    finish = Finish.TOOLS if say.calls and say.finish is Finish.STOP else say.finish
+    delta = {"stop_reason": reasons[finish], "stop_sequence": None}
+    yield _event("message_delta", delta=delta, usage={"output_tokens": say.usage.output_tokens})
+    yield _event("message_stop")
+
+
+def _blocks(say: Say) -> Iterator[tuple[dict[str, object], str, str, str]]:
+    """Each block's start, and the type, field and text of its deltas."""
+    if say.reasoning:
+        yield {"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", say.reasoning
+    if say.text:
+        yield {"type": "text", "text": ""}, "text_delta", "text", say.text
+    for call in say.calls:
+        empty: dict[str, object] = {}
+        start: dict[str, object] = {"type": "tool_use", "id": call.id, "name": call.name, "input": empty}
+        yield start, "input_json_delta", "partial_json", call.arguments
+
+
+def _event(kind: str, **content: object) -> bytes:
+    return f"event: {kind}\n".encode() + _data({"type": kind} | content)
+
+
+def _data(content: object) -> bytes:
+    return b"data: " + msgspec.json.encode(content) + b"\n\n"

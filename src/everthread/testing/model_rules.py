@@ -1,0 +1,146 @@
+"""The rules by which real endpoints refuse a request, so that the stub server refuses it too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from everthread.testing.model_replies import Fail, Protocol
+
+_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class Call(msgspec.Struct):
+    id: str
+    function: Function
+    type: Literal["function"]
+
+
+class ChatMessage(msgspec.Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | None = None
+    tool_calls: list[Call] = []
+    tool_call_id: str | None = None
+
+
+class Chat(msgspec.Struct):
+    model: str
+    messages: list[ChatMessage]
+    stream: bool = False
+
+    @property
+    def has_tool_result(self) -> bool:
+        return self.messages[-1].role == "tool"
+
+
+class Block(msgspec.Struct):
+    type: Literal["text", "tool_use", "tool_result", "thinking"]
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, object] | None = None
+    tool_use_id: str = ""
+    cache_control: dict[str, str] | None = None
+
+
+class BlockMessage(msgspec.Struct):
+    role: Literal["user", "assistant"]
+    content: list[Block]
+
+
+class AnthropicTool(msgspec.Struct):
+    name: str
+    input_schema: dict[str, object]
+    cache_control: dict[str, str] | None = None
+
+
+class Messages(msgspec.Struct):
+    model: str
+    max_tokens: int
+    messages: list[BlockMessage]
+    system: list[Block] = []
+    tools: list[AnthropicTool] = []
+    stream: bool = False
+
+    @property
+    def has_tool_result(self) -> bool:
+        return any(block.type == "tool_result" for block in self.messages[-1].content)
+
+
+def parsed(protocol: Protocol, body: bytes) -> Chat | Messages | Fail:
+    """The request, or the refusal that it earns."""
+    try:
+        request = msgspec.json.decode(body, type=Chat if protocol is Protocol.CHAT else Messages)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Fail(400, str(error), "invalid_request_error")
+    broken = _broken_in_chat(request) if isinstance(request, Chat) else _broken_in_messages(request)
+    return Fail(400, broken, "invalid_request_error") if broken else request
+
+
+def _broken_in_chat(chat: Chat) -> str | None:
+    if not chat.messages:
+        return "messages: there must be at least one"
+    open_calls: set[str] = set()
+    for number, message in enumerate(chat.messages):
+        at = f"messages[{number}]"
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                return f"{at}: a message with role 'tool' must answer a tool call right before it"
+            open_calls.discard(message.tool_call_id)
+        elif open_calls:
+            return f"{at}: these tool calls have no answer yet: {', '.join(sorted(open_calls))}"
+        elif not message.content and not message.tool_calls:
+            return f"{at}: the content is empty"
+        for call in message.tool_calls:
+            if not _ID.fullmatch(call.function.name) or not _is_object(call.function.arguments):
+                return f"{at}: the name or the arguments of a tool call are not valid"
+            open_calls.add(call.id)
+    return f"these tool calls have no answer: {', '.join(sorted(open_calls))}" if open_calls else None
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except msgspec.DecodeError:
+        return False
+
+
+def _broken_in_messages(request: Messages) -> str | None:
+    if not request.messages or request.messages[0].role != "user":
+        return "messages: the first one must be the user's"
+    marks = [*request.system, *request.tools, *(block for one in request.messages for block in one.content)]
+    if (count := sum(mark.cache_control is not None for mark in marks)) > 4:
+        return f"a maximum of 4 blocks with cache_control may be provided, found {count}"
+    open_calls: set[str] = set()
+    for number, message in enumerate(request.messages):
+        if broken := _broken_in_blocks(message.content, open_calls):
+            return f"messages.{number}: {broken}"
+        open_calls = {block.id for block in message.content if block.type == "tool_use"}
+        if open_calls and message.role != "assistant":
+            return f"messages.{number}: tool_use is the assistant's"
+    return f"tool_use ids were found without tool_result blocks: {sorted(open_calls)}" if open_calls else None
+
+
+def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | None:
+    if not blocks:
+        return "all messages must have non-empty content"
+    if any(block.type == "text" and not block.text.strip() for block in blocks):
+        return "text content blocks must contain non-whitespace text"
+    if any(
+        block.type == "tool_use" and not (_ID.fullmatch(block.id) and _ID.fullmatch(block.name)) for block in blocks
+    ):
+        return "the id or the name of a tool_use is not valid"
+    answered = [block.tool_use_id for block in blocks if block.type == "tool_result"]
+    if set(answered) != open_calls or len(answered) > len(open_calls):
+        return f"tool_result blocks must answer the tool_use blocks right before them: {sorted(open_calls)}"
+    if any(block.type != "tool_result" for block in blocks[: len(answered)]):
+        return "tool_result blocks must come first"
+    return None
