@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from pathlib import Path
 
 from benchmarks import corpus
 from benchmarks.measuring import Calls, Figure, cpu_ms
 from benchmarks.stage import MESSAGES_PER_TURN, OWNER, Stage, keys, staged
-from everthread.ports.store import Hit, UnitOfWork
 
 MESSAGES = 100_000
 TURNS_PER_SESSION = 50
@@ -46,10 +44,8 @@ async def stored(folder: Path) -> dict[str, Figure]:
 
 
 async def _searches(stage: Stage, *, ranked: bool) -> AsyncIterator[Calls]:
-    def search(uow: UnitOfWork) -> tuple[Hit, ...]:
-        found = uow.turns.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked)
-        assert len(found) == HITS
-        return found
+    async def search() -> None:
+        assert len(await stage.lifecycle.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked)) == HITS
 
     for _ in range(SEARCHES):
-        yield [partial(stage.store.read, search)]
+        yield [search]

@@ -18,7 +18,7 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 READS = {
     "sessions": "ref get tip titled matching recent of_owner descendants binding keys_on boundary boundaries "
     "is_served served",
-    "turns": "view last_visible get prefix search",
+    "turns": "view last_visible get prefix is_indexed search",
     "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after last_close event end",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count",
@@ -46,7 +46,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
     note_versions projections tombstones""".split()
 # They hold no words of anybody's, and what they name has an owner.
-UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents".split()
+UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed".split()
 
 CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")

@@ -36,6 +36,8 @@ Forgettable = ForgetSession | ForgetOwner | ForgetFact
 
 def forget(uow: UnitOfWork, what: Forgettable, owner: str, setting: Setting) -> int:
     """Forget it; the number of sessions and notes concerned."""
+    # What is taken out of the index must be in it: what comes to it later would bring the words back.
+    uow.turns.index()
     match what:
         case ForgetSession(session_id):
             _forget_session(uow, owned(uow, session_id, owner), setting)

@@ -106,7 +106,7 @@ class Talk:
         return texts_of(await self.view(session_id))
 
     async def search(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> list[str]:
-        hits = await self.store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
+        hits = await self.lifecycle.search(owner, query, limit=limit, ranked=ranked)
         return [hit.content for hit in hits]
 
 

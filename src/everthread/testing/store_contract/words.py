@@ -50,9 +50,23 @@ class Words(OnAStore):
             assert await talk.search("boo*") == [texts[3]]
             assert await talk.search("boat", limit=1) == [texts[2]]
             assert await talk.search("yacht") == []
-            hit = (await store.read(lambda uow: uow.turns.search("ann", "red", limit=1)))[0]
+            hit = (await talk.lifecycle.search("ann", "red", limit=1))[0]
             session = there(await talk.lifecycle.current(KEY))
             assert hit == Hit(session, 3, 0, "user", "the red boat", talk.clock.time)
+
+    @in_loop
+    async def test_a_search_sees_every_message_once_whenever_it_was_indexed(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for n in range(40):
+                await talk.say(f"zanzibar {n}", KEY)
+                # Sometimes nobody searches for a while, so that there is more to index.
+                if n % 7 == 0 or n > 30:
+                    assert len(await talk.search("zanzibar", limit=99)) == n + 1
+            await self.crash(store)
+        async with aclosing(await open_store()) as after:
+            talk = Talk(after)
+            assert await talk.search("zanzibar", limit=99) == [f"zanzibar {n}" for n in reversed(range(40))]
 
     @in_loop
     async def test_search_finds_parts_of_unspaced_text(self, open_store: OpenStore) -> None:
@@ -121,6 +135,7 @@ class Words(OnAStore):
             await talk.say("zanzibar too", OTHER_KEY)
             assert await talk.lifecycle.forget(ForgetSession(session), owner="ann") == 1
             assert await talk.search("zanzibar") == ["zanzibar too", "and zanzibar again"]
+            assert await talk.search("forgotten") == []
             assert "zanzibar" not in str(await talk.view(session))
             assert await talk.texts(child) == ["[[forgotten]]", "and zanzibar again"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
@@ -17,6 +18,8 @@ from everthread.ports.store import Hit
 MESSAGES_PER_TURN = 4096
 RANKED_MAX = 5000
 ROWS_PER_INSERT = 16
+# The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
+TURNS_PER_INDEXING = 16
 _SHOWN = "status IN ('done', 'interrupted', 'late')"
 
 
@@ -53,15 +56,27 @@ class TurnTables:
             )
         )
         assert row is not None
-        numbered = list(enumerate(messages, row[0] * MESSAGES_PER_TURN))
-        rows = [(number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered]
+        numbered = enumerate(messages, row[0] * MESSAGES_PER_TURN)
+        rows = ((number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered)
         # Many rows with few statements: each costs more than the row it writes.
         for values, given in _together(rows):
             run(self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given))
-        scope = owner_token(session.owner)
-        words = [(number, index_text(m.content), scope) for number, m in numbered if m.content]
+        if row[0] % TURNS_PER_INDEXING == 0:
+            self.index()
+
+    def index(self) -> None:
+        rows = self._execute(
+            f"SELECT id, content, owner FROM messages WHERE id >= (SELECT turn + 1 FROM indexed) * {MESSAGES_PER_TURN} "
+            "AND content <> ''"
+        )
+        words = ((number, index_text(content), owner_token(owner)) for number, content, owner in rows)
         for values, given in _together(words):
             run(self._execute(f"INSERT INTO message_words (rowid, text, scope) VALUES {values}", given))
+        run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
+
+    def is_indexed(self) -> bool:
+        row = first(self._execute("SELECT turn >= (SELECT COALESCE(MAX(id), 0) FROM turns) FROM indexed"))
+        return row is not None and bool(row[0])
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
@@ -187,10 +202,10 @@ class TurnTables:
         return row[0] if row else None
 
 
-def _together(rows: list[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+def _together(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
     """Placeholders and parameters for a few rows at a time."""
-    for start in range(0, len(rows), ROWS_PER_INSERT):
-        some = rows[start : start + ROWS_PER_INSERT]
+    rows = iter(rows)
+    while some := list(islice(rows, ROWS_PER_INSERT)):
         values = ", ".join(["(" + ", ".join("?" * len(some[0])) + ")"] * len(some))
         yield values, [value for row in some for value in row]
 

@@ -1,3 +1,6 @@
+-- Numbers must never be given twice. Where rows are deleted, AUTOINCREMENT sees to that; elsewhere it would only cost a
+-- page of each commit.
+
 -- The conversation -------------------------------------------------------------------------------------------------
 
 CREATE TABLE sessions (
@@ -28,7 +31,7 @@ CREATE TABLE sessions (
 CREATE UNIQUE INDEX sessions_title ON sessions (owner, title_fold) WHERE title_fold IS NOT NULL;
 CREATE INDEX sessions_title_base ON sessions (owner, title_base) WHERE title_base IS NOT NULL;
 CREATE INDEX sessions_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX sessions_owner ON sessions (owner, active_at);
+CREATE INDEX sessions_owner ON sessions (owner);
 
 CREATE TABLE summaries (
     session_id TEXT PRIMARY KEY,
@@ -47,7 +50,7 @@ CREATE TABLE bindings (
 CREATE INDEX bindings_session ON bindings (session_id) WHERE session_id IS NOT NULL;
 
 CREATE TABLE boundaries (
-    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           INTEGER PRIMARY KEY,
     kind         TEXT NOT NULL,
     key          TEXT NOT NULL,
     owner        TEXT NOT NULL,
@@ -66,7 +69,7 @@ CREATE TABLE serving (
 ) WITHOUT ROWID;
 
 CREATE TABLE turns (
-    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    id         INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL,
     number     INTEGER NOT NULL,
     turn_id    TEXT NOT NULL,
@@ -132,7 +135,7 @@ CREATE TABLE tool_rows (
 ) WITHOUT ROWID;
 
 CREATE TABLE inbox (
-    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id          INTEGER PRIMARY KEY,
     key         TEXT NOT NULL,
     owner       TEXT NOT NULL,
     platform    TEXT NOT NULL,
@@ -161,7 +164,7 @@ CREATE TABLE replies (
 CREATE INDEX replies_open ON replies (state, at) WHERE state IN ('draft', 'ready', 'ambiguous');
 
 CREATE TABLE spend (
-    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    id            INTEGER PRIMARY KEY,
     owner         TEXT NOT NULL,
     session_id    TEXT NOT NULL,
     turn_id       TEXT NOT NULL,
@@ -177,7 +180,7 @@ CREATE INDEX spend_owner ON spend (owner, at);
 -- Memory -----------------------------------------------------------------------------------------------------------
 
 CREATE TABLE log (
-    pos        INTEGER PRIMARY KEY AUTOINCREMENT,
+    pos        INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL,
     seq        INTEGER NOT NULL,
     owner      TEXT NOT NULL,
@@ -308,3 +311,9 @@ CREATE VIRTUAL TABLE message_words USING fts5 (
     tokenize = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
 );
 INSERT INTO message_words (message_words, rank) VALUES ('rank', 'bm25(1.0, 0.0)');
+
+-- One row: the messages of turns up to this one are in the index.
+CREATE TABLE indexed (
+    turn INTEGER NOT NULL
+);
+INSERT INTO indexed (turn) VALUES (0);
