@@ -1,0 +1,106 @@
+"""A `House` with an agent in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from everthread.agent.asking import Asker, Choice
+from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
+from everthread.agent.prepared import Preparer
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+from tests.fake_model import FakeModel
+from tests.house import CLI, ME, House
+
+ANYTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def tool(name: str, run: Any, **more: Any) -> Tool:
+    return Tool(ToolSchema(name, f"Does {name}.", ANYTHING), run, **more)
+
+
+class AgentHouse(House):
+    """One process whose agent asks `model`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: FakeModel | None = None,
+        *providers: object,
+        tools: tuple[Tool, ...] = (),
+        turn_limits: TurnLimits | None = None,
+        spend_per_day: float | None = None,
+        allowed: frozenset[str] = frozenset(),
+        **more: Any,
+    ) -> None:
+        super().__init__(folder, *providers, **more)
+        self.folder = folder
+        self.model = model or FakeModel()
+        self.choices: list[Choice] = [self.model.choice()]
+        self.toolbox = Toolbox(tools)
+        self.heard: list[TurnEvent] = []
+        self.approve: Approve = nobody_approves
+        self._turn_limits = turn_limits
+        self._spend_per_day = spend_per_day
+        self._allowed = allowed
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        prompts = PromptBuilder(self.folder, self.memory, self.clock)
+        self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
+        self.agent = Agent(
+            self.lifecycle,
+            self.memory,
+            self.preparer,
+            Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day),
+            ToolRunner(self.lifecycle, self.hooks, self._allowed),
+            lambda: self.toolbox,
+            self.clock,
+            limits=self._turn_limits,
+        )
+        return self
+
+    async def say(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> InboxRow:
+        row, _ = await self.lifecycle.accept(Inbound(key, owner, text))
+        return row
+
+    async def ask(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> TurnEnded:
+        """Say something and have it answered."""
+        await self.say(text, key, owner=owner)
+        ended = await self.agent.answer(key, self.manner())
+        assert ended is not None
+        return ended
+
+    def manner(self) -> Manner:
+        return Manner(self.choices, self.heard.append, self.approve)
+
+    async def turns(self, session_id: str) -> tuple[Turn, ...]:
+        session = await self.session(session_id)
+        return (await self.store.read(lambda uow: uow.turns.view(session))).turns
+
+
+class _Hasty:
+    """The house's clock, that sleeps no longer than a test should."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self.slept_s: list[float] = []
+
+    def now(self) -> float:
+        return self._house.clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        await asyncio.sleep(0)
+
+
+async def says_nothing(arguments: Mapping[str, Any], use: ToolUse) -> str:
+    return "nothing"
