@@ -228,8 +228,8 @@ async def test_a_turn_that_never_ends_is_ended(tmp_path: Path) -> None:
 
 
 async def test_a_turn_has_a_time_limit(tmp_path: Path) -> None:
-    limits = TurnLimits(turn_s=0.05)
-    async with AgentHouse(tmp_path, FakeModel(["a b c d e f g h"], pause_s=0.02), turn_limits=limits) as house:
+    limits = TurnLimits(turn_s=1.0)
+    async with AgentHouse(tmp_path, FakeModel(["a b c d e f g h"], pause_s=0.4), turn_limits=limits) as house:
         ended = await house.ask("go")
         assert "limit of a turn" in ended.problem
         assert ended.text.startswith("a")
