@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from everthread.ports import Capability, MemoryProvider
@@ -52,9 +53,14 @@ def _brings(given: object, hook: str) -> bool:
 def _takes_everything(given: MemoryProvider, hook: str) -> bool:
     if not _brings(given, hook):
         return True
-    today = set(inspect.signature(getattr(MemoryProvider, hook)).parameters)
-    theirs = inspect.signature(getattr(type(given), hook)).parameters.values()
+    today = {p.name for p in _parameters(getattr(MemoryProvider, hook))}
+    theirs = _parameters(getattr(type(given), hook))
     return any(p.kind is p.VAR_KEYWORD for p in theirs) or today <= {p.name for p in theirs}
+
+
+@lru_cache(maxsize=256)
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(function).parameters.values())
 
 
 def _narrowed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,8 @@ from everthread.testing.sim import OPERATION, Backend, Faults, SimClock, SimProc
 T = TypeVar("T")
 
 LEASE_S = 15.0
-POLL_S = 2.0
+POLL_S = 4.0
+RECOVER_S = 5.0
 LIMITS = Limits(attempt_s_max=5.0, backoff_s=0.2, backoff_s_max=5.0, breaker_failures=4, breaker_s=4.0)
 POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=20.0)})
 HOOKS = frozenset({"on_session_finalize", "on_session_reset"})
@@ -53,7 +54,7 @@ class Surroundings(Protocol):
     def new_id(self) -> str: ...
     def observe(self, operation: object | None, result: object) -> None: ...
     def attempt_began(self, provider: str, process: str) -> None: ...
-    def note_down(self, line: str) -> None: ...
+    def note_down(self, *what: object) -> None: ...
 
 
 class Server(SimProcess):
@@ -62,6 +63,7 @@ class Server(SimProcess):
     def __init__(self, town: Surroundings, name: str, seed: int) -> None:
         super().__init__(name, seed)
         self._town = town
+        self._answering: set[SessionKey] = set()
         self.store = SimStore(town.database, self, town.faults, town.observe)
         self.lanes = LocalLanes(self.store, town.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
         self.lifecycle = Lifecycle(self.store, town.clock, town.new_id, holder=name, policies=POLICIES, hooks=HOOKS)
@@ -77,8 +79,11 @@ class Server(SimProcess):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.lanes.run())
             tasks.create_task(self._recover())
-            for key in KEYS:
-                tasks.create_task(self._answer_key(key))
+            while True:
+                await asyncio.sleep(self.random.uniform(0.2, 1.0))
+                for key in KEYS:
+                    if self._town.world.waiting[key] and key not in self._answering:
+                        tasks.create_task(self._answer_next(key))
 
     async def does(self, operation: object, work: Awaitable[T]) -> T:
         """Tell the world what is being done, so that it can judge the commit."""
@@ -96,17 +101,18 @@ class Server(SimProcess):
             except StoreError:
                 await self._town.clock.sleep(0.5)
 
-    async def _answer_key(self, key: SessionKey) -> None:
-        while True:
-            await asyncio.sleep(self.random.uniform(0.2, 1.4))
-            if not self._town.world.waiting[key]:
-                continue
-            try:
-                ticket = await self.does(model.Begin(key), self.lifecycle.begin_turn(key))
-            except (Busy, StoreError):
-                continue
+    async def _answer_next(self, key: SessionKey) -> None:
+        """Each key has its own pace; one that is slow holds up no other."""
+        self._answering.add(key)
+        try:
+            await asyncio.sleep(self.random.uniform(0.0, 0.6))
+            ticket = await self.does(model.Begin(key), self.lifecycle.begin_turn(key))
             if ticket is not None:
                 await self._answer(ticket)
+        except (Busy, StoreError) as error:
+            self._town.note_down(f"{self.name}: {error}")
+        finally:
+            self._answering.discard(key)
 
     async def _recover(self) -> None:
         while True:
@@ -117,7 +123,7 @@ class Server(SimProcess):
                         await self._answer(ticket)
             except StoreError as error:
                 self._town.note_down(f"{self.name}: {error}")
-            await self._town.clock.sleep(4.0)
+            await self._town.clock.sleep(RECOVER_S)
 
     async def _answer(self, ticket: Ticket) -> None:
         """One turn: a tool, a note now and then, some thinking, the commit."""

@@ -36,6 +36,7 @@ T = TypeVar("T")
 STEPS = 36
 STEP_S = 1.6
 START_S = 1.0
+TRACE_CHARS_MAX = 240
 SETTLE_S_MAX = 900.0
 PROVIDERS = ("alpha", "beta")
 ACTIONS = {
@@ -99,7 +100,7 @@ class Town:
         self.world = World(KEYS, POLICIES)
         self.backends = {name: Backend(name) for name in PROVIDERS}
         self.heard: dict[SessionKey, list[tuple[str, str]]] = {key: [] for key in KEYS}
-        self.trace: list[str] = []
+        self._happened: list[tuple[float, tuple[object, ...]]] = []
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         self.violation: str | None = None
         self.time_was_bent = False
@@ -132,8 +133,13 @@ class Town:
         self._ids += 1
         return f"{self._ids:05}"
 
-    def note_down(self, line: str) -> None:
-        self.trace.append(f"{self.loop.time():8.3f} {line}")
+    def note_down(self, *what: object) -> None:
+        """Written out only if somebody wants to read it."""
+        self._happened.append((self.loop.time(), what))
+
+    @property
+    def trace(self) -> list[str]:
+        return [f"{at:8.3f} {' '.join(map(str, what))[:TRACE_CHARS_MAX]}" for at, what in self._happened]
 
     def attempt_began(self, provider: str, process: str) -> None:
         """Without stopped processes and bent time, only the holder of a lease ever tries to deliver."""
@@ -142,7 +148,7 @@ class Town:
             self._violated(f"{process} delivers to {provider}, the lease is {rows}")
 
     def observe(self, operation: object | None, result: object) -> None:
-        """Called inside the store after each commit, before anyone else knows of it."""
+        """Called inside the store after each commit of note, before anyone else knows of it."""
         if self.violation is not None:
             return
         try:
@@ -151,11 +157,11 @@ class Town:
                 self._boundaries_seen += 1
                 new.append(row)
                 self.counts["boundaries"][row.kind] += 1
-                self.note_down(f"{row.kind} {row.key} {row.from_session} -> {row.to_session} by {row.actor}")
+                self.note_down(row.kind, row.key, row.from_session, "->", row.to_session, "by", row.actor)
             if isinstance(operation, model.Commit):
                 self.counts["totals"]["turns"] += 1
             if operation is not None and not isinstance(operation, model.Recover):
-                self.note_down(f"{operation} = {result}"[:240])
+                self.note_down(operation, "=", result)
             self.world.sees(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, model.Recover):
                 for turn_id in sorted(self.world.slots):
@@ -181,7 +187,7 @@ class Town:
         pending: set[asyncio.Task[Any]] = set()
         for step in self._schedule:
             await asyncio.sleep(max(START_S + step.at - self.loop.time(), 0.0))
-            self.note_down(f"* {step.action}")
+            self.note_down("*", step.action)
             task = asyncio.ensure_future(self._take(step, random.Random(step.dice)))
             pending.add(task)
             self._hold_so_far()
