@@ -128,6 +128,8 @@ class Hit:
     role: str
     content: str
     at: float
+    score: float = 0.0
+    """From 0 to 1 how much it has to do with a question; of other searches 0."""
 
 
 class Sessions(Protocol):
@@ -174,13 +176,27 @@ class Turns(Protocol):
         messages: Sequence[Message],
         at: float,
     ) -> None: ...
-    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View: ...
+    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
+        """What the session shows, of the turns numbered `after + 1 .. up_to`."""
+        ...
+
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]: ...
     def get(self, session_id: str, number: int) -> Turn | None: ...
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None: ...
     def put_prefix(self, prefix: Prefix, owner: str) -> None: ...
     def prefix(self, session_id: str) -> Prefix | None: ...
-    def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]: ...
+    def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
+        """The owner's messages that hold all terms of the query, newest or best first; none of an undone turn."""
+        ...
+
+    def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
+        """What was said that has to do with a question as people ask it, best first, one message of a turn.
+
+        A message counts by how many of the question's telling words it holds, how rare they are, and how short it is.
+        Only what a person or the model said in a chat; not what was undone or set aside; nothing of what the session
+        `beside` shows, nor of what was undone there.
+        """
+        ...
 
 
 class Slots(Protocol):
