@@ -8,14 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everthread.adapters.stores.tables.search_text import (
-    MAX_QUERY_CHARS,
-    MAX_QUERY_TERMS,
     TOKENIZER,
     index_text,
     match_query,
     owner_token,
-    snippet,
 )
+from everthread.domain.words import MAX_QUERY_CHARS, MAX_QUERY_TERMS, snippet
 
 # Lone surrogates included: a str from JSON may hold them.
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=60)

@@ -113,9 +113,7 @@ class Lifecycle:
 
     async def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
         """The owner's messages that hold all words of the query: the newest, or the best."""
-        # Words are indexed some turns late; whoever searches is the first to need the rest.
-        if not await self._store.peek(lambda uow: uow.turns.is_indexed()):
-            await self._store.write(lambda uow: uow.turns.index())
+        await self._store.index()
         return await self._store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:

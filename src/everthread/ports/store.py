@@ -129,6 +129,8 @@ class Hit:
     role: str
     content: str
     at: float
+    score: float = 0.0
+    """From 0 to 1 how much it has to do with a question; of other searches 0."""
 
 
 class Sessions(Protocol):
@@ -175,7 +177,10 @@ class Turns(Protocol):
         messages: Sequence[Message],
         at: float,
     ) -> None: ...
-    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View: ...
+    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
+        """What the session shows, of the turns numbered `after + 1 .. up_to`."""
+        ...
+
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]: ...
     def get(self, session_id: str, number: int) -> Turn | None: ...
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None: ...
@@ -187,7 +192,16 @@ class Turns(Protocol):
 
     def is_indexed(self) -> bool: ...
     def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """Among what is indexed: `Lifecycle.search` sees to it that everything is."""
+        """The owner's messages that hold all terms of the query, newest or best first; none of an undone turn."""
+        ...
+
+    def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
+        """What was said that has to do with a question as people ask it, best first, one message of a turn.
+
+        A message counts by how many of the question's telling words it holds, how rare they are, and how short it is.
+        Only what a person or the model said in a chat; not what was undone or set aside; nothing of what the session
+        `beside` shows, nor of what was undone there.
+        """
         ...
 
 
@@ -395,6 +409,10 @@ class Store(Protocol):
 
     async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
         """The same for what takes microseconds: done on the spot, without the cost of going to another thread."""
+        ...
+
+    async def index(self) -> None:
+        """Make the words of everything committed searchable: they are indexed some turns at a time, and so some late."""
         ...
 
     async def changed(self) -> int:

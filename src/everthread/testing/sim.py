@@ -224,6 +224,9 @@ class SimStore:
         await self._process.glance()
         return work(self._tables)
 
+    async def index(self) -> None:
+        await self.write(lambda uow: uow.turns.index())
+
     async def changed(self) -> int:
         await self._process.glance()
         return self._connection.execute("SELECT total_changes()").__next__()[0]

@@ -27,6 +27,7 @@ from everthread.domain.model import (
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Store, UnitOfWork
+from everthread.ports.store import Hit
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -108,6 +109,16 @@ class Talk:
     async def search(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> list[str]:
         hits = await self.lifecycle.search(owner, query, limit=limit, ranked=ranked)
         return [hit.content for hit in hits]
+
+    async def recall(
+        self, question: str, owner: str = "ann", *, limit: int = 10, beside: str | None = None
+    ) -> list[str]:
+        def recall(uow: UnitOfWork) -> tuple[Hit, ...]:
+            session = uow.sessions.get(beside) if beside else None
+            return uow.turns.recall(owner, question, limit=limit, beside=session)
+
+        await self.store.index()
+        return [hit.content for hit in await self.store.read(recall)]
 
 
 def there(ref: SessionRef | None) -> str:

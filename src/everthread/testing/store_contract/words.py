@@ -15,8 +15,12 @@ from everthread.domain.events import (
     Forgotten,
 )
 from everthread.domain.model import (
+    Kind,
+    Message,
     NoteAction,
     NoteTarget,
+    Role,
+    TurnStatus,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.ports import UnitOfWork
@@ -29,6 +33,7 @@ from everthread.testing.store_contract.stage import (
     OpenStore,
     Talk,
     entries_of,
+    plain_session,
     there,
 )
 
@@ -117,6 +122,178 @@ class Words(OnAStore):
             for query in ("", " ", '"', "*", "AND", "NOT", "NEAR(", "a:b", "^x", "-", "\x00", "(" * 99, "x " * 999):
                 await talk.search(query)
             assert len(await talk.search("AND NOT")) == 1
+
+    @in_loop
+    async def test_an_undone_turn_is_not_found(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for n in range(12):
+                await talk.say(f"boat {n}", KEY)
+            await talk.rewind(KEY, 10)
+            for ranked in (False, True):
+                assert sorted(await talk.search("boat", limit=2, ranked=ranked)) == ["boat 0", "boat 1"]
+            assert sorted(await talk.recall("boat", limit=2)) == ["boat 0", "boat 1"]
+
+    @in_loop
+    async def test_what_a_continuation_undoes_is_undone_and_what_a_branch_undoes_is_not(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for text in ("the old boat", "the red boat"):
+                await talk.say(text, KEY)
+            await talk.compress(KEY, "of boats", 1)
+            await talk.rewind(KEY)
+            assert await talk.search("boat") == ["the old boat"]
+            await talk.say("the blue boat", KEY)
+            await talk.branch(KEY)
+            await talk.rewind(KEY)
+            assert await talk.search("boat") == ["the blue boat", "the old boat"]
+            assert sorted(await talk.recall("boat")) == ["the blue boat", "the old boat"]
+
+    @in_loop
+    async def test_a_number_that_was_undone_in_a_continuation_may_be_another_turn_in_its_parent(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            parent = await talk.session((await talk.say("the old boat", KEY)).session_id)
+            await talk.compress(KEY, "of boats", 1)
+            await talk.say("the red boat", KEY)
+            await talk.rewind(KEY)
+            late = [Message(Role.USER, "the late boat")]
+            await store.write(lambda uow: uow.turns.add(parent, 2, "t2", TurnStatus.LATE, late, 1.0))
+            assert await talk.search("boat") == ["the late boat", "the old boat"]
+
+    # Recall ----------------------------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_question_finds_what_was_said_in_other_words(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for text in ("My dog is called Bruno", "The weather is nice", "Ich wohne in Köln", "我的狗叫旺财"):
+                await talk.say(text, KEY)
+            assert await talk.recall("what was the name of my dog again?") == ["My dog is called Bruno"]
+            assert await talk.recall("What's the WEATHER?") == ["The weather is nice"]
+            assert await talk.recall("Wo in Koln habe ich gewohnt?") == ["Ich wohne in Köln"]
+            assert await talk.recall("你记得我的狗叫什么名字吗") == ["我的狗叫旺财"]
+            assert await talk.recall("my cats") == []
+            hit = (await store.read(lambda uow: uow.turns.recall("ann", "which dog?", limit=1)))[0]
+            session = there(await talk.lifecycle.current(KEY))
+            assert (hit.session_id, hit.number, hit.index, hit.role, hit.at) == (session, 1, 0, "user", talk.clock.time)
+            assert 0 < hit.score <= 1
+
+    @in_loop
+    async def test_more_and_rarer_words_come_first_and_a_turn_once(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say("the harbour has a lighthouse", KEY, answer="a lighthouse, in the harbour?")
+            await talk.say("a lighthouse", KEY)
+            for n in range(8):
+                await talk.say(f"we went to the harbour on day {n}", KEY)
+            found = await talk.recall("is there a lighthouse in the harbour?", limit=3)
+            assert "harbour" in found[0]
+            assert "lighthouse" in found[0]
+            assert found[1] == "a lighthouse"
+            assert found[2] == "we went to the harbour on day 7"
+            await talk.say("harbour " + "and more of it " * 200, KEY)
+            assert not (await talk.recall("harbour", limit=1))[0].endswith("more of it ")
+
+    @in_loop
+    async def test_words_of_two_that_are_everywhere_are_found_together(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say("the red boat", KEY)
+
+            def fill(uow: UnitOfWork) -> None:
+                session = uow.sessions.get(there(uow.sessions.ref(KEY)))
+                assert session is not None
+                for n in range(1100):
+                    said = [Message(Role.USER, "red" if n % 2 else "boat")]
+                    uow.turns.add(session, n + 2, f"t{n}", TurnStatus.DONE, said, 1.0)
+
+            await store.write(fill)
+            assert await talk.recall("red boat", limit=1) == ["the red boat"]
+
+    @in_loop
+    async def test_recall_leaves_out_what_the_session_shows_or_has_undone(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say("an early boat", KEY)
+            await talk.say("a later boat", KEY)
+            tip = await talk.compress(KEY, "of boats", 1)
+            for n in range(3):
+                await talk.say(f"boat {n}", KEY)
+            await talk.say("another boat", OTHER_KEY)
+            assert sorted(await talk.recall("boat", beside=tip)) == ["an early boat", "another boat"]
+            assert await talk.recall("boat", limit=1, beside=tip) != []
+            branch = await talk.branch(KEY)
+            await talk.rewind(KEY)
+            assert sorted(await talk.recall("boat", beside=branch)) == ["an early boat", "another boat"]
+            await talk.say("boat of the branch", KEY)
+            assert "boat of the branch" in await talk.recall("boat", beside=tip)
+
+    @in_loop
+    async def test_recall_is_of_chats_and_of_what_was_said_there(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            ref = await talk.say("the boat of the chat", KEY)
+
+            def add(uow: UnitOfWork) -> None:
+                chat = uow.sessions.get(ref.session_id)
+                assert chat is not None
+                for kind in (Kind.CRON, Kind.SUBAGENT):
+                    session = replace(plain_session(f"a {kind}"), kind=kind)
+                    uow.sessions.add(session)
+                    uow.turns.add(session, 1, f"t {kind}", TurnStatus.DONE, [Message(Role.USER, "boat")], 1.0)
+                for number, status in enumerate((TurnStatus.HIDDEN, TurnStatus.SET_ASIDE), 2):
+                    uow.turns.add(chat, number, f"t{number}", status, [Message(Role.USER, "boat")], 1.0)
+                tool = [Message(Role.SYSTEM, "boat"), Message(Role.TOOL, "boat", tool_call_id="1")]
+                uow.turns.add(chat, 4, "t4", TurnStatus.DONE, tool, 1.0)
+
+            await store.write(add)
+            assert await talk.recall("boat") == ["the boat of the chat"]
+
+    @in_loop
+    async def test_recall_never_crosses_from_one_owner_to_another(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            mine = (await talk.say("ann's secret", KEY, "ann")).session_id
+            for n in range(20):
+                await talk.say(f"bob's secret {n}", OTHER_KEY, "bob")
+            assert await talk.recall("secret", "ann") == ["ann's secret"]
+            assert len(await talk.recall("secret", "bob", limit=99, beside=mine)) == 20
+            for nosy in ("an", "ann ", "ANN", "%", "", "ann OR bob"):
+                assert await talk.recall("secret", nosy) == []
+            await talk.lifecycle.forget(ForgetSession(mine), owner="ann")
+            assert await talk.recall("secret", "ann") == []
+
+    @in_loop
+    async def test_any_question_is_answered(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say('so "it" goes AND NOT (well) near*', KEY)
+            for question in ("", " ", '"', "*", "NOT", "NEAR(", "a:b", "^x", "\x00", "\ud800", "(" * 99, "xyz " * 999):
+                await talk.recall(question)
+            assert len(await talk.recall('NEAR("well", 3)')) == 1
+
+    @in_loop
+    async def test_a_part_of_a_view_can_be_read(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for n in range(1, 5):
+                await talk.say(f"boat {n}", KEY)
+            branch = await talk.branch(KEY)
+            await talk.say("boat 5", KEY)
+
+            def some(uow: UnitOfWork, after: int, up_to: int) -> list[str]:
+                session = uow.sessions.get(branch)
+                assert session is not None
+                return [turn.user_text for turn in uow.turns.view(session, after=after, up_to=up_to).turns]
+
+            assert await store.read(lambda uow: some(uow, 2, 5)) == ["boat 3", "boat 4", "boat 5"]
+            assert await store.read(lambda uow: some(uow, 4, 4)) == []
+            assert await store.read(lambda uow: some(uow, 4, 9)) == ["boat 5"]
 
     # Forgetting ------------------------------------------------------------------------------------------------------
 

@@ -80,6 +80,10 @@ class SqliteStore:
             raise StoreError(f"{self._path}: the store is closed")
         return self._snapshot(self._here, self._tables_here, work)
 
+    async def index(self) -> None:
+        if not await self.peek(lambda uow: uow.turns.is_indexed()):
+            await self.write(lambda uow: uow.turns.index())
+
     async def changed(self) -> int:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")

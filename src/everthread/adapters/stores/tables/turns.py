@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
-from everthread.adapters.stores.tables.search_text import index_text, match_query, owner_token
+from everthread.adapters.stores.tables.search_text import (
+    index_text,
+    match_all,
+    match_query,
+    owner_token,
+    question_phrases,
+)
 from everthread.adapters.stores.tables.sessions import SessionTables
+from everthread.adapters.stores.tables.weighing import WORD_HITS_MAX, brevity, shares
 from everthread.domain.errors import TooLarge
 from everthread.domain.events import View
-from everthread.domain.model import Message, Prefix, Role, Session, ToolCall, Turn, TurnStatus
+from everthread.domain.model import Kind, Message, Prefix, Role, Session, ToolCall, Turn, TurnStatus
 from everthread.ports.store import Hit
 
 MESSAGES_PER_TURN = 4096
 RANKED_MAX = 5000
+RECALLED_MAX = 2000
+RECALLED_AT_ONCE = 100
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
@@ -30,6 +39,29 @@ class _Segment:
     session_id: str
     after: int
     up_to: int
+
+    def holds(self, number: int) -> bool:
+        return self.after < number <= self.up_to
+
+
+class _Undone(dict[str, frozenset[int]]):
+    """The turns of each session that were taken back, there or in a continuation of it; read when asked for."""
+
+    def __init__(self, execute: Execute) -> None:
+        super().__init__()
+        self._execute = execute
+
+    def __missing__(self, session_id: str) -> frozenset[int]:
+        # A continuation may have turns of its own under the numbers that came later in the session.
+        rows = self._execute(
+            "WITH RECURSIVE line (id, up_to) AS (SELECT ?, 9223372036854775807 UNION ALL "
+            "SELECT s.id, CASE WHEN s.base_turn < line.up_to THEN s.base_turn ELSE line.up_to END "
+            "FROM line JOIN sessions s ON s.parent_id = line.id AND s.cause = 'compression') "
+            "SELECT h.number FROM line JOIN hidden h ON h.session_id = line.id AND h.number <= line.up_to",
+            (session_id,),
+        )
+        self[session_id] = found = frozenset(row[0] for row in rows)
+        return found
 
 
 class TurnTables:
@@ -78,9 +110,9 @@ class TurnTables:
         row = first(self._execute("SELECT turn >= (SELECT COALESCE(MAX(id), 0) FROM turns) FROM indexed"))
         return row is not None and bool(row[0])
 
-    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None) -> View:
+    def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
-        segments, hidden = self._lineage(session, as_of_seq, up_to)
+        segments, hidden = self._lineage(session, as_of_seq, up_to, after)
         turns: list[Turn] = []
         for segment in reversed(segments):
             turns += self._turns(segment, hidden, inherited=segment.session_id != session.id)
@@ -135,6 +167,17 @@ class TurnTables:
         match = match_query(query, owner)
         if match is None:
             return ()
+        undone = _Undone(self._execute)
+        wanted = limit
+        while True:
+            rows = self._found(match, owner, wanted, ranked)
+            shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[1] not in undone[row[0]]]
+            if len(shown) >= limit or len(rows) < wanted:
+                return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6]) for row in shown[:limit])
+            # Some of what was found was undone: look further, which costs no more than the same search again.
+            wanted *= 4
+
+    def _found(self, match: str, owner: str, limit: int, ranked: bool) -> list[tuple[Any, ...]]:
         # Ranking costs by the match: of a word that is everywhere, the newest are the ones worth weighing up.
         found = (
             "SELECT id, score FROM (SELECT rowid AS id, bm25(message_words, 1.0, 0.0) AS score FROM message_words "
@@ -144,15 +187,79 @@ class TurnTables:
             "ORDER BY rowid DESC LIMIT ?"
         )
         rows = self._execute(
-            f"SELECT t.session_id, t.number, m.id, m.role, m.content, t.at FROM ({found}) AS found "
+            f"SELECT t.session_id, t.number, m.id, m.role, m.content, t.at, t.status FROM ({found}) AS found "
             f"JOIN messages m ON m.id = found.id JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} "
             "WHERE m.owner = ? ORDER BY found.score, m.id DESC",
             (match, limit, owner),
         )
-        return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:]) for row in rows)
+        return list(rows)
+
+    def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
+        candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
+        seen = {part.session_id: part for part in self._lineage(beside, None, None)[0]} if beside else {}
+        undone = _Undone(self._execute)
+        chosen: dict[tuple[str, int], tuple[float, int]] = {}
+        for start in range(0, min(len(candidates), RECALLED_MAX), RECALLED_AT_ONCE):
+            for score, message_id, session_id, number in self._weighed(owner, candidates[start:][:RECALLED_AT_ONCE]):
+                if session_id in seen and seen[session_id].holds(number):
+                    continue
+                if (session_id, number) not in chosen and number not in undone[session_id]:
+                    chosen[session_id, number] = score, message_id
+                if len(chosen) == limit:
+                    return self._scored(chosen.values())
+        return self._scored(chosen.values())
+
+    def _word_hits(self, owner: str, phrases: list[str]) -> list[list[int]]:
+        """For each phrase the newest messages that hold it. Two common ones are looked for together as well."""
+
+        def newest(*wanted: str) -> list[int]:
+            rows = self._execute(
+                "SELECT rowid FROM message_words WHERE message_words MATCH ? "
+                f"ORDER BY rowid DESC LIMIT {WORD_HITS_MAX}",
+                (match_all(wanted, owner),),
+            )
+            return [row[0] for row in rows]
+
+        found = [newest(phrase) for phrase in phrases]
+        common = [n for n, ids in enumerate(found) if len(ids) == WORD_HITS_MAX][:2]
+        if len(common) > 1:
+            together = newest(*(phrases[n] for n in common))
+            for n in common:
+                found[n] = list({*found[n], *together})
+        return found
+
+    def _weighed(self, owner: str, some: list[tuple[float, int]]) -> list[tuple[float, int, str, int]]:
+        """Of these messages those that a person or the model said in a chat, best first: score, id, session, turn."""
+        share_of = {message_id: share for share, message_id in some}
+        values = ", ".join("?" * len(some))
+        rows = self._execute(
+            "SELECT m.id, t.session_id, t.number, octet_length(m.content), m.role, s.kind FROM messages m "
+            f"JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} JOIN sessions s ON s.id = t.session_id "
+            f"WHERE m.owner = ? AND {_SHOWN} AND m.id IN ({values})",
+            (owner, *share_of),
+        )
+        weighed = [
+            (share_of[message_id] * brevity(octets), message_id, session_id, number)
+            for message_id, session_id, number, octets, role, kind in rows
+            if Role(role) in (Role.USER, Role.ASSISTANT) and Kind(kind).remembered
+        ]
+        return sorted(weighed, reverse=True)
+
+    def _scored(self, chosen: Collection[tuple[float, int]]) -> tuple[Hit, ...]:
+        score_of = {message_id: score for score, message_id in chosen}
+        values = ", ".join("?" * len(chosen))
+        rows = self._execute(
+            "SELECT t.session_id, t.number, m.id, m.role, m.content, t.at FROM messages m "
+            f"JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} WHERE m.id IN ({values})",
+            list(score_of),
+        )
+        best_first = sorted(rows, key=lambda row: (score_of[row[2]], row[2]), reverse=True)
+        return tuple(
+            Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6], score=score_of[row[2]]) for row in best_first
+        )
 
     def _lineage(
-        self, session: Session, as_of_seq: int | None, up_to: int | None
+        self, session: Session, as_of_seq: int | None, up_to: int | None, after: int = 0
     ) -> tuple[list[_Segment], frozenset[int]]:
         """The segments of a view, newest first, and the turn numbers hidden on the way to it.
 
@@ -160,14 +267,15 @@ class TurnTables:
         """
         segments: list[_Segment] = []
         hidden: set[int] = set()
+        floor = max(session.floor, after)
         top = session.last_turn if up_to is None else up_to
         seq = session.log_seq if as_of_seq is None else as_of_seq
         at: Session | None = session
-        while at is not None and top > session.floor:
-            segments.append(_Segment(at.id, max(at.base_turn, session.floor), top))
+        while at is not None and top > floor:
+            segments.append(_Segment(at.id, max(at.base_turn, floor), top))
             rows = self._execute(
                 "SELECT number FROM hidden WHERE session_id = ? AND seq <= ? AND number > ?",
-                (at.id, seq, session.floor),
+                (at.id, seq, floor),
             )
             hidden.update(row[0] for row in rows)
             top, seq = min(top, at.base_turn), at.base_seq

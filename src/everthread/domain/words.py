@@ -1,0 +1,207 @@
+"""Words as people write them: the terms of a query, the telling words of a question, and what a hit shows.
+
+The stores index by these rules and everybody who shows a hit cuts it out by them, so that what was found is what is
+seen. Everything here accepts any `str`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Each word or pair costs about 0.1 ms of search, so this bounds what one query can cost.
+MAX_QUERY_CHARS = 400
+MAX_QUERY_TERMS = 32
+# A shorter prefix ("s*") would merge the postings of a large part of the vocabulary (30 to 140 ms for 100,000
+# messages), so its star is ignored.
+MIN_PREFIX_CHARS = 3
+# A question is looked up word by word, each for up to a millisecond.
+MAX_TELLING = 12
+# Shorter words would be the beginning of too many others.
+MIN_STEM_CHARS = 4
+# How far into a text a hit is looked for.
+MAX_LOOKED_AT = 50_000
+
+RUN = re.compile(
+    "[\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1050-\u109f\u1780-\u17d3"  # Thai-Burmese
+    "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"  # Korean
+    "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"  # Japanese kana
+    "\u3005-\u3007\u3105-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\U0001b000-\U0001b16f\U00020000-\U000323af]+"  # rare kana and Han
+)
+# Optional or invisible: accents left over by NFKC, Hebrew and Arabic vowel points, soft hyphens, zero-width
+# characters, variation selectors. Left in, they would make equal words differ.
+_IGNORED = re.compile(
+    "[\u00ad\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
+    "\u06d6-\u06ed\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
+)
+# One cheap look that tells accented Latin, typographic quotes and emoji from text that needs more; it covers RUN,
+# _IGNORED and the lone surrogates.
+_SPECIAL = re.compile(
+    "[\u00ad\u0300-\u036f\u0591-\u1fff\u200b-\u200f\u2060\u3005-\ufaff\ufe00-\ufeff"
+    "\U0001b000-\U0001b16f\U00020000-\U000e01ef]"
+)
+_TERM = re.compile(r'"(?P<quoted>[^"]*)"?(?P<star>\*?)|(?P<word>[^\s"]+)')
+_LONG_ENOUGH = re.compile(rf"[^\W_]{{{MIN_PREFIX_CHARS}}}$")
+# NUL would end the expression inside FTS5, in the middle of a string.
+_QUOTES = str.maketrans("“”„«»\0", '""""" ')
+_PLURAL = re.compile(r"(?<=[^\W\d_siu])s$")
+_HIRAGANA = re.compile("[\u3041-\u309f]+")
+# Words that hold sentences together and tell nothing of what they are about, without accents, in the languages that
+# are asked most. In the others such words are told by how often they occur, which takes some hundred messages.
+# One list a language: what is grammar in one may be the very thing in another (hat, war, die).
+_COMMON = tuple(
+    frozenset(words.split())
+    for words in """
+    a about again all also am an and any anything are as at be been but by can could did do does doing done for from
+    get got had has have he her hers him his how i if in into is it its just let me mine my no not now of on
+    once or our ours please remember remind said say she should so some something still tell than that the their them
+    then there these they thing things this those to told too us very was we were what when where which who whom whose
+    why will with would yes you your yours
+
+    aber alle als also am an auch auf aus bei bin bist bitte da das dass dein deine dem den denn der des die dir doch du
+    ein eine einem einen einer er es euch fur hab habe haben hat hatte hier ich ihm ihn ihr ihre im in ist ja kann
+    kannst kein keine man mein meine meinem meinen meiner mich mir mit nach nein nicht noch nun nur ob oder ohne schon
+    sein seine sich sie sind so uber um und uns unser unsere unter vom von vor war waren warum was weil welche welcher
+    welches wenn wer wie wieder wir wird wo zu zum zur
+
+    ai ainsi as au aux avais avait avec avoir c ca ce ces cet cette comme comment d dans de des deja dit donc du elle en
+    encore es est et etait etre eu fait ils j je l la le les leur lui m ma mais me meme mes moi mon n ne nos notre nous
+    ou par pas plus pour pourquoi qu quand que quel quelle quelles quels qui quoi s sa sans ses si son sont sur t ta te
+    tes toi ton tu un une va vos votre vous y
+
+    al algo como con cual cuales cuando de del donde e el ella ellos en era eran es esa ese eso esta estaba estan este
+    esto fue ha habia han hay he la las le les lo los mas me mi mis muy no nos nuestro o para pero por porque que quien
+    se ser si sin sobre son soy su sus tambien te tengo tiene tu tus un una uno y ya yo
+
+    ao aos com da das de dela dele do dos e ela ele em essa esse eu foi isso isto lhe mais mas meu meus minha minhas na
+    nas nao nem no nos nossa nosso o os ou para pela pelo por qual quando que quem sao se sem ser seu seus sua suas
+    tambem tem tenho um uma voce
+
+    al alla anche c che chi ci come con cosa cui da dal dalla dei del della delle di dove e era erano gli ha hai hanno
+    ho i il in io la le lei lo loro lui ma mi mia miei mie mio ne nel nella non nostro o per perche piu quale quali
+    quando quanto quello questa questo se sei si sono su sua suo tu tua tuo un una uno
+
+    aan als bij dan dat de die dit door een en er had heb hebben heeft het hij hoe hun ik in is je jij kan maar me met
+    mij mijn naar niet nog of om onze ook op over te tot u uit van voor waar waarom was wat we welke wel wie wij zijn zo
+
+    af at da de den der deres det dig din dit du eller en er et for fra har havde hun hvad hvem hvilken hvor hvordan
+    hvorfor hvornar i ikke jeg kan med men mig min mit og om os pa sig som til var vi
+    """.split("\n\n")
+)
+
+
+class _Folding(dict[int, str]):
+    """Maps a character to one lower-case character without accent, so that offsets stay true."""
+
+    def __missing__(self, code: int) -> str:
+        base = [c for c in unicodedata.normalize("NFKD", chr(code)) if not unicodedata.combining(c)]
+        folded = (base[0] if len(base) == 1 else chr(code)).lower()
+        self[code] = folded if len(folded) == 1 else chr(code)
+        return self[code]
+
+
+_FOLDED = _Folding()
+
+
+def normalised(text: str) -> str:
+    """The text with characters that look or mean the same made one, and without those that nobody sees."""
+    text = unicodedata.normalize("NFKC", text)
+    if not _SPECIAL.search(text):
+        return text
+    # A lone surrogate cannot be stored as UTF-8, so it becomes "?".
+    return _IGNORED.sub("", text.encode("utf-8", "replace").decode())
+
+
+def terms(query: str) -> list[tuple[str, bool]]:
+    """Each searchable term of the query, cut after its last word, and whether it is a prefix."""
+    found: dict[tuple[str, bool], None] = {}
+    for match in _TERM.finditer(normalised(_cut(query)).translate(_QUOTES)):
+        raw = match["quoted"] or match["word"] or ""
+        kinds = "".join(unicodedata.category(char)[0] for char in raw)
+        # FTS5 finds nothing for an AND with a term that has no token, so such terms are left out.
+        if "L" in kinds or "N" in kinds:
+            term = raw[: len(kinds.rstrip("CPSZ"))]
+            prefix = bool(match["star"]) or raw.endswith("*")
+            found[term, prefix and _LONG_ENOUGH.search(term) is not None] = None
+    return list(found)[:MAX_QUERY_TERMS]
+
+
+def telling(question: str) -> list[tuple[str, bool]]:
+    """The words of a question that tell what it is about, each with whether words that begin like it count as well.
+
+    A question of common words only has none: what they would find has nothing to do with it. A run of a script without
+    spaces becomes its pairs of characters, as in the index. Of many words the longest are taken, mostly the rarest.
+    """
+    text = RUN.sub(r" \g<0> ", normalised(_cut(question)).lower())
+    spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
+    words = {word: word.translate(_FOLDED) for run in spaced.split() for word in _parts(run) if re.search(r"\w", word)}
+    common = max(_COMMON, key=lambda language: len(language.intersection(words.values())))
+    chosen = [word for word, folded in words.items() if folded not in common and not _is_letter(word)]
+    # A pair of hiragana is mostly grammar, unless somebody writes in nothing else.
+    chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
+    longest = sorted(chosen, key=len, reverse=True)[:MAX_TELLING]
+    return list(dict.fromkeys(_with_endings(word) for word in longest))
+
+
+def matched(text: str, sought: list[tuple[str, bool]]) -> int:
+    """How many of the terms the text holds."""
+    folded = _readable(text).translate(_FOLDED)
+    return sum(re.search(_seen_as(term, prefix), folded) is not None for term, prefix in sought)
+
+
+def snippet(content: str, query: str, width: int = 160) -> str:
+    """`excerpt` around the terms of a query."""
+    return excerpt(content, terms(query), width)
+
+
+def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
+    """At most width characters of the content around the first hit of any of the terms, on one
+    line, with an ellipsis where text was cut; the content's beginning when no hit is seen."""
+    text = _readable(content)
+    patterns = [_seen_as(term, prefix) for term, prefix in sought]
+    hit = re.search("|".join(patterns), text.translate(_FOLDED)) if patterns else None
+    # A third of the room goes before the hit: what follows usually says more.
+    start = max(0, min(hit.start() - width // 3, len(text) - width + 1)) if hit else 0
+    if start and hit and (space := re.compile(r"\s").search(text, start, hit.start())):
+        start = space.end()
+    shown = ("…" if start else "") + " ".join(text[start : start + width].split())
+    cut = len(content) > MAX_LOOKED_AT or start + width < len(text) or len(shown) > width
+    return shown[: width - 1].rstrip() + "…" if cut else shown
+
+
+def _readable(content: str) -> str:
+    text = content[:MAX_LOOKED_AT]
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def _cut(query: str) -> str:
+    if len(query) <= MAX_QUERY_CHARS:
+        return query
+    # A word cut in two would find nothing: it is left out whole.
+    return query[:MAX_QUERY_CHARS].rpartition(" ")[0] or query[:MAX_QUERY_CHARS]
+
+
+def _parts(word: str) -> list[str]:
+    return list(map(str.__add__, word, word[1:])) if RUN.match(word) and len(word) > 1 else [word]
+
+
+def _is_letter(word: str) -> bool:
+    """What is left of "it's"."""
+    return len(word) == 1 and not word.isdigit() and not RUN.match(word)
+
+
+def _with_endings(word: str) -> tuple[str, bool]:
+    """What was asked in the plural may have been said in the singular, and the other way round."""
+    if RUN.match(word) or not word.isalpha():
+        return word, False
+    stem = _PLURAL.sub("", word) if len(word) > MIN_STEM_CHARS else word
+    return stem, len(stem) >= MIN_STEM_CHARS
+
+
+def _seen_as(term: str, prefix: bool) -> str:
+    """The pattern that finds the term in folded text: its words, whatever is between them."""
+    words = re.findall(r"[^\W_]+", term.translate(_FOLDED))
+    before = "" if RUN.match(term[0]) else r"(?<![^\W_])"
+    after = "" if prefix or RUN.match(term[-1]) else r"(?![^\W_])"
+    return before + r"[\W_]+".join(words) + after
