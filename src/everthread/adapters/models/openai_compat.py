@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -10,13 +9,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, ErrorObject, Event, Wire
-from everthread.adapters.models.wire.calls import is_object, told_apart
+from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
+from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
-_NO_TEXT = "(no text)"
 _DONE = b"[DONE]"
 _FINISH = {
     "length": Finish.LENGTH,
@@ -25,7 +23,6 @@ _FINISH = {
     "safety": Finish.REFUSED,
     "refusal": Finish.REFUSED,
 }
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _JSON = msgspec.json.Encoder(enc_hook=dict)
 
 
@@ -58,7 +55,7 @@ def _encoded(message: Message) -> bytes:
         case Role.ASSISTANT if message.tool_calls:
             sent = _Sent("assistant", text or None, [_sent_call(call) for call in message.tool_calls])
         case role:
-            sent = _Sent(role.value, text if text.strip() else _NO_TEXT)
+            sent = _Sent(role.value, text if text.strip() else NO_TEXT)
     return _JSON.encode(sent)
 
 
@@ -68,10 +65,9 @@ def _is_empty(message: Message) -> bool:
 
 
 def _sent_call(call: ToolCall) -> _SentCall:
-    # A call that a model got wrong must not make the endpoint refuse the session from then on.
-    name = _NOT_IN_A_NAME.sub("_", call.name)[:64] or "_"
     arguments = whole(call.arguments)
-    return _SentCall(call.id, _SentFunction(name, arguments if is_object(arguments) else "{}"))
+    # What is no JSON would be refused by endpoints that read it: vLLM, Gemini...
+    return _SentCall(call.id, _SentFunction(valid_name(call.name), arguments if is_object(arguments) else "{}"))
 
 
 def _schema(tool: ToolSchema) -> dict[str, object]:

@@ -16,9 +16,11 @@ from everthread.domain.errors import BadConfig, ModelError, ModelUnavailable
 CONNECT_S_MAX = 10.0
 IDLE_S_MAX = 120.0
 REFUSAL_BYTES_MAX = 64 * 1024
+NO_TEXT = "(no text)"
+"""Sent for an empty message: endpoints refuse those."""
 _LINGER_S = 0.25
 
-__all__ = ["CONNECT_S_MAX", "IDLE_S_MAX", "ErrorObject", "Event", "Wire"]
+__all__ = ["CONNECT_S_MAX", "IDLE_S_MAX", "NO_TEXT", "ErrorObject", "Event", "Wire"]
 
 
 class Wire:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,13 @@ import msgspec
 
 from everthread.domain.model import Message, ToolCall
 from everthread.ports.model import Finish
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def valid_name(name: str) -> str:
+    """The name or id as every endpoint takes it: a model's slip must not have a session refused from then on."""
+    return _NOT_IN_A_NAME.sub("_", name)[:64] or "_"
 
 
 def is_object(arguments: str) -> bool:

@@ -1,0 +1,15 @@
+"""The client of Chat Completions keeps the contract of all clients of models."""
+
+import pytest
+
+from everthread.adapters.models.openai_compat import OpenAICompat
+from everthread.testing.model_contract import MakeClient, ModelContract
+from everthread.testing.model_replies import Protocol
+
+
+class TestOpenAICompat(ModelContract):
+    protocol = Protocol.CHAT
+
+    @pytest.fixture
+    def make_client(self) -> MakeClient:
+        return OpenAICompat
