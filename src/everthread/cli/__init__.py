@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from everthread.cli.boundaries import boundaries
+from everthread.cli.config import config
 from everthread.cli.exits import report
 from everthread.cli.forget import forget
 from everthread.cli.journal import journal
@@ -46,12 +47,12 @@ def everthread() -> None:
       everthread journal status --json
       everthread --home /srv/agent forget "Trip to Lisbon"
 
-    Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 75 try again later, 78 the home can't be used, 130
-    interrupted.
+    Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 75 try again later, 78 the home or its
+    configuration can't be used, 130 interrupted.
     """
 
 
-for command in (sessions, boundaries, journal, forget):
+for command in (sessions, boundaries, journal, forget, config):
     everthread.add_command(command)
 
 

@@ -35,7 +35,7 @@ def _code_of(error: Exception) -> int:
     match error:
         case errors.StoreBusy() | errors.DiskFull():
             return RETRY
-        case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew():
+        case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
             return CONFIGURATION
         case errors.BadInput():
             return USAGE

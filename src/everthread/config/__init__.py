@@ -1,0 +1,241 @@
+"""Settings. Only this package and `bootstrap` look at the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from everthread.config.schema import (
+    BASE_URLS,
+    SCALARS,
+    Limits,
+    McpServer,
+    Memory,
+    Price,
+    Provider,
+    ProviderKind,
+    Tools,
+    built_in_providers,
+)
+from everthread.domain.errors import BadConfig, StoreUnwritable
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+
+__all__ = [
+    "Limits",
+    "McpServer",
+    "Memory",
+    "Places",
+    "Price",
+    "Provider",
+    "ProviderKind",
+    "Settings",
+    "Tools",
+    "Variables",
+    "debugging",
+    "default_model",
+    "load",
+    "places",
+]
+
+LOCAL_MODEL = "local/smollm2"
+_ASKED_FIRST = ("anthropic", "openai", "openrouter", "gemini")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything is, or would be."""
+
+    home: Path
+    config: Path
+    env: Path
+    mcp: Path
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Variables:
+    """The environment, and behind it what `.env` says. An empty value counts as none. Shows nothing of itself."""
+
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    file: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def get(self, name: str) -> str | None:
+        return self.environ.get(name) or self.file.get(name) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    """The folder that holds everything this program keeps."""
+    config_path: Path = Path("config.toml")
+    """As all of these paths: taken from the home, unless it is absolute."""
+    env_path: Path = Path(".env")
+    mcp_path: Path = Path("mcp.json")
+    owner: str = "me"
+    """The person at this machine."""
+    profile: str = "main"
+    model: str = ""
+    """PROVIDER/MODEL; if it is empty, `default_model` says what to use."""
+    auxiliary_model: str = ""
+    """For titles and such; the same as `model` if it is empty."""
+    fallback_models: tuple[str, ...] = ()
+    providers: Mapping[str, Provider] = field(default_factory=built_in_providers)
+    limits: Limits = Limits()
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """By PROVIDER/MODEL."""
+    memory: Memory = Memory()
+    tools: Tools = Tools()
+    mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
+    reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))
+    warnings: tuple[str, ...] = ()
+    """What is not wrong, but should not stay as it is."""
+    variables: Variables = field(default_factory=Variables, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("config_path", "env_path", "mcp_path"):
+            object.__setattr__(self, name, self.home / getattr(self, name))
+
+    @property
+    def db_path(self) -> Path:
+        return self.home / "everthread.db"
+
+    def secret(self, name: str) -> str | None:
+        """The value of that variable, from the environment or else from `.env`; None if neither has one."""
+        return self.variables.get(name)
+
+    def filled_in(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Headers or variables with a value for every `${NAME}` in them. Raises `BadConfig` if one has none."""
+        from everthread.config.secrets import filled_in  # noqa: PLC0415 - a home without any need not load it
+
+        return {name: filled_in(text, self._needed) for name, text in values.items()}
+
+    def _needed(self, name: str) -> str:
+        value = self.secret(name)
+        if value is None:
+            raise BadConfig(f"{name} is not set; put {name}=... into {self.env_path}, or into the environment")
+        return value
+
+
+def load(
+    home: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    owner: str = "",
+    profile: str = "",
+    model: str = "",
+    auxiliary_model: str = "",
+) -> Settings:
+    """The settings in force: those given here, else of the environment, else of `.env`, else of `config.toml`.
+
+    An empty value counts as none, and a file that is not there says nothing. Raises `BadConfig`, with the file and the
+    line of the first thing that is wrong.
+    """
+    found = places(home, environ)
+    variables, warnings = _variables(found.env, environ)
+    settings = Settings(found.home, found.config, found.env, found.mcp, warnings=warnings, variables=variables)
+    flags = {"owner": owner, "profile": profile, "model": model, "auxiliary_model": auxiliary_model}
+    return _overridden(_with_files(settings), flags)
+
+
+def places(home: str | None = None, environ: Mapping[str, str] = os.environ) -> Places:
+    """Where the files are. The home is, in this order: the one given, `EVERTHREAD_HOME`, `$XDG_DATA_HOME/everthread`,
+    `~/.everthread`. An empty value counts as none.
+
+    A home that was named holds everything. Else each file is looked for in `$XDG_CONFIG_HOME/everthread` first.
+    """
+    chosen = home or environ.get("EVERTHREAD_HOME")
+    if chosen:
+        root = _expanded(chosen)
+        return Places(root, root / "config.toml", root / ".env", root / "mcp.json")
+    data = _xdg(environ, "XDG_DATA_HOME")
+    root = data if data is not None else _expanded("~/.everthread")
+    config = _xdg(environ, "XDG_CONFIG_HOME")
+    return Places(root, *(_file(name, config, root) for name in ("config.toml", ".env", "mcp.json")))
+
+
+def default_model(settings: Settings) -> str:
+    """The model that was chosen; the one on this machine, if none was and there is no key for another.
+
+    Raises `BadConfig` if there is a key but no model was chosen: which ones a service has is for the user to say.
+    """
+    if settings.model:
+        return settings.model
+    for name in _ASKED_FIRST:
+        variable = settings.providers[name].api_key_env
+        if variable and settings.secret(variable):
+            raise BadConfig(
+                f"{variable} is set, but no model is chosen; put this line at the top of {settings.config_path}: "
+                f'model = "{name}/MODEL"'
+            )
+    return LOCAL_MODEL
+
+
+def debugging(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a traceback is wanted where one line would do."""
+    return environ.get("EVERTHREAD_DEBUG", "") not in ("", "0")
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        raise StoreUnwritable(f"{path}: {error}; give another place with --home or EVERTHREAD_HOME") from error
+
+
+def _xdg(environ: Mapping[str, str], name: str) -> Path | None:
+    folder = Path(environ.get(name) or ".")
+    # The XDG rules have a relative path ignored.
+    return folder / "everthread" if folder.is_absolute() else None
+
+
+def _file(name: str, config: Path | None, home: Path) -> Path:
+    """The file where it is; where it would be made, if it is in neither place."""
+    if config is None or (os.path.lexists(home / name) and not os.path.lexists(config / name)):
+        return home / name
+    return config / name
+
+
+def _variables(file: Path, environ: Mapping[str, str]) -> tuple[Variables, tuple[str, ...]]:
+    if not os.path.lexists(file):
+        return Variables(environ), ()
+    from everthread.config import dotenv, reading  # noqa: PLC0415 - as below
+
+    found = dotenv.parse(file, reading.text_of(file) or "")
+    open_to_others = file.stat().st_mode & 0o044
+    warning = f"{file}: others on this machine can read it; run: chmod 600 {file}"
+    return Variables(environ, found), (warning,) if open_to_others else ()
+
+
+def _with_files(settings: Settings) -> Settings:
+    """What `config.toml` and `mcp.json` say."""
+    if not os.path.lexists(settings.config_path) and not os.path.lexists(settings.mcp_path):
+        return settings
+    from everthread.config import files  # noqa: PLC0415 - a home without files need not load what reads them
+
+    said = files.read(settings.home, settings.config_path, settings.env_path, settings.mcp_path)
+    return replace(settings, **said)
+
+
+def _overridden(settings: Settings, flags: Mapping[str, str]) -> Settings:
+    """What the environment and the command say."""
+    given: dict[str, tuple[str, str]] = {}
+    for name in SCALARS:
+        variable = f"EVERTHREAD_{name.upper()}"
+        if flags[name]:
+            given[name] = f"--{name.replace('_', '-')}", flags[name]
+        elif value := settings.secret(variable):
+            given[name] = variable, value
+    addresses = {variable: value for variable in BASE_URLS if (value := settings.secret(variable))}
+    if not given and not addresses:
+        return settings
+    from everthread.config import parsing  # noqa: PLC0415 - as above
+
+    providers = settings.providers
+    for variable, value in addresses.items():
+        providers = parsing.moved(providers, variable, value)
+    checks = parsing.scalar_checks(providers)
+    for name, (where, value) in given.items():
+        if problem := checks[name](value):
+            raise BadConfig(f"{where}: {problem}")
+    return replace(settings, providers=providers, **{name: value for name, (_, value) in given.items()})

@@ -1,0 +1,324 @@
+"""From the tables of a file to the values of `schema`: what each setting may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TypedDict, cast, get_args
+
+from everthread.config.reading import Check, Table, nearest, printable
+from everthread.config.schema import (
+    BASE_URLS,
+    SCALARS,
+    Limits,
+    McpServer,
+    Memory,
+    Price,
+    Provider,
+    ProviderKind,
+    Tools,
+    built_in_providers,
+)
+from everthread.config.secrets import address_problem, references_problem
+from everthread.domain.errors import BadConfig, BadPolicy
+from everthread.domain.model import OWNER_CHARS_MAX, ChatType
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+
+MCP_SERVERS = "mcpServers"
+_TOP = (
+    *SCALARS,
+    *("fallback_models", "providers", "limits", "prices", "memory", "tools", MCP_SERVERS, "reset"),
+)
+_ENTRIES_MAX = 1000
+_MODEL_CHARS_MAX = 200
+_DAY_S = 86_400
+_IDLE_MINUTES = 1440
+_IDLE_MINUTES_MAX = 525_600
+_HOUR = 4
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_TOOL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+class FromFile(TypedDict, total=False):
+    """The arguments of `Settings` that come from `config.toml`."""
+
+    owner: str
+    profile: str
+    model: str
+    auxiliary_model: str
+    fallback_models: tuple[str, ...]
+    providers: Mapping[str, Provider]
+    limits: Limits
+    prices: Mapping[str, Price]
+    memory: Memory
+    tools: Tools
+    mcp_servers: Mapping[str, McpServer]
+    reset: ResetPolicies
+
+
+def parsed(top: Table, home: Path) -> FromFile:
+    """All that a file says. Raises `BadConfig` for the first thing that is wrong with it."""
+    top.allow(*_TOP)
+    providers = _providers(top.table("providers"))
+    checks = scalar_checks(providers)
+    scalars = {name: top.text(name, check=checks[name]) for name in SCALARS if name in top}
+    found: FromFile = {
+        "fallback_models": top.texts("fallback_models", _model_check(providers)),
+        "providers": providers,
+        "limits": _limits(top.table("limits")),
+        "prices": _prices(top.table("prices"), providers),
+        "memory": _memory(top.table("memory")),
+        "tools": _tools(top.table("tools")),
+        "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
+        "reset": _reset(top.table("reset")),
+    }
+    return cast("FromFile", scalars | found)
+
+
+def scalar_checks(providers: Collection[str]) -> dict[str, Check]:
+    model = _model_check(providers)
+    return {
+        "owner": _owner_problem,
+        "profile": _name_problem,
+        "model": lambda text: model(text) if text else "",
+        "auxiliary_model": lambda text: model(text) if text else "",
+    }
+
+
+def _owner_problem(text: str) -> str:
+    if not text.strip() or len(text) > OWNER_CHARS_MAX:
+        return f"must have 1 to {OWNER_CHARS_MAX} characters"
+    return printable(text)
+
+
+def _name_problem(text: str) -> str:
+    return "" if _NAME.fullmatch(text) else "a name must be 1 to 64 letters, digits, or any of _ . -"
+
+
+def _tool_problem(text: str) -> str:
+    return "" if _TOOL.fullmatch(text) else "is no name of a tool"
+
+
+def _variable_problem(text: str) -> str:
+    return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like OPENAI_API_KEY"
+
+
+def _header_problem(text: str) -> str:
+    return "" if _HEADER.fullmatch(text) else "is no name of a header"
+
+
+def _model_check(providers: Collection[str]) -> Check:
+    def problem(text: str) -> str:
+        provider, slash, name = text.partition("/")
+        if len(text) > _MODEL_CHARS_MAX or not text.isprintable() or " " in text or not (provider and slash and name):
+            return "not a model; write PROVIDER/MODEL, such as ollama/qwen3"
+        if provider not in providers:
+            return f"there is no provider {provider!r}; {nearest(provider, providers)}"
+        return ""
+
+    return problem
+
+
+# --- Providers -------------------------------------------------------------------------------------------------------
+
+
+def _providers(table: Table) -> dict[str, Provider]:
+    providers = built_in_providers()
+    for name, written in _entries(table):
+        written.allow(*(field.name for field in fields(Provider)))
+        providers[name] = _provider(written, providers.get(name, Provider()))
+    return providers
+
+
+def _provider(table: Table, base: Provider) -> Provider:
+    kinds: tuple[ProviderKind, ...] = get_args(ProviderKind)
+
+    def kind_problem(text: str) -> str:
+        return "" if text in kinds else f"there is no kind {text[:60]!r}; {nearest(text, kinds)}"
+
+    provider = Provider(
+        kind=cast("ProviderKind", table.text("kind", base.kind, kind_problem)),
+        base_url=table.text("base_url", base.base_url, address_problem).rstrip("/"),
+        api_key_env=table.text("api_key_env", base.api_key_env, lambda text: text and _variable_problem(text)),
+        headers=table.strings("headers", _header_problem, references_problem) or base.headers,
+        tools=table.flag("tools", base.tools),
+        context_tokens=table.whole("context_tokens", base.context_tokens, 256, 100_000_000),
+    )
+    if provider.kind != "local" and not provider.base_url:
+        raise table.bad((), 'has no address; add base_url = "https://..."')
+    return provider
+
+
+def moved(providers: Mapping[str, Provider], variable: str, value: str) -> dict[str, Provider]:
+    """The providers with one of them at the address that the environment gives."""
+    name = BASE_URLS[variable]
+    url = _ollama_url(value) if variable == "OLLAMA_HOST" else value.strip()
+    problem = address_problem(url)
+    if problem:
+        raise BadConfig(f"{variable} {problem}")
+    return {**providers, name: replace(providers[name], base_url=url.rstrip("/"))}
+
+
+def _ollama_url(host: str) -> str:
+    """The address to ask at, from what may be meant for the server: a host, a port, 0.0.0.0 for everywhere."""
+    host = host.strip().rstrip("/")
+    if not _SCHEME.match(host):
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdigit():
+            name, port = host, "11434"
+        host = f"http://{name or '127.0.0.1'}:{port}"
+    host = host.replace("//0.0.0.0", "//127.0.0.1", 1)
+    return host if host.endswith("/v1") else f"{host}/v1"
+
+
+# --- Numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _limits(table: Table) -> Limits:
+    table.allow(*(field.name for field in fields(Limits)))
+    usual = Limits()
+    return Limits(
+        iterations=table.whole("iterations", usual.iterations, 1, 10_000),
+        turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
+        output_tokens=table.whole("output_tokens", usual.output_tokens, 1, 1_000_000),
+        spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),
+    )
+
+
+def _memory(table: Table) -> Memory:
+    table.allow(*(field.name for field in fields(Memory)))
+    usual = Memory()
+    return Memory(
+        recall_s=table.number("recall_s", usual.recall_s, 0.01, 60),
+        recall_tokens=table.whole("recall_tokens", usual.recall_tokens, 1, 1_000_000),
+        notes_chars=table.whole("notes_chars", usual.notes_chars, 1, 1_000_000),
+        user_chars=table.whole("user_chars", usual.user_chars, 1, 1_000_000),
+    )
+
+
+def _prices(table: Table, providers: Collection[str]) -> dict[str, Price]:
+    return {model: _price(written) for model, written in _entries(table, _model_check(providers))}
+
+
+def _price(table: Table) -> Price:
+    names = tuple(field.name for field in fields(Price))
+    table.allow(*names)
+    for name in ("input", "output"):
+        if name not in table:
+            raise table.bad((), f"has no {name!r}; add {name} = DOLLARS, for a million tokens")
+    return Price(
+        input=table.number("input", 0, 0, 100_000),
+        output=table.number("output", 0, 0, 100_000),
+        cached=table.number_or_none("cached", 0, 100_000),
+    )
+
+
+def _tools(table: Table) -> Tools:
+    table.allow(*(field.name for field in fields(Tools)))
+    return Tools(table.texts("allow", _tool_problem))
+
+
+# --- Servers of tools ------------------------------------------------------------------------------------------------
+
+
+def mcp_servers(table: Table, home: Path) -> dict[str, McpServer]:
+    return {name: _mcp_server(written, home) for name, written in _entries(table)}
+
+
+def _mcp_server(table: Table, home: Path) -> McpServer:
+    # Other programs' files say with `type` what command and url say already.
+    table.allow(*(field.name for field in fields(McpServer)), "type")
+    command = table.text("command")
+    url = table.text("url", check=address_problem)
+    if bool(command) == bool(url):
+        problem = "has both a command and a url; keep one" if command else "has neither a command nor a url; add one"
+        raise table.bad((), problem)
+    kinds = ("stdio",) if command else ("http", "streamable-http", "sse")
+    if table.text("type", kinds[0]) not in kinds:
+        raise table.bad("type", f"must be {' or '.join(kinds)} beside a {'command' if command else 'url'}")
+    for key in ("headers",) if command else ("args", "env", "cwd"):
+        if key in table:
+            raise table.bad(key, f"means nothing beside a {'command' if command else 'url'}; remove it")
+    return McpServer(
+        command=command,
+        args=table.texts("args", _argument_problem),
+        env=table.strings("env", _variable_problem, references_problem),
+        cwd=_folder(table, home),
+        url=url,
+        headers=table.strings("headers", _header_problem, references_problem),
+        timeout_s=table.number("timeout_s", McpServer().timeout_s, 0.1, _DAY_S),
+        trust=table.flag("trust", False),
+        disabled=table.flag("disabled", False),
+    )
+
+
+def _argument_problem(text: str) -> str:
+    return "has a NUL in it; leave it out" if "\0" in text else ""
+
+
+def _folder(table: Table, home: Path) -> Path | None:
+    written = table.text("cwd")
+    if not written:
+        return None
+    try:
+        return home / Path(written).expanduser()
+    except RuntimeError as error:
+        raise table.bad("cwd", "begins with ~, and there is no such user; write the whole path") from error
+
+
+# --- When a conversation starts afresh -------------------------------------------------------------------------------
+
+_MODES = ("none", "idle", "daily", "both")
+_POLICY = ("mode", "idle_minutes", "hour", "zone")
+
+
+def _reset(table: Table) -> ResetPolicies:
+    table.allow(*_POLICY, "platforms", "chat_types")
+
+    def chat_type_problem(text: str) -> str:
+        known = [chat_type.value for chat_type in ChatType]
+        return "" if text in known else f"is no chat type; {nearest(text, known)}"
+
+    platforms = _entries(table.table("platforms"))
+    chat_types = _entries(table.table("chat_types"), chat_type_problem)
+    return ResetPolicies(
+        _policy(table),
+        {name: _override(written) for name, written in platforms},
+        {ChatType(name): _override(written) for name, written in chat_types},
+    )
+
+
+def _override(table: Table) -> ResetPolicy:
+    table.allow(*_POLICY)
+    return _policy(table)
+
+
+def _policy(table: Table) -> ResetPolicy:
+    mode = table.text(
+        "mode", "none", lambda text: "" if text in _MODES else f"is no mode; use one of {', '.join(_MODES)}"
+    )
+    idle_minutes = table.number("idle_minutes", _IDLE_MINUTES, 1, _IDLE_MINUTES_MAX)
+    hour = table.whole("hour", _HOUR, 0, 23)
+    zone = table.text("zone", "UTC")
+    idle, daily = mode in ("idle", "both"), mode in ("daily", "both")
+    for key, used, needed in (("idle_minutes", idle, "idle"), ("hour", daily, "daily"), ("zone", daily, "daily")):
+        if key in table and not used:
+            raise table.bad(key, f'means nothing with mode = "{mode}"; set mode to "{needed}" or "both"')
+    try:
+        return ResetPolicy(idle_minutes * 60 if idle else None, hour if daily else None, zone)
+    except BadPolicy as error:
+        raise table.bad("zone", "is no known time zone; give an IANA name such as Europe/Berlin or UTC") from error
+
+
+def _entries(table: Table, check: Check = _name_problem) -> Iterator[tuple[str, Table]]:
+    """The tables in it, whose names are the user's own."""
+    for count, entry in enumerate(table.tables(check), start=1):
+        if count > _ENTRIES_MAX:
+            raise table.error(entry[0], f"more than {_ENTRIES_MAX} tables; remove some")
+        yield entry
