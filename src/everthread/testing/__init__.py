@@ -5,6 +5,7 @@
 | `store_contract.StoreContract` | a fixture that opens handles on one storage |
 | `lanes_contract.LanesContract` | the same, and a fixture that makes lanes on a handle |
 | `provider_contract.ProviderContract` | a fixture that makes the provider, and one that looks into its back end |
+| `tools_contract.ToolsContract` | a fixture that offers the tools |
 
 A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
 adapter. The kits need the extra `everthread[testing]`.

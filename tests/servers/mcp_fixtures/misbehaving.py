@@ -1,6 +1,6 @@
 """An MCP server without the SDK, that does what no SDK would: the first argument says what.
 
-`echo` answers with its argument, `die` exits in the middle of the call, `hang` never answers, `pid` tells who it is.
+`echo` answers with its argument, `die` exits in the middle of the call, `hang` never answers, and so on.
 """
 
 import json
@@ -15,7 +15,10 @@ OBJECT = {"type": "object"}
 
 
 def tools(how):
-    found = [{"name": name, "inputSchema": OBJECT} for name in ("echo", "die", "hang", "pid", "bytes", "endless", "odd")]
+    found = [
+        {"name": name, "inputSchema": OBJECT}
+        for name in ("echo", "die", "hang", "pid", "bytes", "endless", "odd", "fails")
+    ]
     if how == "sloppy":
         found += [
             {"name": "no_type", "inputSchema": {"properties": {}}},
@@ -59,6 +62,10 @@ def call(name, arguments, ident):
         case "endless":
             while True:
                 write(b"x" * 1_000_000)
+        case "fails":
+            content = [{"type": "text", "text": "it can't be done"}]
+            send({"jsonrpc": "2.0", "id": ident, "result": {"content": content, "isError": True}})
+            return
         case "odd":
             send({"jsonrpc": "2.0", "id": ident, "result": {"content": [{"type": "hologram"}]}})
             return
