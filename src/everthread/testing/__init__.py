@@ -1,4 +1,4 @@
-"""For authors of stores, lanes, memory providers and clients of models: contract kits to test an adapter with, and honest fakes.
+"""For authors of adapters (stores, lanes, memory, models, tools): contract kits to test one with, and honest fakes.
 
 | kit | what an adapter brings |
 |---|---|
@@ -6,6 +6,7 @@
 | `lanes_contract.LanesContract` | the same, and a fixture that makes lanes on a handle |
 | `provider_contract.ProviderContract` | a fixture that makes the provider, and one that looks into its back end |
 | `model_contract.ModelContract` | a fixture that makes the client, and the protocol it speaks |
+| `tools_contract.ToolsContract` | a fixture that offers the tools |
 
 A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
 adapter. The kits need the extra `everthread[testing]`.

@@ -1,0 +1,102 @@
+"""What every source of tools must do. Subclass `ToolsContract` in a test module and give it one fixture:
+
+class TestMyTools(ToolsContract):
+    @pytest.fixture
+    def offer(self):
+        @asynccontextmanager
+        async def offer():
+            async with my_tools() as tools:
+                yield Offer(tools, echo="my_echo", fails="my_fails", hangs="my_hangs")
+
+        return offer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from everthread.domain.errors import ToolFailed
+from everthread.domain.model import ChatType, SessionKey, SessionRef
+from everthread.ports.tools import Tool, ToolUse
+from everthread.testing import in_loop
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+USE = ToolUse(SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 0, "me"), "t1", "c1")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Tools, and which of them are good for a test."""
+
+    tools: tuple[Tool, ...]
+    echo: str
+    """Its answer holds its argument `text`."""
+    fails: str
+    hangs: str
+    """Does not answer for a minute."""
+
+    def tool(self, name: str) -> Tool:
+        [found] = [tool for tool in self.tools if tool.name == name]
+        return found
+
+
+MakeOffer = Callable[[], AbstractAsyncContextManager[Offer]]
+
+
+class ToolsContract:
+    @pytest.fixture
+    def offer(self) -> MakeOffer:
+        raise NotImplementedError("give the kit an `offer`")
+
+    @in_loop
+    async def test_a_model_can_be_told_of_each_tool(self, offer: MakeOffer) -> None:
+        async with offer() as given:
+            names = [tool.name for tool in given.tools]
+            assert names == list(dict.fromkeys(names))
+            for tool in given.tools:
+                assert NAME.fullmatch(tool.name)
+                assert tool.schema.parameters["type"] == "object"
+                assert msgspec.json.encode(tool.schema)
+                assert tool.timeout_s > 0
+
+    @in_loop
+    async def test_the_same_tools_are_told_of_in_the_same_order(self, offer: MakeOffer) -> None:
+        async with offer() as first, offer() as second:
+            assert [tool.schema for tool in first.tools] == [tool.schema for tool in second.tools]
+
+    @in_loop
+    async def test_many_calls_at_once_get_each_its_own_answer(self, offer: MakeOffer) -> None:
+        async with offer() as given:
+            echo = given.tool(given.echo)
+            answers = await asyncio.gather(*(echo.run({"text": f"number {n}."}, USE) for n in range(20)))
+            assert all(f"number {n}." in answer for n, answer in enumerate(answers))
+
+    @in_loop
+    async def test_what_the_model_should_hear_is_raised_as_a_failure(self, offer: MakeOffer) -> None:
+        async with offer() as given:
+            with pytest.raises(ToolFailed, match=r"\w"):
+                await given.tool(given.fails).run({}, USE)
+
+    @in_loop
+    async def test_an_interrupted_call_ends_at_once_and_leaves_the_tools_usable(self, offer: MakeOffer) -> None:
+        async with offer() as given:
+            call = asyncio.ensure_future(given.tool(given.hangs).run({}, USE))
+            await asyncio.wait({call}, timeout=0.2)
+            call.cancel()
+            await asyncio.wait({call}, timeout=2.0)
+            assert call.cancelled()
+            assert "still here" in await given.tool(given.echo).run({"text": "still here"}, USE)
+
+    @in_loop
+    async def test_a_call_after_the_end_is_a_failure_too(self, offer: MakeOffer) -> None:
+        async with offer() as given:
+            pass
+        with pytest.raises(ToolFailed):
+            await given.tool(given.echo).run({"text": "late"}, USE)
