@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.toy_model import PlainClient, a_request, ends, is_running, make_folder, pids, wait_until
+from tests.toy_model import WEIGHTS, PlainClient, a_request, ends, is_running, make_folder, pids, wait_until
 
 from everthread.adapters.models.local import CONTEXT_TOKENS, OUTPUT_TOKENS_MAX, LocalModel
 from everthread.domain.errors import ModelUnavailable, ModelUnknown
@@ -21,6 +22,7 @@ from everthread.domain.model import Message, Role
 from everthread.ports.model import Answer, Delta, ModelClient, Prompt
 
 ROOT = Path(__file__).resolve().parents[2]
+CHILD = ROOT / "src" / "everthread" / "adapters" / "models" / "local" / "child.py"
 
 
 @asynccontextmanager
@@ -96,7 +98,8 @@ async def test_no_answer_is_longer_than_the_model_can_bear(tmp_path: Path) -> No
 
 async def test_a_stream_that_is_closed_early_is_cut_off(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path)) as model:
-        async with aclosing(model.stream(a_request(PlainClient("", ""), "Hello", output_tokens_max=256))) as pieces:
+        stream: Any = model.stream(a_request(PlainClient("", ""), "Hello", output_tokens_max=256))
+        async with aclosing(stream) as pieces:
             await anext(pieces)
         await asyncio.to_thread(wait_until, lambda: ends(tmp_path) == ["cut off"])
         await answer(model)
@@ -154,11 +157,24 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -
         assert not is_running(pids(tmp_path)[0])
 
 
+def test_the_process_ends_with_its_input(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    command = [sys.executable, "-I", str(CHILD), str(tmp_path), str(tmp_path / WEIGHTS), "toy", "2048"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        greeting = json.loads(child.stdout.readline())
+        assert greeting["url"].startswith("http://127.0.0.1:")
+        assert len(greeting["key"]) >= 32
+        child.stdin.close()
+        assert child.wait(5) == 0
+
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path
 from everthread.adapters.models.local import LocalModel
-from tests.toy_model import PlainClient, a_request
+from tests.toy_model import WEIGHTS, PlainClient, a_request
 
 async def main():
     model = LocalModel(Path(sys.argv[1]), PlainClient)
