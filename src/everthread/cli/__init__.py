@@ -15,6 +15,7 @@ from everthread.cli.forget import forget
 from everthread.cli.journal import journal
 from everthread.cli.opened import Invocation, OpenRuntime, home_option
 from everthread.cli.sessions import sessions
+from everthread.cli.setup import setup
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -46,13 +47,14 @@ def everthread() -> None:
       everthread sessions list
       everthread journal status --json
       everthread --home /srv/agent forget "Trip to Lisbon"
+      everthread setup local
 
     Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 75 try again later, 78 the home or its
     configuration can't be used, 130 interrupted.
     """
 
 
-for command in (sessions, boundaries, journal, forget, config):
+for command in (sessions, boundaries, journal, forget, config, setup):
     everthread.add_command(command)
 
 

@@ -33,7 +33,7 @@ def _code_of(error: Exception) -> int:
     from everthread.domain import errors
 
     match error:
-        case errors.StoreBusy() | errors.DiskFull():
+        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable():
             return RETRY
         case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
             return CONFIGURATION

@@ -33,10 +33,12 @@ __all__ = [
     "Settings",
     "Tools",
     "Variables",
+    "child_environment",
     "debugging",
     "default_model",
     "load",
     "places",
+    "wants_local_model",
 ]
 
 LOCAL_MODEL = "local/smollm2"
@@ -99,6 +101,11 @@ class Settings:
     @property
     def db_path(self) -> Path:
         return self.home / "everthread.db"
+
+    @property
+    def local_model_path(self) -> Path:
+        """The folder of the local model, which `everthread setup local` fills."""
+        return self.home / "models" / "local"
 
     def secret(self, name: str) -> str | None:
         """The value of that variable, from the environment or else from `.env`; None if neither has one."""
@@ -169,6 +176,19 @@ def default_model(settings: Settings) -> str:
                 f'model = "{name}/MODEL"'
             )
     return LOCAL_MODEL
+
+
+def wants_local_model(settings: Settings) -> bool:
+    """Whether the model in force is the one on this machine."""
+    try:
+        return default_model(settings) == LOCAL_MODEL
+    except BadConfig:
+        return False
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """The environment of a process that is started: this one's, and more."""
+    return {**os.environ, **more}
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:

