@@ -16,12 +16,12 @@ async def helped(folder: Path) -> dict[str, Figure]:
     command = Path(sys.executable).parent / "everthread"
     if not command.exists():
         return {}
-    samples = [_child_cpu_ms([str(command), "--help"]) for _ in range(RUNS)]
+    samples = [child_cpu_ms([str(command), "--help"]) for _ in range(RUNS)]
     # The first run compiles what was not compiled yet.
     return {"help_cpu_ms": Figure.of(samples[1:])}
 
 
-def _child_cpu_ms(command: list[str]) -> float:
+def child_cpu_ms(command: list[str]) -> float:
     silent = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     child = os.posix_spawn(command[0], command, os.environ, file_actions=silent)
     _, status, usage = os.wait4(child, 0)

@@ -412,7 +412,7 @@ class Store(Protocol):
         ...
 
     async def index(self) -> None:
-        """Make the words of everything committed searchable: they are indexed some turns at a time, and so some late."""
+        """Make the words of everything committed searchable: they are indexed some turns at a time."""
         ...
 
     async def changed(self) -> int:

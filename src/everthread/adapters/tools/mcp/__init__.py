@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from everthread.adapters.tools.mcp.listing import Listed
 from everthread.adapters.tools.mcp.naming import exposed_names
 from everthread.adapters.tools.mcp.server import Server
-from everthread.adapters.tools.mcp.settings import McpServer
+from everthread.config import McpServer
 from everthread.daemon_thread import in_daemon_thread
 from everthread.ports import Clock
 from everthread.ports.model import ToolSchema

@@ -14,7 +14,7 @@ from contextlib import suppress
 from subprocess import PIPE
 from typing import cast
 
-from everthread.adapters.tools.mcp.settings import McpServer
+from everthread.config import McpServer
 
 MESSAGE_BYTES_MAX = 16_000_000
 UNREAD_BYTES_MAX = 64_000_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everthread.adapters.tools.mcp.listing import Away, Listing
-from everthread.adapters.tools.mcp.settings import McpServer
+from everthread.config import McpServer
 from everthread.adapters.tools.mcp.wording import one_line
 from everthread.domain.errors import ToolFailed
 from everthread.ports import Clock

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from everthread.adapters.lanes.local import LocalLanes
+from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.config import Settings
 from everthread.domain.errors import StoreError
@@ -22,7 +23,12 @@ from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.memory.older import as_provider
 from everthread.plugins import HookRunner, loaded, wanted
-from everthread.ports import Clock, MemoryProvider, Store, UnitOfWork
+from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
+
+if TYPE_CHECKING:
+    from everthread.agent.asking import Choice
+    from everthread.agent.turn import Agent
+    from everthread.bootstrap.agent import Workshop
 
 log = logging.getLogger("everthread")
 
@@ -72,37 +78,46 @@ class Runtime:
     lifecycle: Lifecycle
     memory: MemoryManager
 
+    agent: Agent
+    """There from `ready` on."""
+
     def __init__(
         self,
         settings: Settings,
         *,
         providers: Sequence[object] = (),
         plugins: Sequence[object] = (),
+        tools: Sequence[Tool] = (),
         policies: ResetPolicies | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings
-        self.providers: tuple[MemoryProvider, ...] = tuple(as_provider(given) for given in providers)
+        self.providers: tuple[MemoryProvider, ...] = ()
+        self._given_providers = tuple(as_provider(given) for given in providers)
         self.clock: Clock = clock or SystemClock()
         self.new_id = ulids(self.clock.now)
         self.holder = f"{os.getpid()}-{self.new_id()}"
         self._plugins = plugins
+        self.tools = tuple(tools)
+        """Those that the agent is given besides its own."""
         self._policies = policies
         self._serving: asyncio.Task[None] | None = None
+        self._workshop: Workshop | None = None
         self._stopped = False
 
     async def __aenter__(self) -> Self:
         manager = loaded(self._plugins)
         self._hooks = wanted(manager)
         self.store = await SqliteStore.open(self.settings.db_path)
+        self.providers = (BuiltinMemory(self.store, self.clock), *self._given_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
         self.lifecycle = Lifecycle(
             self.store, self.clock, self.new_id, holder=self.holder, policies=self._policies, hooks=self._hooks
         )
         self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
-        self._hook_runner = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
+        self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
-            self.lanes.serve(self._hook_runner.lane, self._hook_runner.drain)
+            self.lanes.serve(self.hooks.lane, self.hooks.drain)
         if self._policies is not None:
             self.lanes.serve(TIMERS_LANE, self.lifecycle.expire_due)
         return self
@@ -118,6 +133,23 @@ class Runtime:
             await self.memory.start()
             self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
             self._serving.add_done_callback(_report_end)
+
+    async def ready(self) -> tuple[str, ...]:
+        """Serve, and have an agent; what is not as it should be, a line each."""
+        from everthread.bootstrap.agent import Workshop
+
+        await self.start()
+        if self._workshop is None:
+            self._workshop = Workshop(self)
+            self.agent = self._workshop.agent
+        await self.notebook.sync(self.settings.owner)
+        return (*self.settings.warnings, *await self._workshop.open())
+
+    def choices(self, model: str = "") -> Sequence[Choice]:
+        """The model that is named, or else the configured one, and behind it those that stand in for it."""
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        return self._workshop.models.choices(model)
 
     async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
         """Let what is due be delivered, for at most this long; whether all of it was.
@@ -143,6 +175,8 @@ class Runtime:
         try:
             deadline = self.clock.now() + drain_s
             await self._finish_turns(deadline)
+            if self._workshop is not None:
+                await self._workshop.aclose()
             await self._suspend(close_memory)
             if self._serving is not None:
                 await self.drain(max(deadline - self.clock.now(), 0.0))
@@ -166,7 +200,7 @@ class Runtime:
             if self._serving is not None:
                 self._serving.cancel()
                 await asyncio.wait({self._serving})
-                await self._hook_runner.stop()
+                await self.hooks.stop()
                 await self._shut_down_providers()
             # The heartbeat went on until now: what this process had begun is anybody's from here on.
             if await self.store.peek(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:

@@ -1,0 +1,148 @@
+"""Wiring the agent: its models, its tools, its memory, and the turn that uses them."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from everthread.agent.asking import Asker, Choice
+from everthread.agent.memory_tools import memory_tools
+from everthread.agent.prepared import Preparer
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.titles import Titler
+from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
+from everthread.agent.turn import Agent, TurnLimits
+from everthread.config import Provider, Settings, default_model
+from everthread.domain.errors import BadConfig
+from everthread.ports import ModelClient, Tool
+from everthread.ports.model import Traits
+
+if TYPE_CHECKING:
+    from everthread.adapters.tools.mcp import McpServers
+    from everthread.bootstrap import Runtime
+
+
+class Models:
+    """The endpoints of a configuration. Each is made when it is first asked for, and connects when it is first used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clients: dict[str, ModelClient] = {}
+
+    def choices(self, model: str = "") -> tuple[Choice, ...]:
+        """The model that is named, or else the configured one, and behind it those that stand in for it."""
+        names = dict.fromkeys((model or default_model(self._settings), *self._settings.fallback_models))
+        return tuple(self._choice(name) for name in names)
+
+    def auxiliary(self) -> Choice | None:
+        name = self._settings.auxiliary_model
+        return self._choice(name) if name else None
+
+    async def aclose(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+
+    def _choice(self, name: str) -> Choice:
+        provider, _, model = name.partition("/")
+        known = self._settings.providers.get(provider)
+        if known is None or not model:
+            some = ", ".join(sorted(self._settings.providers))
+            raise BadConfig(f"{name!r} is no model; write PROVIDER/MODEL, with a provider of these: {some}")
+        if provider not in self._clients:
+            self._clients[provider] = self._client(provider, known)
+        return Choice(name, model, self._clients[provider], self._settings.prices.get(name))
+
+    def _client(self, name: str, provider: Provider) -> ModelClient:
+        from everthread.adapters.models.openai_compat import OpenAICompat
+
+        traits = Traits(provider.tools, provider.context_tokens)
+        headers = self._settings.filled_in(provider.headers)
+        key = (self._settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
+        match provider.kind:
+            case "local":
+                from everthread.adapters.models.local import LocalModel
+
+                return LocalModel(self._settings.local_model_path, OpenAICompat)
+            case "anthropic":
+                from everthread.adapters.models.anthropic import Anthropic
+
+                return Anthropic(
+                    provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env
+                )
+            case "openai_compat":
+                return OpenAICompat(
+                    provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env or name
+                )
+
+
+class Workshop:
+    """The agent of one runtime, with everything it works with."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._mcp: McpServers | None = None
+        self._own_tools: tuple[Tool, ...] = ()
+        self._toolbox = Toolbox()
+        self.models = Models(runtime.settings)
+        self.agent = self._agent()
+
+    async def open(self) -> tuple[str, ...]:
+        """Gather the tools; what is not there as it should be, a line each."""
+        runtime, settings = self._runtime, self._settings
+        self._own_tools = (
+            *memory_tools(
+                runtime.lifecycle,
+                runtime.store,
+                runtime.memory,
+                notes_chars=settings.memory.notes_chars,
+                user_chars=settings.memory.user_chars,
+            ),
+            *await provider_tools(runtime.memory),
+            *runtime.tools,
+        )
+        servers = {name: server for name, server in settings.mcp_servers.items() if not server.disabled}
+        problems: dict[str, str] = {}
+        if servers:
+            from everthread.adapters.tools.mcp import McpServers
+
+            filled = {
+                name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
+                for name, server in servers.items()
+            }
+            self._mcp = McpServers(filled, runtime.clock, environ=os.environ)
+            await self._mcp.start()
+            problems = self._mcp.problems()
+        self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+        return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())
+
+    async def aclose(self) -> None:
+        await self._titler.aclose()
+        if self._mcp is not None:
+            await self._mcp.aclose()
+        await self.models.aclose()
+
+    def _agent(self) -> Agent:
+        runtime, limits = self._runtime, self._settings.limits
+        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day)
+        prompts = PromptBuilder(self._settings.home, runtime.memory, runtime.clock)
+        self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
+        return Agent(
+            runtime.lifecycle,
+            runtime.memory,
+            Preparer(runtime.store, runtime.lifecycle, prompts, runtime.clock, output_tokens_max=limits.output_tokens),
+            asker,
+            ToolRunner(runtime.lifecycle, runtime.hooks, frozenset(self._settings.tools.allow)),
+            lambda: self._toolbox,
+            runtime.clock,
+            titler=self._titler,
+            limits=TurnLimits(
+                limits.iterations,
+                limits.turn_s,
+                limits.output_tokens,
+                self._settings.memory.recall_s,
+                self._settings.memory.recall_tokens,
+            ),
+        )
