@@ -173,6 +173,10 @@ def test_version_is_said() -> None:
         "journal retry",
         "journal replay",
         "forget",
+        "config",
+        "config path",
+        "config show",
+        "config validate",
     ],
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:
@@ -201,6 +205,7 @@ def test_help_imports_nothing_of_the_core() -> None:
     modules = set(done.stdout.splitlines()[-1].split())
     assert "click" in modules
     assert not modules & {"apsw", "msgspec", "asyncio", "pluggy", "importlib.metadata", "json", "everthread.domain"}
+    assert not modules & {"dataclasses", "tomllib", "everthread.config"}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from everthread.config import (
     Tools,
     debugging,
     default_model,
+    dotenv,
     load,
     places,
 )
@@ -453,14 +455,12 @@ def test_a_broken_line_of_an_env_file_is_named_and_not_printed(text: str, line: 
 
 @given(st.text(max_size=200))
 def test_no_env_file_does_worse_than_be_refused(text: str) -> None:
-    from everthread.config import dotenv
-
+    told = ""
     try:
-        found = dotenv.parse(Path("x"), text)
+        dotenv.parse(Path("x"), text)
     except BadConfig as error:
-        assert re.match(r"x:\d+: ", str(error))
-    else:
-        assert all(re.fullmatch(r"\w+", name) for name in found)
+        told = str(error)
+    assert told == "" or re.match(r"x:\d+: ", told)
 
 
 # --- What goes before what -------------------------------------------------------------------------------------------
@@ -699,6 +699,7 @@ def numbers(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
             yield keys, value
 
 
+@hypothesis.settings(max_examples=40)
 @given(documents())
 def test_every_key_of_a_toml_text_is_found_on_its_line(text: str) -> None:
     for keys, line in numbers(tomllib.loads(text)):
