@@ -1,0 +1,95 @@
+"""An agent that is there to be killed: it goes on with what its predecessor left, then answers one message more.
+
+What it is told to do comes as JSON in its one argument. Whatever happens, it says so on standard output, a line at a
+time, so that whoever kills it knows where it was. Its tool leaves a mark in a file each time it really runs. Its clock
+runs ahead by an hour a life, so that nobody has to wait for a lease to run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from everthread.agent.events import TextWritten, ToolBegan, ToolEnded, TurnEnded, TurnEvent
+from everthread.agent.turn import Manner
+from everthread.bootstrap import Runtime
+from everthread.config import Provider, Settings
+from everthread.domain.model import ChatType, Inbound, SessionKey
+from everthread.domain.spend import Price
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+
+KEY = SessionKey("main", "cli", ChatType.DM, "1")
+OWNER = "me"
+LIFE_S = 3600.0
+
+
+class FastClock:
+    def __init__(self, ahead_s: float) -> None:
+        self._ahead_s = ahead_s
+
+    def now(self) -> float:
+        return time.time() + self._ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+def heard(event: TurnEvent) -> None:
+    match event:
+        case TextWritten():
+            say("text")
+        case ToolBegan():
+            say("tool began")
+        case ToolEnded():
+            say("tool ended")
+        case TurnEnded(text=text, problem=problem):
+            say("turn ended", text, problem)
+        case _:
+            pass
+
+
+async def work(home: Path, url: str, life: int, message: str) -> None:
+    async def mark(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        with (home / "marks.txt").open("a") as file:
+            file.write(f"{use.turn_id}\n")
+        await asyncio.sleep(0.05)
+        return "marked"
+
+    tool = Tool(ToolSchema("mark", "Leaves a mark.", {"type": "object", "properties": {}}), mark)
+    settings = Settings(
+        home,
+        model="stub/one",
+        providers={"stub": Provider(base_url=url)},
+        prices={"stub/one": Price(1.0, 1.0)},
+    )
+    async with Runtime(settings, tools=(tool,), clock=FastClock(life * LIFE_S)) as runtime:
+        await runtime.ready()
+        manner = Manner(runtime.choices(), heard)
+        for turn_id in await runtime.lifecycle.recover():
+            await runtime.agent.go_on(turn_id, manner)
+            say("recovered", turn_id)
+        while await runtime.agent.answer(KEY, manner):
+            say("caught up")
+        say("ready")
+        if message:
+            await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
+            say("accepted", message)
+            await runtime.agent.answer(KEY, manner)
+    say("bye")
+
+
+if __name__ == "__main__":
+    orders = json.loads(sys.argv[1])
+    asyncio.run(work(Path(orders["home"]), orders["url"], orders["life"], orders["message"]))
