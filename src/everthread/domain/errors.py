@@ -3,7 +3,8 @@
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
 │   ├── BadKey  BadTitle  BadPolicy  BadBoundary  TooLarge
-│   └── TitleTaken
+│   ├── TitleTaken
+│   └── NotesFull  AlreadyNoted
 ├── NotFound                 there is no such session, note or entry (or it is somebody else's)
 ├── Gone                     it was forgotten on request and can't come back
 ├── Busy                     a turn is running there
@@ -59,6 +60,19 @@ class TooLarge(BadInput):
 
 class TitleTaken(BadInput):
     """Another session of the same owner has this title."""
+
+
+class NotesFull(BadInput):
+    """A collection of notes has no room for more."""
+
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(f"the notes may have {limit:,} characters and have {used:,}; shorten or remove one first")
+        self.used = used
+        self.limit = limit
+
+
+class AlreadyNoted(BadInput):
+    """There is a note of the very same words."""
 
 
 class NotFound(EverthreadError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -347,6 +348,11 @@ class NoteVersion:
     session_id: str
     turn_id: str | None
     at: float
+
+
+def chars_of(notes: Iterable[NoteVersion]) -> int:
+    """The room that notes take up, as their limits count it."""
+    return sum(len(note.content) for note in notes)
 
 
 @dataclass(frozen=True, slots=True)

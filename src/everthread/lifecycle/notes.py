@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everthread.domain.errors import BadInput, Gone, NotFound, TooLarge
+from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef, chars_of
 from everthread.lifecycle.forget import desk
 from everthread.lifecycle.log import append, close_if_left
 from everthread.ports.store import UnitOfWork
@@ -23,6 +23,10 @@ class NoteChange:
     content: str = ""
     note_id: str = ""
     turn_id: str | None = None
+    limit_chars: int | None = None
+    """How much the collection may hold afterwards."""
+    once: bool = False
+    """Refuse words that stand in the collection already."""
 
 
 def write_note(
@@ -42,11 +46,30 @@ def write_note(
     if session.forgotten_seq is not None and session.ended_at is not None:
         raise Gone(f"session {session.id!r} was forgotten; nothing more is written to it")
     version = _next_version(uow, change, owner, session.id, new_id, now)
+    _check_room(uow, change, version)
     uow.notes.put(version)
     detail: dict[str, object] = {"note_id": version.note_id, "version": version.version}
     session = append(uow, session, ref, EntryKind.NOTE, now, detail=detail)
     uow.sessions.save(close_if_left(uow, session, ref, now))
     return version
+
+
+def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> None:
+    """Looked at where it is written: two that write at once must not both find room for one."""
+    if change.action is NoteAction.REMOVE or (change.limit_chars is None and not change.once):
+        return
+    notes = uow.notes.current(version.owner, version.target)
+    others = [note for note in notes if note.note_id != version.note_id]
+    if change.once and _words(version) in map(_words, others):
+        raise AlreadyNoted("this is noted already")
+    before, after = chars_of(notes), chars_of((*others, version))
+    # One that was too full before may always be made smaller.
+    if change.limit_chars is not None and after > max(change.limit_chars, before - 1):
+        raise NotesFull(before, change.limit_chars)
+
+
+def _words(note: NoteVersion) -> str:
+    return " ".join(note.content.split())
 
 
 def _next_version(

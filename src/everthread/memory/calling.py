@@ -46,6 +46,11 @@ class Caller:
         return getattr(type(self.provider), hook, None) is not getattr(MemoryProvider, hook)
 
     @property
+    def is_told(self) -> bool:
+        """Whether the provider has any hook for what stands in the logs; if not, nothing is delivered to it."""
+        return any(self.has(hook) for hook, _ in HOOK_OF.values())
+
+    @property
     def stuck(self) -> int:
         return len(self._stuck)
 

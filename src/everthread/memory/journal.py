@@ -74,9 +74,14 @@ class Journal:
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
         self._puzzling: Counter[str] = Counter()
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The providers that the logs are delivered to."""
+        return tuple(name for name, caller in self._callers.items() if caller.is_told)
+
     async def register(self) -> None:
-        """A provider that was never here before starts at the logs' ends."""
-        names = tuple(self._callers)
+        """A provider that was never here before starts at the logs' ends. One that hears nothing has no cursors."""
+        names = self.told
 
         def register(uow: UnitOfWork) -> None:
             for name in names:

@@ -63,7 +63,7 @@ class MemoryManager:
     async def start(self) -> None:
         """Register the providers and have their lanes served. Nothing here waits for a provider."""
         await self.journal.register()
-        for name in self._callers:
+        for name in self.journal.told:
             self._lanes.serve(lane_name(name), partial(self.journal.drain, name))
 
     async def recall(

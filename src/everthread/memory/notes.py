@@ -10,17 +10,21 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from everthread.domain.errors import TooLarge
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, chars_of
 from everthread.ports import Store
 
 SEPARATOR = "\n§\n"
 FILE_CHARS_MAX = 1_000_000
+CHARS_MAX: Mapping[NoteTarget, int] = MappingProxyType({NoteTarget.MEMORY: 8_000, NoteTarget.USER: 4_000})
+"""How much a collection may hold, since all of it stands in every prompt."""
+_HEADINGS = {NoteTarget.MEMORY: "MEMORY (what you noted)", NoteTarget.USER: "USER (what you know of the user)"}
 
 
 class WriteNote(Protocol):
@@ -40,6 +44,22 @@ class Change:
 
 def render(notes: tuple[NoteVersion, ...]) -> str:
     return SEPARATOR.join(note.content.strip() for note in notes) + "\n" if notes else ""
+
+
+def usage(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
+    """What a collection is called and how full it is."""
+    return f"{_HEADINGS[target]} {chars_of(notes):,}/{limits[target]:,} characters"
+
+
+def snapshot(notes: Mapping[NoteTarget, Sequence[NoteVersion]], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
+    """Both collections for a prompt, each with how full it is. The same notes give the same text."""
+    collections = [(usage(target, notes.get(target, ()), limits), notes.get(target, ())) for target in NoteTarget]
+    return "\n\n".join(f"{heading}\n{listed(some) or '(nothing yet)'}" for heading, some in collections)
+
+
+def listed(notes: Sequence[NoteVersion]) -> str:
+    """Each on lines of its own; those after its first are indented, so that no note looks like two."""
+    return "\n".join("- " + "\n  ".join(note.content.strip().splitlines()) for note in notes)
 
 
 def parse(text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ WORD_HITS_MAX = 500
 
 _OCTETS = 400.0
 _K1 = 1.2
-_B = 0.5
+_B = 0.3
 
 
 def shares(found: Sequence[Sequence[int]], messages_per_turn: int) -> list[tuple[float, int]]:
