@@ -71,7 +71,7 @@ def live(home: Path, url: str, life: int, message: str, *, kill_at: str = "", af
 
 def stored(home: Path) -> tuple[list[Turn], float, int]:
     """Every turn that is shown, what was spent, and how many slots are left."""
-    connection = connect(home / "everthread.db")
+    connection = connect(str(home / "everthread.db"))
     try:
         tables = Tables(connection.execute)
         sessions = [s for s in tables.sessions.of_owner(OWNER) if s.key == KEY]

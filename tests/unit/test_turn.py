@@ -466,7 +466,7 @@ async def test_a_rewound_turn_is_stored_hidden(tmp_path: Path) -> None:
         assert "count" not in house.model.sent()
 
 
-async def test_a_task_that_is_cancelled_gives_its_message_back(tmp_path: Path) -> None:
+async def test_a_task_that_is_cancelled_leaves_its_turn_to_be_recovered(tmp_path: Path) -> None:
     async with AgentHouse(tmp_path, FakeModel(["one two three four", "fresh"], pause_s=0.02)) as house:
         await house.say("count")
         turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
@@ -474,7 +474,8 @@ async def test_a_task_that_is_cancelled_gives_its_message_back(tmp_path: Path) -
         turn.cancel()
         await asyncio.wait({turn})
         assert turn.cancelled()
-        ended = await house.agent.answer(CLI, house.manner())
+        (turn_id,) = await house.lifecycle.recover()
+        ended = await house.agent.go_on(turn_id, house.manner())
         assert ended is not None
         assert ended.text == "fresh"
 

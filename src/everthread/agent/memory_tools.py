@@ -199,6 +199,7 @@ def session_search(store: Store) -> Tool:
         owner = use.ref.owner
         if query:
             ranked = given.order is not _Order.NEWEST
+            await store.index()
             return await store.read(lambda uow: _search(uow, owner, query, given.limit or 5, ranked))
         try:
             return await store.read(lambda uow: _read(uow, owner, session, given.turn))

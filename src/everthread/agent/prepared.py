@@ -184,7 +184,9 @@ def _turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[Turn, 
     return tuple(turn for turn in newer if turn is not None and turn.status.remembered)
 
 
-def _everything(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, Prefix | None, View, tuple[NoteVersion, ...]]:
+def _everything(
+    uow: UnitOfWork, ref: SessionRef
+) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]]]:
     session = _session(uow, ref)
-    notes = tuple(note for target in NoteTarget for note in uow.notes.current(ref.owner, target))
+    notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
     return session, uow.turns.prefix(session.id), uow.turns.view(session), notes

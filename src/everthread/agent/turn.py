@@ -145,7 +145,7 @@ class Agent:
             log.warning("turn %s was taken over by another process", ticket.turn_id)
             return None
         except asyncio.CancelledError:
-            # This process stops at once: the message waits again, for whoever comes next.
+            # Whoever runs this will not wait for it: the turn is there to be recovered, here or in another process.
             await asyncio.shield(self._give_back(ticket))
             raise
         finally:

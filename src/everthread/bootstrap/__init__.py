@@ -10,17 +10,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
 
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.config import Settings
 from everthread.domain.errors import StoreError
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.domain.policy import ResetPolicies
-from everthread.lifecycle import Lifecycle
-from everthread.memory import MemoryManager
+from everthread.lifecycle import Lifecycle, NoteChange
+from everthread.lifecycle.forget import fact_identity
+from everthread.memory import MemoryManager, Notebook
 from everthread.memory.older import as_provider
 from everthread.plugins import HookRunner, loaded, wanted
 from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
@@ -115,6 +119,7 @@ class Runtime:
             self.store, self.clock, self.new_id, holder=self.holder, policies=self._policies, hooks=self._hooks
         )
         self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
+        self.notebook = Notebook(self.store, self._write_note, self._folder_of, self._is_forgotten)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
             self.lanes.serve(self.hooks.lane, self.hooks.drain)
@@ -216,6 +221,19 @@ class Runtime:
                 await self.memory.shutdown()
         except TimeoutError:
             log.warning("a memory provider did not shut down within %g s", SHUTDOWN_S_MAX)
+
+    def _folder_of(self, owner: str) -> Path:
+        """Where a person's notes are to be read and edited."""
+        folder = self.settings.home / "memory"
+        return folder if owner == self.settings.owner else folder / quote(owner, safe=" @+-_")
+
+    async def _write_note(
+        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+    ) -> NoteVersion:
+        return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+
+    async def _is_forgotten(self, owner: str, text: str) -> bool:
+        return await self.store.peek(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
 
     def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
         """Whether something can still be done before `until` by the lanes served here."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from everthread.agent.asking import Asker, Choice
-from everthread.agent.memory_tools import memory_tools
+from everthread.agent.memory_tools import memory, recall, session_search
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.titles import Titler
@@ -16,6 +16,7 @@ from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
 from everthread.config import Provider, Settings, default_model
 from everthread.domain.errors import BadConfig
+from everthread.domain.model import NoteTarget
 from everthread.ports import ModelClient, Tool
 from everthread.ports.model import Traits
 
@@ -68,9 +69,7 @@ class Models:
             case "anthropic":
                 from everthread.adapters.models.anthropic import Anthropic
 
-                return Anthropic(
-                    provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env
-                )
+                return Anthropic(provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env)
             case "openai_compat":
                 return OpenAICompat(
                     provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env or name
@@ -86,6 +85,8 @@ class Workshop:
         self._mcp: McpServers | None = None
         self._own_tools: tuple[Tool, ...] = ()
         self._toolbox = Toolbox()
+        kept = runtime.settings.memory
+        self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
         self.models = Models(runtime.settings)
         self.agent = self._agent()
 
@@ -93,13 +94,9 @@ class Workshop:
         """Gather the tools; what is not there as it should be, a line each."""
         runtime, settings = self._runtime, self._settings
         self._own_tools = (
-            *memory_tools(
-                runtime.lifecycle,
-                runtime.store,
-                runtime.memory,
-                notes_chars=settings.memory.notes_chars,
-                user_chars=settings.memory.user_chars,
-            ),
+            memory(runtime.lifecycle.write_note, runtime.store, self._note_limits),
+            session_search(runtime.store),
+            recall(runtime.memory.recall),
             *await provider_tools(runtime.memory),
             *runtime.tools,
         )
@@ -127,7 +124,7 @@ class Workshop:
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
         asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day)
-        prompts = PromptBuilder(self._settings.home, runtime.memory, runtime.clock)
+        prompts = PromptBuilder(self._settings.home, runtime.memory, runtime.clock, self._note_limits)
         self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
         return Agent(
             runtime.lifecycle,

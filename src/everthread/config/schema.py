@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from everthread.domain.spend import Price as Price
+
 ProviderKind = Literal["openai_compat", "anthropic", "local"]
 
 SCALARS = ("owner", "profile", "model", "auxiliary_model")
@@ -40,15 +42,6 @@ class Limits:
     output_tokens: int = 8192
     spend_per_day: float | None = None
     """In US dollars; None is no limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per million tokens; `cached` is for input that the endpoint had cached."""
-
-    input: float
-    output: float
-    cached: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

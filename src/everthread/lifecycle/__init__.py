@@ -210,6 +210,10 @@ class Lifecycle:
 
         await self._store.write(settle)
 
+    async def abandon_turn(self, ticket: Ticket) -> None:
+        """Give a turn up that can't be ended here: `recover` names it at once, in any process."""
+        await self._store.write(lambda uow: turn.abandon(uow, ticket))
+
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))

@@ -30,6 +30,7 @@ from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
 
 PROCESS_TTL_S = 30.0
+NOBODY = ""
 REMEMBERED_S = 24 * 3600.0
 
 
@@ -192,6 +193,11 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
         return None
     uow.inbox.set_state(row.id, InboxState.RUNNING, slot.ref.session_id, slot.turn_id)
     return row
+
+
+def abandon(uow: UnitOfWork, ticket: Ticket) -> None:
+    """Leave a turn to whoever recovers it next, with the tools it has run."""
+    uow.slots.take_over(held(uow, ticket).turn_id, NOBODY)
 
 
 def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:

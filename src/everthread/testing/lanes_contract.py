@@ -88,6 +88,9 @@ class MoodyStore:
         self._refuse("peek")
         return await self._store.peek(work)
 
+    async def index(self) -> None:
+        await self._store.index()
+
     async def changed(self) -> int:
         self._refuse("changed")
         return await self._store.changed()

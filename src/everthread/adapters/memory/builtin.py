@@ -45,6 +45,7 @@ class BuiltinMemory(MemoryProvider):
         if not sought:
             return ()
         now = self._clock.now()
+        await self._store.index()
         return await self._store.read(lambda uow: _recalled(uow, query, sought, ref, limit, now))
 
 

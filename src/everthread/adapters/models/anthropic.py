@@ -231,7 +231,7 @@ class Anthropic:
         base_url: str = BASE_URL,
         api_key: str = "",
         *,
-        traits: Mapping[str, Traits] | None = None,
+        traits: Traits | None = None,
         headers: Mapping[str, str] | None = None,
         key_name: str = "ANTHROPIC_API_KEY",
         connect_s: float = CONNECT_S_MAX,
@@ -242,10 +242,10 @@ class Anthropic:
         # People write it with and without.
         base_url = base_url.rstrip("/").removesuffix("/v1")
         self._wire = Wire(base_url, sent, key=key, key_name=key_name, connect_s=connect_s, idle_s=idle_s)
-        self._traits = dict(traits or {})
+        self._traits = traits or Traits()
 
     def traits(self, model: str) -> Traits:
-        return self._traits.get(model, Traits(context_tokens=200_000))
+        return self._traits
 
     def head(self, prompt: Prompt) -> bytes:
         start: dict[str, object] = {"model": prompt.model, "stream": True}

@@ -230,7 +230,7 @@ class OpenAICompat:
         base_url: str,
         api_key: str = "",
         *,
-        traits: Mapping[str, Traits] | None = None,
+        traits: Traits | None = None,
         headers: Mapping[str, str] | None = None,
         key_name: str = "OPENAI_API_KEY",
         connect_s: float = CONNECT_S_MAX,
@@ -239,14 +239,14 @@ class OpenAICompat:
         key = api_key.strip()
         sent = ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
         self._wire = Wire(base_url, sent, key=key, key_name=key_name, connect_s=connect_s, idle_s=idle_s)
-        self._traits = dict(traits or {})
+        self._traits = traits or Traits()
         # OpenAI's newer models refuse the old name of the limit, and the others know no other.
         host = urlsplit(base_url).hostname or ""
         newer = host == "api.openai.com" or host.endswith(".openai.azure.com")
         self._limit = "max_completion_tokens" if newer else "max_tokens"
 
     def traits(self, model: str) -> Traits:
-        return self._traits.get(model, Traits())
+        return self._traits
 
     def head(self, prompt: Prompt) -> bytes:
         start = _JSON.encode({"model": prompt.model, "stream": True, "stream_options": {"include_usage": True}})

@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
@@ -86,13 +85,13 @@ class LocalModel:
     def encode(self, messages: Sequence[Message]) -> bytes:
         return self._writer.encode(messages)
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta | Answer]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
         short = replace(request, output_tokens_max=min(request.output_tokens_max, OUTPUT_TOKENS_MAX))
         for may_retry in (True, False):
             child = await self._running()
             nothing_yet = True
             try:
-                async with contextlib.aclosing(_closable(child.client.stream(short))) as pieces:
+                async with contextlib.aclosing(child.client.stream(short)) as pieces:
                     async for piece in pieces:
                         nothing_yet = False
                         yield piece
@@ -165,11 +164,6 @@ _MEND = "try again, or remove its folder (models/local in the home) and run: eve
 def _weights(folder: Path) -> Path | None:
     """The model's file. The folder appears whole or not at all, so it is enough to look for one."""
     return next(iter(sorted(folder.glob("*/*.gguf"))), None)
-
-
-def _closable(pieces: AsyncIterator[Delta | Answer]) -> AsyncGenerator[Delta | Answer]:
-    """A stream can be closed early: the port says so, its type does not."""
-    return cast("AsyncGenerator[Delta | Answer]", pieces)
 
 
 async def _has_ended(process: Process) -> bool:

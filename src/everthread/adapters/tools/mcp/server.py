@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everthread.adapters.tools.mcp.listing import Away, Listing
-from everthread.config import McpServer
 from everthread.adapters.tools.mcp.wording import one_line
+from everthread.config import McpServer
 from everthread.domain.errors import ToolFailed
 from everthread.ports import Clock
 

@@ -38,8 +38,8 @@ from pydantic import ValidationError
 from everthread.adapters.tools.mcp.answer import answer_of
 from everthread.adapters.tools.mcp.child import MESSAGE_BYTES_MAX, Child
 from everthread.adapters.tools.mcp.listing import Away, Listed, Listing
-from everthread.config import McpServer
 from everthread.adapters.tools.mcp.wording import one_line, without
+from everthread.config import McpServer
 from everthread.domain.errors import ToolFailed
 
 log = logging.getLogger("everthread.tools.mcp")
