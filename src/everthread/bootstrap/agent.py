@@ -68,9 +68,7 @@ class Models:
             case "anthropic":
                 from everthread.adapters.models.anthropic import Anthropic
 
-                return Anthropic(
-                    provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env
-                )
+                return Anthropic(provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env)
             case "openai_compat":
                 return OpenAICompat(
                     provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env or name
@@ -99,6 +97,7 @@ class Workshop:
                 runtime.memory,
                 notes_chars=settings.memory.notes_chars,
                 user_chars=settings.memory.user_chars,
+                written=runtime.sync_notes,
             ),
             *await provider_tools(runtime.memory),
             *runtime.tools,
