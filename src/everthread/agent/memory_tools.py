@@ -5,18 +5,19 @@ What they find was said by others and at other times: it is data, and is shown a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
-from everthread.domain.errors import AlreadyNoted, BadInput, NotesFull, NotFound, ToolFailed
+from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, ToolFailed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn
 from everthread.domain.words import excerpt, snippet
-from everthread.lifecycle import NoteChange
+from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.finding import find_session
-from everthread.memory.notes import CHARS_MAX, listed, usage
+from everthread.memory import MemoryManager
+from everthread.memory.notes import listed, usage
 from everthread.memory.recall import Recall, fenced, when
 from everthread.ports import Store, Tool, UnitOfWork
 from everthread.ports.model import ToolSchema
@@ -25,6 +26,7 @@ from everthread.ports.tools import ToolUse
 
 QUERY_CHARS_MAX = 1_000
 CONTENT_CHARS_MAX = 20_000
+LISTED_CHARS_MAX = 20_000
 HITS_MAX = 20
 TURNS_SHOWN = 6
 """To either side of the number that was asked for."""
@@ -32,6 +34,7 @@ SNIPPET_CHARS = 300
 NEIGHBOUR_CHARS = 160
 TURN_CHARS = 600
 
+Written = Callable[[str], Awaitable[object]]
 T = TypeVar("T")
 Query = Annotated[str, msgspec.Meta(max_length=QUERY_CHARS_MAX)]
 Content = Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
@@ -47,6 +50,20 @@ class AskMemory(Protocol):
     """`MemoryManager.recall`."""
 
     def __call__(self, query: str, *, ref: SessionRef) -> Awaitable[Recall]: ...
+
+
+def memory_tools(
+    lifecycle: Lifecycle,
+    store: Store,
+    memory: MemoryManager,
+    *,
+    notes_chars: int,
+    user_chars: int,
+    written: Written | None = None,
+) -> tuple[Tool, ...]:
+    """All of them. `written` is called with the owner of each note that was written, once it is stored."""
+    limits = {NoteTarget.MEMORY: notes_chars, NoteTarget.USER: user_chars}
+    return memory_tool(lifecycle.write_note, store, limits, written), session_search(store), recall(memory.recall)
 
 
 # --- Notes -----------------------------------------------------------------------------------------------------------
@@ -81,11 +98,13 @@ _MEMORY = ToolSchema(
 )
 
 
-def memory(write_note: WriteNote, store: Store, limits: Mapping[NoteTarget, int] = CHARS_MAX) -> Tool:
+def memory_tool(
+    write_note: WriteNote, store: Store, limits: Mapping[NoteTarget, int], written: Written | None = None
+) -> Tool:
     """Add, replace or remove a note of the owner, within the collection's limit."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = _parsed("memory", arguments, _MemoryArguments)
+        given = _parsed(_MEMORY, arguments, _MemoryArguments)
         owner, target = use.ref.owner, given.target
         content, note_id = await _wanted(given, store, owner)
         change = NoteChange(
@@ -98,12 +117,13 @@ def memory(write_note: WriteNote, store: Store, limits: Mapping[NoteTarget, int]
         except NotesFull as error:
             notes = await _notes(store, owner, target)
             raise ToolFailed(
-                f"not noted: {len(content):,} characters more than there is room for, or nearly so. "
-                f"{usage(target, notes, limits)}. Replace a note by a shorter one or remove one, then try again. "
-                f"The notes are:\n{listed(notes)}"
+                f"memory: these {len(content):,} characters do not fit in {usage(target, notes, limits)}. "
+                f"Replace a note by a shorter one, or remove one, and try again. The notes are:\n{_shown(notes)}"
             ) from error
-        except NotFound as error:
-            raise ToolFailed("the note was removed meanwhile; look at the notes again") from error
+        except (NotFound, Gone) as error:
+            raise ToolFailed(f"memory: {error}; perhaps it was removed meanwhile") from error
+        if written is not None:
+            await written(owner)
         done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[given.action]
         return f"{done}; {usage(target, await _notes(store, owner, target), limits)}"
 
@@ -127,7 +147,7 @@ def _the_one(notes: Sequence[NoteVersion], given: _MemoryArguments) -> NoteVersi
     if not piece:
         raise ToolFailed(
             f"memory: `old_text` is missing; action `{given.action}` needs a piece of the note. The notes are:\n"
-            f"{listed(notes) or '(none)'}"
+            f"{_shown(notes)}"
         )
     holding = [note for note in notes if piece in note.content]
     exact = [note for note in holding if note.content.strip() == piece]
@@ -135,13 +155,17 @@ def _the_one(notes: Sequence[NoteVersion], given: _MemoryArguments) -> NoteVersi
         return (exact or holding)[0]
     if not holding:
         raise ToolFailed(
-            f"memory: no note of target `{given.target}` holds {piece[:100]!r}. The notes are:\n"
-            f"{listed(notes) or '(none)'}"
+            f"memory: no note of target `{given.target}` holds {piece[:100]!r}. The notes are:\n{_shown(notes)}"
         )
     raise ToolFailed(
         f"memory: {len(holding)} notes hold {piece[:100]!r}; give a piece that only one has. They are:\n"
-        f"{listed(holding)}"
+        f"{_shown(holding)}"
     )
+
+
+def _shown(notes: Sequence[NoteVersion]) -> str:
+    # A file of notes may have been edited beyond all limits.
+    return listed(notes)[:LISTED_CHARS_MAX] or "(none)"
 
 
 async def _notes(store: Store, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
@@ -192,11 +216,12 @@ def session_search(store: Store) -> Tool:
     """Search the owner's conversations, or read in one of them."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = _parsed("session_search", arguments, _SearchArguments)
+        given = _parsed(_SESSION_SEARCH, arguments, _SearchArguments)
         query, session = (given.query or "").strip(), (given.session or "").strip()
         if bool(query) == bool(session):
             raise ToolFailed("session_search: give `query` to search, or `session` to read in a conversation")
         owner = use.ref.owner
+        await store.index()
         if query:
             ranked = given.order is not _Order.NEWEST
             await store.index()
@@ -276,7 +301,7 @@ def recall(ask: AskMemory) -> Tool:
     """Ask every memory provider, for the session of the turn."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        query = _parsed("recall", arguments, _RecallArguments).query.strip()
+        query = _parsed(_RECALL, arguments, _RecallArguments).query.strip()
         if not query:
             raise ToolFailed("recall: `query` is empty; ask a question")
         found = await ask(query, ref=use.ref)
@@ -286,8 +311,18 @@ def recall(ask: AskMemory) -> Tool:
     return Tool(_RECALL, run, parallel=True)
 
 
-def _parsed(tool: str, arguments: Mapping[str, Any], wanted: type[T]) -> T:
+def _parsed(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:
     try:
         return msgspec.convert(dict(arguments), wanted)
     except msgspec.ValidationError as error:
-        raise ToolFailed(f"{tool}: {error}") from error
+        raise ToolFailed(f"{schema.name}: {error}. {_expected(schema)}") from error
+
+
+def _expected(schema: ToolSchema) -> str:
+    """The arguments in words, for a model that got them wrong."""
+    required = schema.parameters.get("required", ())
+    described = [
+        f"`{name}` ({' | '.join(one.get('enum', [one['type']]))}{'' if name in required else ', optional'})"
+        for name, one in schema.parameters["properties"].items()
+    ]
+    return f"Expected are: {', '.join(described)}"

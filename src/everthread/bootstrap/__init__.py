@@ -19,12 +19,13 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.config import Settings
-from everthread.domain.errors import StoreError
+from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.forget import fact_identity
 from everthread.memory import MemoryManager, Notebook
+from everthread.memory.notes import folder_for
 from everthread.memory.older import as_provider
 from everthread.plugins import HookRunner, loaded, wanted
 from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
@@ -81,6 +82,7 @@ class Runtime:
     store: Store
     lifecycle: Lifecycle
     memory: MemoryManager
+    notebook: Notebook
 
     agent: Agent
     """There from `ready` on."""
@@ -119,7 +121,7 @@ class Runtime:
             self.store, self.clock, self.new_id, holder=self.holder, policies=self._policies, hooks=self._hooks
         )
         self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
-        self.notebook = Notebook(self.store, self._write_note, self._folder_of, self._is_forgotten)
+        self.notebook = _notebook(self.settings, self.store, self.lifecycle)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
             self.lanes.serve(self.hooks.lane, self.hooks.drain)
@@ -147,8 +149,20 @@ class Runtime:
         if self._workshop is None:
             self._workshop = Workshop(self)
             self.agent = self._workshop.agent
-        await self.notebook.sync(self.settings.owner)
-        return (*self.settings.warnings, *await self._workshop.open())
+        problem = await self.sync_notes(self.settings.owner)
+        return (*self.settings.warnings, *filter(None, [problem]), *await self._workshop.open())
+
+    async def sync_notes(self, owner: str) -> str:
+        """Bring the files of an owner's notes and the store into step; what went wrong, if anything.
+
+        The store is the truth: files that can't be read or written keep nobody from going on.
+        """
+        try:
+            await self.notebook.sync(owner)
+        except (OSError, EverthreadError) as error:
+            log.warning("the files of notes: %s", error)
+            return f"the files of notes were left as they are: {error}"
+        return ""
 
     def choices(self, model: str = "") -> Sequence[Choice]:
         """The model that is named, or else the configured one, and behind it those that stand in for it."""
@@ -222,19 +236,6 @@ class Runtime:
         except TimeoutError:
             log.warning("a memory provider did not shut down within %g s", SHUTDOWN_S_MAX)
 
-    def _folder_of(self, owner: str) -> Path:
-        """Where a person's notes are to be read and edited."""
-        folder = self.settings.home / "memory"
-        return folder if owner == self.settings.owner else folder / quote(owner, safe=" @+-_")
-
-    async def _write_note(
-        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
-    ) -> NoteVersion:
-        return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-    async def _is_forgotten(self, owner: str, text: str) -> bool:
-        return await self.store.peek(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
-
     def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
         """Whether something can still be done before `until` by the lanes served here."""
         if self._hooks and uow.lanes.hooks(1, self._hooks):
@@ -242,6 +243,16 @@ class Runtime:
         end = uow.log.end()
         rows = [row for row in uow.cursors.providers() if row.name in self.memory.names and row.open_until <= until]
         return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
+
+
+def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> Notebook:
+    async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
+        return await lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+
+    async def is_forgotten(owner: str, text: str) -> bool:
+        return await store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+
+    return Notebook(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
 
 
 def _report_end(serving: asyncio.Task[None]) -> None:

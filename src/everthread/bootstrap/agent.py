@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from everthread.agent.asking import Asker, Choice
-from everthread.agent.memory_tools import memory, recall, session_search
+from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.titles import Titler
@@ -94,9 +94,14 @@ class Workshop:
         """Gather the tools; what is not there as it should be, a line each."""
         runtime, settings = self._runtime, self._settings
         self._own_tools = (
-            memory(runtime.lifecycle.write_note, runtime.store, self._note_limits),
-            session_search(runtime.store),
-            recall(runtime.memory.recall),
+            *memory_tools(
+                runtime.lifecycle,
+                runtime.store,
+                runtime.memory,
+                notes_chars=settings.memory.notes_chars,
+                user_chars=settings.memory.user_chars,
+                written=runtime.sync_notes,
+            ),
             *await provider_tools(runtime.memory),
             *runtime.tools,
         )

@@ -67,7 +67,13 @@ def forget(
     if not yes and not click.confirm("Forget this for good?", err=as_json):
         click.echo("Nothing was forgotten.", err=as_json)
         raise click.exceptions.Exit(REFUSED)
-    invocation.act(lambda runtime: runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator"))
+
+    async def forget_it(runtime: Runtime) -> None:
+        await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")
+        if problem := await runtime.sync_notes(plan.owner):
+            click.echo(problem, err=True)
+
+    invocation.act(forget_it)
     if as_json:
         show.print_json(
             {
@@ -90,6 +96,7 @@ def _plan(
     note: str | None,
 ) -> Plan:
     from everthread.ports import Capability
+    from everthread.ports.memory import is_told
 
     if session is not None:
         what, kind, identity, whose, words = _about_session(uow, session)
@@ -97,7 +104,7 @@ def _plan(
         what, kind, identity, whose, words = _about_owner(uow, owner)
     else:
         what, kind, identity, whose, words = _about_note(uow, note or "")
-    cannot = [p.name for p in providers if Capability.FORGET not in p.capabilities]
+    cannot = [p.name for p in providers if is_told(p) and Capability.FORGET not in p.capabilities]
     loaded = {p.name for p in providers}
     absent = [row.name for row in uow.cursors.providers() if row.name not in loaded]
     if cannot:

@@ -16,7 +16,7 @@ from everthread.daemon_thread import in_daemon_thread
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery, Event
 from everthread.ports import MemoryProvider
-from everthread.ports.memory import HOOK_OF
+from everthread.ports.memory import HOOK_OF, has
 
 STUCK_MAX = 4
 INITIALIZE_S_MAX = 60.0
@@ -43,12 +43,7 @@ class Caller:
 
     def has(self, hook: str) -> bool:
         """Whether the provider brings this hook itself."""
-        return getattr(type(self.provider), hook, None) is not getattr(MemoryProvider, hook)
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the provider has any hook for what stands in the logs; if not, nothing is delivered to it."""
-        return any(self.has(hook) for hook, _ in HOOK_OF.values())
+        return has(self.provider, hook)
 
     @property
     def stuck(self) -> int:

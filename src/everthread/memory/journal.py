@@ -20,6 +20,7 @@ from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
 from everthread.memory.letters import Letter, first_told, next_letter, pointless
 from everthread.ports import Clock, Store
+from everthread.ports.memory import is_told
 from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
@@ -77,7 +78,7 @@ class Journal:
     @property
     def told(self) -> tuple[str, ...]:
         """The providers that the logs are delivered to."""
-        return tuple(name for name, caller in self._callers.items() if caller.is_told)
+        return tuple(name for name, caller in self._callers.items() if is_told(caller.provider))
 
     async def register(self) -> None:
         """A provider that was never here before starts at the logs' ends. One that hears nothing has no cursors."""

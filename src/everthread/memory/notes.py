@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
+from urllib.parse import quote
 
 from everthread.domain.errors import TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, chars_of
@@ -24,6 +25,7 @@ SEPARATOR = "\n§\n"
 FILE_CHARS_MAX = 1_000_000
 CHARS_MAX: Mapping[NoteTarget, int] = MappingProxyType({NoteTarget.MEMORY: 8_000, NoteTarget.USER: 4_000})
 """How much a collection may hold, since all of it stands in every prompt."""
+_NAME_CHARS_MAX = 200
 _HEADINGS = {NoteTarget.MEMORY: "MEMORY (what you noted)", NoteTarget.USER: "USER (what you know of the user)"}
 
 
@@ -94,6 +96,15 @@ def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...], last: Coll
     )
 
 
+def folder_for(home: Path, owner: str, *, mine: str) -> Path:
+    """Where an owner's files are: those of the one whose home it is at the top, everybody else's below."""
+    if owner == mine:
+        return home / "memory"
+    # A name that is no name of a file, nor one of ours, nor a way out; and not too long for one.
+    name = quote(owner, safe="").replace(".", "%2E")
+    return home / "memory" / (name if len(name) <= _NAME_CHARS_MAX else hashlib.sha256(owner.encode()).hexdigest())
+
+
 class Notebook:
     """Keeps the files of an owner and the stored notes in step."""
 
@@ -108,10 +119,13 @@ class Notebook:
         self._write_note = write_note
         self._folder_of = folder_of
         self._is_forgotten = is_forgotten
+        self._syncing = asyncio.Lock()
 
     async def sync(self, owner: str) -> int:
         """Import what was edited, then write what changed; the number of notes imported."""
-        return sum([await self._sync(owner, target) for target in NoteTarget])
+        # One at a time: two that saw the same edit would both import it.
+        async with self._syncing:
+            return sum([await self._sync(owner, target) for target in NoteTarget])
 
     async def _sync(self, owner: str, target: NoteTarget) -> int:
         path = self._folder_of(owner) / f"{target.name}.md"

@@ -15,10 +15,10 @@ from everthread.domain.model import SessionRef
 from everthread.ports import RecallItem
 
 CHARS_PER_TOKEN = 4
-FENCE = "recalled-memory"
+FENCE = "recalled"
 _LABEL_CHARS_MAX = 80
 # However it is written: nothing between the two may close the fence, or look as if it did.
-_MARKER = re.compile(r"<(?=[\W_]*recalled[\W_]*memory)", re.IGNORECASE)
+_MARKER = re.compile(r"<(?=[\W_]*recalled)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

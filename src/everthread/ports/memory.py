@@ -223,3 +223,13 @@ HOOK_OF: dict[type[Any], tuple[str, Adapter]] = {
     Forgotten: ("forget", _forgotten),
 }
 """Which hook an event goes to, and how: the only place that knows."""
+
+
+def has(provider: MemoryProvider, hook: str) -> bool:
+    """Whether the provider brings this hook itself."""
+    return getattr(type(provider), hook, None) is not getattr(MemoryProvider, hook)
+
+
+def is_told(provider: MemoryProvider) -> bool:
+    """Whether it has any hook for what stands in the logs; one that has none is told nothing, and keeps nothing."""
+    return any(has(provider, hook) for hook, _ in HOOK_OF.values())

@@ -44,8 +44,10 @@ class BuiltinMemory(MemoryProvider):
         sought = telling(query)
         if not sought:
             return ()
+        # Whatever else is new is what this session shows: not worth a write.
+        if not await self._store.peek(lambda uow: uow.turns.is_indexed(ref.owner, beside=ref.session_id)):
+            await self._store.index()
         now = self._clock.now()
-        await self._store.index()
         return await self._store.read(lambda uow: _recalled(uow, query, sought, ref, limit, now))
 
 

@@ -106,9 +106,9 @@ class TurnTables:
             run(self._execute(f"INSERT INTO message_words (rowid, text, scope) VALUES {values}", given))
         run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
 
-    def is_indexed(self) -> bool:
-        row = first(self._execute("SELECT turn >= (SELECT COALESCE(MAX(id), 0) FROM turns) FROM indexed"))
-        return row is not None and bool(row[0])
+    def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
+        rows = self._execute("SELECT owner, session_id FROM turns WHERE id > (SELECT turn FROM indexed)")
+        return not any(owner in (None, whose) and session_id != beside for whose, session_id in list(rows))
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""

@@ -1,0 +1,96 @@
+"""The built-in memory keeps the contract of every provider, as far as one that is told nothing can.
+
+What the kit would deliver is put into the store instead, as turns and notes come there, and what it asks is asked from
+a later session: a session is never reminded of what it shows.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread.adapters.memory.builtin import BuiltinMemory
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.stores.sqlite import prepare as prepare_file
+from everthread.domain.events import Delivery
+from everthread.domain.model import (
+    Cause,
+    Kind,
+    Message,
+    NoteAction,
+    NoteTarget,
+    NoteVersion,
+    Role,
+    Session,
+    SessionRef,
+    TurnStatus,
+)
+from everthread.ports import RecallItem, Store, UnitOfWork
+from everthread.ports.memory import is_told
+from everthread.testing.provider_contract import EffectsOf, ProviderContract
+from everthread.testing.recording import Effect
+from everthread.testing.store_contract.stage import StillClock
+
+
+class FedByHand(BuiltinMemory):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, StillClock())
+        self.store = store
+
+    async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        messages = [Message(Role.USER, user), Message(Role.ASSISTANT, assistant)]
+
+        def add(uow: UnitOfWork) -> None:
+            if uow.sessions.get(ref.session_id) is None:
+                uow.sessions.add(Session(ref.session_id, ref.owner, ref.key, Kind.CHAT, Cause.NEW, 1.0))
+            session = uow.sessions.get(ref.session_id)
+            assert session is not None
+            uow.turns.add(session, more["turn"], delivery.key, TurnStatus.DONE, messages, more["at"])
+
+        await self.store.write(add)
+
+    async def on_memory_write(
+        self,
+        action: str,
+        target: str,
+        content: str,
+        metadata: Mapping[str, Any],
+        *,
+        ref: SessionRef,
+        delivery: Delivery,
+    ) -> None:
+        note = NoteVersion(
+            *(metadata["note_id"], 1, ref.owner, NoteTarget(target), NoteAction(action)),
+            *(content, ref.session_id, None, 1.0),
+        )
+        await self.store.write(lambda uow: uow.notes.put(note))
+
+    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        return await super().prefetch(query, ref=replace(ref, session_id=f"after {ref.session_id}"), limit=limit)
+
+
+class TestBuiltinMemory(ProviderContract):
+    @pytest.fixture
+    def provider(self, tmp_path: Path) -> Iterator[FedByHand]:
+        prepare_file(tmp_path / "everthread.db")
+        provider = FedByHand(SqliteStore(tmp_path / "everthread.db"))
+        yield provider
+        asyncio.run(provider.store.aclose())
+
+    @pytest.fixture
+    def effects(self) -> EffectsOf:
+        def read(uow: UnitOfWork) -> list[Effect]:
+            sessions = uow.sessions.recent(owner=None, limit=100)
+            turns = [(one.id, turn) for one in sessions for turn in uow.turns.view(replace(one, last_turn=99)).turns]
+            return [Effect(session_id, "turn", turn.user_text) for session_id, turn in turns]
+
+        async def effects(provider: FedByHand) -> Sequence[Effect]:
+            return await provider.store.read(read)
+
+        return effects
+
+    def test_nothing_is_delivered_to_it(self, provider: FedByHand) -> None:
+        assert not is_told(BuiltinMemory(provider.store, StillClock()))
