@@ -8,6 +8,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ from everthread.config import (
     places,
 )
 from everthread.config.lines import line_in_json, line_in_toml
+from everthread.config.parsing import parsed
+from everthread.config.reading import Source, Table
+from everthread.config.schema import built_in_providers
+from everthread.config.secrets import refuse_secrets
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType
 from everthread.domain.policy import ResetPolicies, ResetPolicy
@@ -329,8 +334,50 @@ def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").symlink_to("nowhere")
+    for name in ("config.toml", ".env", "mcp.json"):
+        (tmp_path / name).symlink_to("nowhere")
     assert loaded(tmp_path) == Settings(tmp_path)
+
+
+NAMED = [
+    *(field.name for kind in (Settings, Provider, Limits, Price, Memory, Tools, McpServer) for field in fields(kind)),
+    *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
+]
+VALUES = st.recursive(
+    st.one_of(
+        st.sampled_from(["", "idle", "daily", "local", "openai/x", "http://x", "${A}", "~", "Europe", "UTC"]),
+        *(st.text(max_size=5), st.integers(), st.floats(), st.booleans(), st.dates()),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(NAMED) | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMED), VALUES, max_size=3))
+def test_no_values_do_worse_than_be_refused(values: dict[str, Any]) -> None:
+    top = Table(Source(Path("x"), "", lambda text, keys: 7), (), values)
+    told = ""
+    try:
+        refuse_secrets(top, Path(".env"), {})
+        parsed(top, Path("/home"))
+    except BadConfig as error:
+        told = str(error)
+    assert told == "" or re.match("x:7: .+", told)
+
+
+def test_the_reference_has_every_setting() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
+    own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
+    tables = own | {"providers", "limits", "prices", "memory", "tools"}
+    scalars = {field.name for field in fields(Settings)} - tables
+    kinds = (Provider, Limits, Price, Memory, Tools, McpServer)
+    for name in (*scalars, *(field.name for kind in kinds for field in fields(kind))):
+        assert f"\n| `{name}` |" in page, name
+    for provider, values in built_in_providers().items():
+        assert f"\n| `{provider}` | `{values.kind}` |" in page
+        assert values.base_url in page
 
 
 # --- Secrets ---------------------------------------------------------------------------------------------------------

@@ -221,10 +221,12 @@ def _variables(file: Path, environ: Mapping[str, str]) -> tuple[Variables, tuple
         return Variables(environ), ()
     from everthread.config import dotenv, reading  # noqa: PLC0415 - as below
 
-    found = dotenv.parse(file, reading.text_of(file) or "")
-    open_to_others = file.stat().st_mode & 0o044
+    text = reading.text_of(file)
+    if text is None:
+        return Variables(environ), ()
     warning = f"{file}: others on this machine can read it; run: chmod 600 {file}"
-    return Variables(environ, found), (warning,) if open_to_others else ()
+    open_to_others = file.stat().st_mode & 0o044
+    return Variables(environ, dotenv.parse(file, text)), (warning,) if open_to_others else ()
 
 
 def _with_files(settings: Settings) -> Settings:
