@@ -221,7 +221,6 @@ def session_search(store: Store) -> Tool:
         if bool(query) == bool(session):
             raise ToolFailed("session_search: give `query` to search, or `session` to read in a conversation")
         owner = use.ref.owner
-        await store.index()
         if query:
             ranked = given.order is not _Order.NEWEST
             await store.index()

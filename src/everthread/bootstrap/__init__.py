@@ -10,10 +10,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from urllib.parse import quote
 
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
