@@ -1,4 +1,4 @@
-"""For authors of stores, lanes, memory providers and clients of models: contract kits to test an adapter with, and honest fakes.
+"""For authors of stores, lanes, memory providers and models' clients: contract kits to test with, and honest fakes.
 
 | kit | what an adapter brings |
 |---|---|
