@@ -4,14 +4,18 @@ ARGS ?= --help
 
 BIN := .venv/bin
 READY := .venv/.ready
+# A stub server of models that we did not write: a second opinion on ours.
+AIMOCK := @copilotkit/aimock@1.43.0
+NODE := .cache/node
+NODE_READY := $(NODE)/.ready
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test check sim mutants bench fmt clean
+.PHONY: help venv run test test-servers check sim mutants bench fmt clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 venv: $(READY) ## Build .venv with the package and all development tools
 
@@ -20,6 +24,9 @@ run: $(READY) ## Run everthread (make run ARGS="...")
 
 test: check ## Run the checks, then every test that needs no server
 	$(BIN)/pytest -n auto --dist worksteal -m "not server"
+
+test-servers: $(READY) $(NODE_READY) ## Run the tests that need real servers
+	$(BIN)/pytest -m server
 
 check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/ruff check
@@ -41,7 +48,7 @@ fmt: $(READY) ## Format the code and sort its imports
 	$(BIN)/ruff format
 
 clean: ## Remove .venv, caches and build output
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .cache build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # uv is much faster, but does not read pip's settings (mirrors, certificates): if it fails, pip does the same job.
@@ -52,4 +59,11 @@ $(READY): pyproject.toml
 	@$(PYTHON) -m venv .venv
 	@{ $(BIN)/python -m pip install -qq uv && $(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[dev]'; } \
 		|| { echo "uv could not install; trying pip ..."; $(BIN)/python -m pip install -qq -e '.[dev]'; }
+	@touch $@
+
+$(NODE_READY): Makefile
+	@node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 15) ? 0 : 1)' 2>/dev/null && command -v npm >/dev/null \
+		|| { echo "Node.js 20.15 or newer with npm is needed (on Debian and Ubuntu: apt install nodejs npm)."; exit 1; }
+	@mkdir -p $(NODE)
+	@npm install --silent --no-audit --no-fund --ignore-scripts --no-save --prefix $(NODE) $(AIMOCK)
 	@touch $@

@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from email.utils import formatdate
 from itertools import pairwise
 from typing import Protocol as Shape
@@ -102,6 +103,23 @@ class ModelContract:
         one_by_one = Raw(tuple(stream[at : at + 1] for at in range(len(stream))))
         async with talk.with_server([say, one_by_one]):
             assert await talk.ask("hello") == await talk.ask("hello")
+
+    @in_loop
+    async def test_characters_may_come_in_halves(self, talk: Talk) -> None:
+        call = ToolCall("c1", "look", '{"where": "äöü 😀"}')
+        say = Say("one 😀 two 😀", (call,), reasoning="😀😀")
+        # Two characters that stay where they are, and two halves in their places.
+        stand_in = Say("one ¹² two ¹²", (replace(call, arguments='{"where": "äöü ¹²"}'),), "¹²¹²", chunks=100)
+        pieces = [
+            frame.replace("¹".encode(), b"\\ud83d").replace("²".encode(), b"\\uDE00")
+            for frame in frames(self.protocol, stand_in, "stub")
+        ]
+        async with talk.with_server([Raw(tuple(pieces))]):
+            *deltas, answer = await talk.say("hello")
+        assert isinstance(answer, Answer)
+        assert (answer.message.content, answer.message.tool_calls) == (say.text, say.calls)
+        assert answer.message.reasoning == say.reasoning
+        assert "".join(delta.text for delta in deltas if isinstance(delta, Delta)) == say.text
 
     @in_loop
     async def test_ten_megabytes_of_arguments_are_taken(self, talk: Talk) -> None:
@@ -193,6 +211,7 @@ class ModelContract:
             (user(""), assistant("")),
             (user("  \n"), assistant(" ", odd, listed), result(odd.id, ""), result("c2", "\ud83d half")),
             (user("half \ude00"), assistant("ok", ToolCall("c3", "", "")), result("c3", "no"), user("and this")),
+            (user("deep"), assistant("", ToolCall("c4", "rest", '{"a":' * 100_000)), result("c4", "no")),
         ]
         async with talk.with_server([Say("Fine."), Say("Fine.")]) as server:
             history = b",".join(talk.client.encode(turn) for turn in turns)
@@ -296,11 +315,23 @@ class ModelContract:
             Raw((b'data: {"choices": [{"delta": {"cont\n\n',)),
             Raw((b'data: "text"\n\n',)),
             Raw((b"data: \xff\xfe\n\n",)),
+            Raw((b'data: {"x": ' + b"[" * 100_000 + b'"\\ud83d\n\n',)),
             Raw((b"<html>sorry</html>",), content_type="text/html"),
             Raw((b"{}",), content_type="application/json"),
             Raw((b"garbage",), content_type="application/json"),
         ],
-        ids=["cut", "cut at once", "empty", "half JSON", "other JSON", "no text", "page", "other answer", "garbage"],
+        ids=[
+            "cut",
+            "cut at once",
+            "empty",
+            "half JSON",
+            "other JSON",
+            "no text",
+            "deep",
+            "page",
+            "other answer",
+            "garbage",
+        ],
     )
     @in_loop
     async def test_an_answer_without_its_end_is_none(self, talk: Talk, reply: Reply) -> None:

@@ -79,7 +79,7 @@ def parsed(protocol: Protocol, body: bytes) -> Chat | Messages | Fail:
     """The request, or the refusal that it earns."""
     try:
         request = msgspec.json.decode(body, type=Chat if protocol is Protocol.CHAT else Messages)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         return Fail(400, str(error), "invalid_request_error")
     broken = _broken_in_chat(request) if isinstance(request, Chat) else _broken_in_messages(request)
     return Fail(400, broken, "invalid_request_error") if broken else request
@@ -109,7 +109,7 @@ def _broken_in_chat(chat: Chat) -> str | None:
 def _is_object(arguments: str) -> bool:
     try:
         return isinstance(msgspec.json.decode(arguments), dict)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
+from everthread.adapters.models.wire.halves import Halves, joined
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
@@ -146,7 +147,7 @@ class _GrowingCall:
     arguments: list[str] = field(default_factory=list[str])
 
     def whole(self) -> ToolCall:
-        return ToolCall(self.id, self.name, "".join(self.arguments) or _JSON.encode(self.given).decode())
+        return ToolCall(self.id, self.name, joined("".join(self.arguments)) or _JSON.encode(self.given).decode())
 
 
 class _Reading:
@@ -160,6 +161,8 @@ class _Reading:
         self._reasoning: list[str] = []
         self._calls: dict[int, _GrowingCall] = {}
         self._usage = _Usage()
+        self._halves = Halves()
+        self._halves_of_reasoning = Halves()
 
     def take(self, said: _Said) -> Delta | None:
         usage = said.message.usage if said.message else said.usage
@@ -195,6 +198,7 @@ class _Reading:
         return self._say(piece.text or "", piece.thinking or "")
 
     def _say(self, text: str, reasoning: str) -> Delta | None:
+        text, reasoning = self._halves.add(text), self._halves_of_reasoning.add(reasoning)
         if not text and not reasoning:
             return None
         self._text.append(text)
@@ -276,10 +280,7 @@ class Anthropic:
         await self._wire.aclose()
 
     def _decoded(self, event: Event) -> _Said:
-        try:
-            said = _SAID.decode(event.data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._wire.broken(f"sent what can't be read ({type(error).__name__})") from None
+        said = self._wire.decoded(event, _SAID)
         if said.error:
             raise self._wire.failure(said.error)
         return said

@@ -11,6 +11,7 @@ import msgspec
 
 from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
+from everthread.adapters.models.wire.halves import Halves, joined
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
@@ -153,6 +154,8 @@ class _Reading:
         self._calls: list[_GrowingCall] = []
         self._by_index: dict[int, _GrowingCall] = {}
         self._usage = Usage()
+        self._halves = Halves()
+        self._halves_of_reasoning = Halves()
 
     def take(self, chunk: _Chunk) -> Delta | None:
         if chunk.usage is not None:
@@ -167,8 +170,8 @@ class _Reading:
 
     def _add(self, piece: _Piece) -> Delta | None:
         self._refused |= bool(piece.refusal)
-        text = piece.content or piece.refusal or ""
-        reasoning = piece.reasoning_content or piece.reasoning or ""
+        text = self._halves.add(piece.content or piece.refusal or "")
+        reasoning = self._halves_of_reasoning.add(piece.reasoning_content or piece.reasoning or "")
         for call in piece.tool_calls or ():
             self._add_call(call)
         if not text and not reasoning:
@@ -197,7 +200,7 @@ class _Reading:
 
     def answer(self, request: Request) -> Answer:
         finish = Finish.REFUSED if self._refused else _FINISH.get(self.reason or "", Finish.STOP)
-        calls = [ToolCall(call.id, call.name, "".join(call.arguments) or "{}") for call in self._calls]
+        calls = [ToolCall(call.id, call.name, joined("".join(call.arguments)) or "{}") for call in self._calls]
         calls, finish = told_apart(calls, finish, request.tail)
         message = Message(
             Role.ASSISTANT, "".join(self._text), tool_calls=calls, reasoning="".join(self._reasoning) or None
@@ -285,10 +288,7 @@ class OpenAICompat:
         return request.head, request.history, b"," if request.history else b"", self.encode((first, *rest)), closing
 
     def _decoded(self, event: Event) -> _Chunk:
-        try:
-            chunk = _CHUNK.decode(event.data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._wire.broken(f"sent what can't be read ({type(error).__name__})") from None
+        chunk = self._wire.decoded(event, _CHUNK)
         if chunk.error:
             raise self._wire.failure(chunk.error)
         return chunk

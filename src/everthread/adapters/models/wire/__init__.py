@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 
 from everthread.adapters.models.wire.failures import Endpoint, ErrorObject, failure, retry_after_s, said_in
+from everthread.adapters.models.wire.halves import decoded
 from everthread.adapters.models.wire.sse import LINE_BYTES_MAX, Event, EventParser, TooMuch
 from everthread.domain.errors import BadConfig, ModelError, ModelUnavailable
 
@@ -19,6 +22,8 @@ REFUSAL_BYTES_MAX = 64 * 1024
 NO_TEXT = "(no text)"
 """Sent for an empty message: endpoints refuse those."""
 _LINGER_S = 0.25
+
+T = TypeVar("T")
 
 __all__ = ["CONNECT_S_MAX", "IDLE_S_MAX", "NO_TEXT", "ErrorObject", "Event", "Wire"]
 
@@ -80,6 +85,12 @@ class Wire:
         # Their texts can name headers, and so the key: the name of the error is enough.
         except (aiohttp.ClientError, OSError) as error:
             raise self.broken(f"broke off ({type(error).__name__})") from None
+
+    def decoded(self, event: Event, decoder: msgspec.json.Decoder[T]) -> T:
+        try:
+            return decoded(event.data, decoder)
+        except (ValueError, RecursionError) as error:
+            raise self.broken(f"sent what can't be read ({type(error).__name__})") from None
 
     def broken(self, what: str) -> ModelUnavailable:
         """The error for an endpoint that did not do its part."""

@@ -25,7 +25,7 @@ def is_object(arguments: str) -> bool:
         return False
     try:
         msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
     return True
 

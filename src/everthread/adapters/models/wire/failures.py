@@ -132,7 +132,7 @@ def said_in(body: bytes) -> str:
     """The endpoint's own words in the body of a refusal; none if it is a page for people."""
     try:
         found = _BODY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         text = body.decode(errors="replace").strip()
         return "" if text.startswith("<") else text
     return next((one.said for one in found), "") if isinstance(found, list) else found.said

@@ -1,0 +1,146 @@
+"""The stub server of models: as a process, and as strict as the real ones."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from everthread.adapters.models.anthropic import Anthropic
+from everthread.adapters.models.openai_compat import OpenAICompat
+from everthread.domain.errors import ModelUnauthorized
+from everthread.domain.model import Message, Role, ToolCall
+from everthread.ports.model import Answer, ModelClient, Prompt, Request
+from everthread.testing.model_server import ModelServer, Say
+
+HELLO = Message(Role.USER, "hello")
+CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+USE: dict[str, Any] = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+
+
+@asynccontextmanager
+async def running(*options: str) -> AsyncIterator[str]:
+    """The server in a process of its own; its base URL."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "everthread.testing.model_server", "--port", "0", *options, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(await process.stdout.readline())}/v1"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def answer(client: ModelClient, *tail: Message) -> Answer:
+    *_, last = [piece async for piece in client.stream(Request(client.head(Prompt("m", "s")), b"", tail))]
+    assert isinstance(last, Answer)
+    return last
+
+
+async def test_as_a_process_it_asks_for_its_tool_and_then_says_its_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with running(
+        "--tool", 'look:{"where": "up"}', "--log", str(log), "--delay-ms", "1", "--key", "k"
+    ) as base_url:
+        for client in (OpenAICompat(base_url, "k"), Anthropic(base_url, "k")):
+            asked = (await answer(client, HELLO)).message
+            assert asked.tool_calls == (ToolCall("call_stub", "look", '{"where": "up"}'),)
+            result = Message(Role.TOOL, "sky", tool_call_id="call_stub")
+            said = (await answer(client, HELLO, asked, result)).message
+            assert len(said.content.split()) == 60
+            await client.aclose()
+        stranger = OpenAICompat(base_url, "other")
+        with pytest.raises(ModelUnauthorized):
+            await answer(stranger, HELLO)
+        await stranger.aclose()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["path"] for line in lines] == ["/v1/chat/completions"] * 2 + ["/v1/messages"] * 2 + [
+        "/v1/chat/completions"
+    ]
+    assert lines[0]["body"]["messages"][-1] == {"role": "user", "content": "hello"}
+
+
+def chat(*messages: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages)}
+
+
+def message(role: str, *content: dict[str, Any]) -> dict[str, Any]:
+    return {"role": role, "content": list(content)}
+
+
+def text(words: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words} | fields
+
+
+USER = {"role": "user", "content": "hello"}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "done"}
+ASKED = message("user", text("hello"))
+USING = message("assistant", USE)
+ANSWERED = message("user", {"type": "tool_result", "tool_use_id": "c1", "content": "done"})
+
+
+@pytest.mark.parametrize(
+    ("messages", "status"),
+    [
+        ([USER], 200),
+        ([USER, CALLING, RESULT], 200),
+        ([], 400),
+        ([USER, RESULT], 400),
+        ([USER, CALLING, USER], 400),
+        ([USER, CALLING], 400),
+        ([USER, CALLING, RESULT, RESULT], 400),
+        ([USER | {"content": ""}], 400),
+        ([USER | {"role": "robot"}], 400),
+        ([USER, {"role": "assistant", "content": ""}, USER], 400),
+        ([USER, CALLING | {"tool_calls": [CALL | {"function": {"name": "f", "arguments": "{"}}]}, RESULT], 400),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else " ".join(m["role"] for m in value),
+)
+async def test_what_chat_completions_refuses(messages: list[dict[str, Any]], status: int) -> None:
+    assert await posted("/chat/completions", chat(*messages)) == status
+
+
+@pytest.mark.parametrize(
+    ("messages", "status"),
+    [
+        ([ASKED], 200),
+        ([ASKED, USING, ANSWERED], 200),
+        ([], 400),
+        ([USING, ANSWERED], 400),
+        ([ASKED, USING], 400),
+        ([ASKED, USING, ASKED], 400),
+        ([ASKED, ANSWERED], 400),
+        ([ASKED, USING, message("user", text("so"), *ANSWERED["content"])], 400),
+        ([message("user")], 400),
+        ([message("user", text(" "))], 400),
+        ([message("system", text("hello"))], 400),
+        ([ASKED, message("assistant", USE | {"id": "a:b"}), ANSWERED], 400),
+        ([message("user", *[text("x", cache_control={"type": "ephemeral"})] * 5)], 400),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else " ".join(m["role"] for m in value),
+)
+async def test_what_messages_refuses(messages: list[dict[str, Any]], status: int) -> None:
+    assert await posted("/messages", chat(*messages) | {"max_tokens": 5}) == status
+    assert await posted("/messages", chat(*messages)) == 400
+
+
+async def posted(path: str, body: dict[str, Any]) -> int:
+    async with ModelServer([Say("Yes")]) as server, aiohttp.ClientSession() as session:
+        response = await session.post(server.base_url + path, json=body, headers={"anthropic-version": "2023-06-01"})
+        await response.read()
+        return response.status
+
+
+async def test_without_streaming_an_answer_is_one_object() -> None:
+    async with ModelServer([Say("Yes")]) as server, aiohttp.ClientSession() as session:
+        response = await session.post(server.base_url + "/chat/completions", json=chat(USER))
+        assert (await response.json())["choices"][0]["message"]["content"] == "Yes"
+        models = await session.get(server.base_url + "/models")
+        assert [model["id"] for model in (await models.json())["data"]] == ["stub"]

@@ -1,0 +1,324 @@
+"""What servers of Chat Completions do differently, and what each of them must amount to."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from everthread.adapters.models.openai_compat import OpenAICompat
+from everthread.domain.errors import (
+    BadConfig,
+    ContextTooLong,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ModelUnknown,
+    ModelWithoutTools,
+)
+from everthread.domain.model import Message, Role, ToolCall
+from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
+from everthread.testing.model_server import ModelServer, Raw, Reply, Say
+
+HELLO = (Message(Role.USER, "hello"),)
+
+
+async def ask(*replies: Reply, tail: tuple[Message, ...] = HELLO, recall: str = "") -> tuple[Answer, dict[str, Any]]:
+    """The answer to the last of the replies, and the request that was made for it."""
+    async with ModelServer(replies) as server:
+        client = OpenAICompat(server.base_url, "key", idle_s=10.0)
+        try:
+            for _ in replies:
+                *_, answer = [p async for p in client.stream(Request(client.head(Prompt("m", "s")), b"", tail, recall))]
+        finally:
+            await client.aclose()
+        assert isinstance(answer, Answer)
+        return answer, json.loads(server.requests[-1])
+
+
+@asynccontextmanager
+async def raw_server(status: int, body: bytes) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+def stream(*chunks: object, done: bool = True) -> Raw:
+    return Raw(tuple(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks) + (b"data: [DONE]\n\n",) * done)
+
+
+def delta(finish: str | None = None, **fields: object) -> dict[str, object]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+
+
+def call(arguments: object, name: str | None = None, **fields: object) -> dict[str, object]:
+    return delta(tool_calls=[fields | {"function": {"name": name, "arguments": arguments}}])
+
+
+# --- Calls ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        pytest.param([call('{"a"', "f", index=0, id="1"), call(":1}", index=0)], id="OpenAI"),
+        pytest.param([call('{"a"', "f", index=0, id="1"), call(":1}", "", index=0, id="")], id="empty id"),
+        pytest.param([call('{"a"', "f", index=0, id="1"), call(":1}", "f", index=0, id="1")], id="all repeated"),
+        pytest.param([call('{"a":1}', "f", index=0, id="1")], id="at once"),
+        pytest.param([call('{"a"', "f", id="1"), call(":1}")], id="no index"),
+        pytest.param([call({"a": 1}, "f", index=0, id="1")], id="object"),
+        pytest.param([call(None, "f", index=0, id="1"), call('{"a":1}', index=0)], id="null first"),
+        pytest.param([call(None, "f", index=3, id="1"), call('{"a":1}', index=3)], id="any index"),
+    ],
+)
+async def test_a_call_is_put_together(chunks: list[dict[str, object]]) -> None:
+    answer, _ = await ask(stream(*chunks, delta("tool_calls")))
+    assert answer.message.tool_calls == (ToolCall("1", "f", '{"a":1}'),)
+    assert answer.finish is Finish.TOOLS
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        pytest.param([call("{}", "f", index=0, id="1"), call("{}", "g", index=0, id="2")], id="index always 0"),
+        pytest.param([call("{}", "f", id="1"), call("{}", "g", id="2")], id="no index"),
+        pytest.param(
+            [call("{", "f", index=0, id="1"), call("{}", "g", index=1, id="2"), call("}", index=0)], id="mixed"
+        ),
+    ],
+)
+async def test_two_calls_stay_two(chunks: list[dict[str, object]]) -> None:
+    answer, _ = await ask(stream(*chunks, delta("tool_calls")))
+    assert answer.message.tool_calls == (ToolCall("1", "f", "{}"), ToolCall("2", "g", "{}"))
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["index always 0", "no index"])
+async def test_calls_without_ids_get_some(index: dict[str, int]) -> None:
+    answer, _ = await ask(stream(call("{}", "f", **index), call('{"a":1}', "f", **index), delta("stop")))
+    assert answer.message.tool_calls == (ToolCall("call_0", "f", "{}"), ToolCall("call_1", "f", '{"a":1}'))
+    assert answer.finish is Finish.TOOLS
+
+
+async def test_made_up_ids_go_on_counting_in_a_turn() -> None:
+    earlier = Message(Role.ASSISTANT, "", tool_calls=(ToolCall("call_0", "f", "{}"), ToolCall("call_1", "f", "{}")))
+    results = (Message(Role.TOOL, "1", tool_call_id="call_0"), Message(Role.TOOL, "2", tool_call_id="call_1"))
+    answer, _ = await ask(stream(call("{}", "f"), delta("tool_calls")), tail=(*HELLO, earlier, *results))
+    assert [call.id for call in answer.message.tool_calls] == ["call_2"]
+
+
+async def test_calls_are_expected_but_none_came() -> None:
+    answer, _ = await ask(stream(delta(content="Hm."), delta("tool_calls")))
+    assert (answer.message.content, answer.finish) == ("Hm.", Finish.STOP)
+
+
+# --- Answers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_reasoning_has_two_names(name: str) -> None:
+    answer, _ = await ask(stream(delta(**{name: "Hm. "}), delta(**{name: "Yes."}), delta("stop", content="Yes!")))
+    assert answer.message == Message(Role.ASSISTANT, "Yes!", reasoning="Hm. Yes.")
+
+
+async def test_reasoning_under_both_names_is_taken_once() -> None:
+    answer, _ = await ask(stream(delta(reasoning="Hm.", reasoning_content="Hm."), delta("stop", content="Yes")))
+    assert answer.message.reasoning == "Hm."
+
+
+async def test_null_is_as_good_as_nothing() -> None:
+    null = dict.fromkeys(("content", "refusal", "reasoning", "reasoning_content", "tool_calls", "role", "audio"))
+    answer, _ = await ask(
+        stream(
+            {"choices": None, "usage": None, "error": None, "id": None},
+            {"choices": [{"delta": None, "finish_reason": None}]},
+            delta(**null),
+            delta(content="Yes", tool_calls=[]),
+            delta(tool_calls=[{"index": 0, "id": "1", "function": None}]),
+            delta("tool_calls", tool_calls=[{"index": None, "id": None, "function": {"name": "f", "arguments": None}}]),
+            {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": None, "prompt_tokens_details": None}},
+        )
+    )
+    assert answer.message.content == "Yes"
+    assert answer.usage == Usage(3)
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("stop", Finish.STOP),
+        ("eos", Finish.STOP),
+        ("length", Finish.LENGTH),
+        ("content_filter", Finish.REFUSED),
+    ],
+)
+async def test_reasons_to_end(reason: str, finish: Finish) -> None:
+    assert (await ask(stream(delta(content="Yes"), delta(reason))))[0].finish is finish
+
+
+async def test_a_refusal_has_a_field_of_its_own() -> None:
+    answer, _ = await ask(stream(delta(refusal="I "), delta(refusal="can't."), delta("stop")))
+    assert (answer.message.content, answer.finish) == ("I can't.", Finish.REFUSED)
+
+
+async def test_usage_may_come_in_many_ways() -> None:
+    for usage, found in [
+        ({"prompt_tokens": 9, "completion_tokens": 2}, Usage(9, 2)),
+        ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}, Usage(9, 2, 8)),
+        ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 8}, Usage(9, 2, 8)),
+        ({"prompt_tokens": 9, "completion_tokens": 2, "cost": 0.0125}, Usage(9, 2, cost=0.0125)),
+        ({"prompt_tokens": 9, "completion_tokens": 2, "cost": 1}, Usage(9, 2, cost=1.0)),
+    ]:
+        answer, _ = await ask(stream(delta(content="Yes"), delta("stop"), {"choices": [], "usage": usage}))
+        assert answer.usage == found
+
+
+async def test_an_answer_has_ended_with_its_reason_even_if_nothing_follows() -> None:
+    answer, _ = await ask(stream(delta(content="Yes"), delta("stop"), done=False))
+    assert answer.message.content == "Yes"
+
+
+async def test_an_answer_has_ended_with_done_even_if_no_reason_is_given() -> None:
+    answer, _ = await ask(stream(delta(content="Yes")))
+    assert (answer.message.content, answer.finish) == ("Yes", Finish.STOP)
+
+
+async def test_an_endpoint_that_does_not_stream_is_understood() -> None:
+    choice = {"message": {"content": "Yes", "tool_calls": None}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 4}}).encode()
+    answer, _ = await ask(Raw((body[:20], body[20:]), content_type="application/json; charset=utf-8"))
+    assert (answer.message.content, answer.usage) == ("Yes", Usage(4))
+
+
+async def test_comments_keep_an_answer_alive() -> None:
+    raw = stream(delta(content="Yes"), delta("stop"))
+    answer, _ = await ask(Raw((b": OPENROUTER PROCESSING\n\n", *raw.pieces)))
+    assert answer.message.content == "Yes"
+
+
+# --- Errors inside a stream ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "Provider returned error", "code": 502}, ModelUnavailable),
+        ({"message": "slow down", "code": "rate_limit_exceeded"}, ModelUnavailable),
+        ({"message": "boom", "type": "server_error", "code": None}, ModelUnavailable),
+        ("overloaded", ModelUnavailable),
+        ({"message": "too long", "code": "context_length_exceeded"}, ContextTooLong),
+        ({"message": "no such", "code": "model_not_found"}, ModelUnknown),
+        ({"message": "m does not support tools", "code": 400}, ModelWithoutTools),
+        ({"message": "bad", "type": "invalid_request_error"}, ModelRefused),
+        (
+            {"message": "Provider returned error", "code": 400, "metadata": {"raw": "prompt is too long"}},
+            ContextTooLong,
+        ),
+    ],
+    ids=str,
+)
+async def test_an_error_inside_a_stream_is_the_same_error(error: object, kind: type[ModelError]) -> None:
+    for chunk in ({"error": error}, {"error": error} | delta("error", content="")):
+        with pytest.raises(ModelError) as caught:
+            await ask(stream(delta(content="Ye"), chunk))
+        assert type(caught.value) is kind
+
+
+async def test_an_end_by_error_is_none() -> None:
+    with pytest.raises(ModelUnavailable):
+        await ask(stream(delta(content="Ye"), delta("error")))
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        (
+            b'[{"error": {"code": 400, "message": "The input token count (9) exceeds the maximum"}}]',
+            ContextTooLong,
+            "9",
+        ),
+        (b'{"detail": "m not ready"}', ModelUnavailable, "m not ready"),
+        (b'{"error": "slow down"}', ModelUnavailable, "slow down"),
+        (b"plain words", ModelUnavailable, "plain words"),
+        (b"<html><h1>502", ModelUnavailable, "answered 503"),
+        (b"\xff\xfe", ModelUnavailable, "answered 503"),
+        (b"", ModelUnavailable, "answered 503"),
+    ],
+)
+async def test_refusals_are_written_in_many_ways(body: bytes, kind: type[ModelError], said: str) -> None:
+    status = 400 if kind is ContextTooLong else 503
+    async with raw_server(status, body) as base_url:
+        client = OpenAICompat(base_url, "key")
+        with pytest.raises(kind, match=said):
+            async for _ in client.stream(Request(client.head(Prompt("m", "")), b"", HELLO)):
+                pass
+        await client.aclose()
+
+
+# --- Requests ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_is_what_the_endpoint_expects() -> None:
+    calls = (ToolCall("c1", "look", '{"where": "up"}'),)
+    tail = (*HELLO, Message(Role.ASSISTANT, "", calls, reasoning="secret"), Message(Role.TOOL, "sky", (), "c1", "look"))
+    _, sent = await ask(Say("Yes"), tail=tail, recall="what I know")
+    assert list(sent) == ["model", "stream", "stream_options", "messages", "max_tokens"]
+    assert sent["stream_options"] == {"include_usage": True}
+    assert sent["messages"] == [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "hello\n\nwhat I know"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "function": {"name": "look", "arguments": '{"where": "up"}'}, "type": "function"}
+            ],
+        },
+        {"role": "tool", "content": "sky", "tool_call_id": "c1"},
+    ]
+
+
+def test_tools_stand_before_the_messages() -> None:
+    head = OpenAICompat("http://host/v1").head(Prompt("m", "s", (ToolSchema("f", "Does it.", {"type": "object"}),)))
+    sent = json.loads(head + b"{}]}")
+    assert list(sent) == ["model", "stream", "stream_options", "tools", "messages"]
+    function = {"name": "f", "description": "Does it.", "parameters": {"type": "object"}}
+    assert sent["tools"] == [{"type": "function", "function": function}]
+
+
+def test_the_key_is_nowhere_to_be_seen() -> None:
+    client = OpenAICompat("http://host/v1", "sk-secret")
+    assert "sk-secret" not in f"{client!r}{client._wire!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
+
+
+@pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/", "http://", "http://host:port/", "http://[::1/v1"])
+def test_a_base_url_that_is_none_is_told_at_once(url: str) -> None:
+    with pytest.raises(BadConfig, match="base URL"):
+        OpenAICompat(url)
+
+
+def test_a_key_of_two_lines_is_told_at_once() -> None:
+    with pytest.raises(BadConfig, match="MY_KEY") as caught:
+        OpenAICompat("http://host/v1", "sk-one\nsk-two", key_name="MY_KEY")
+    assert "sk-" not in str(caught.value)
+
+
+def test_traits_are_declared() -> None:
+    small = Traits(tools=False, context_tokens=4096, small=True)
+    client = OpenAICompat("http://host/v1", traits={"tiny": small})
+    assert (client.traits("tiny"), client.traits("other")) == (small, Traits())
+
+
+async def test_deltas_come_as_they_are_written() -> None:
+    async with ModelServer([Say("one two", chunks=7, delay_s=0.05)]) as server:
+        client = OpenAICompat(server.base_url)
+        stream = client.stream(Request(client.head(Prompt("m", "")), b"", HELLO))
+        assert await anext(stream) == Delta("o")
+        await stream.aclose()
+        await client.aclose()

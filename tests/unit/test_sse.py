@@ -1,0 +1,85 @@
+"""Server-sent events are the same, wherever their bytes are split."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.adapters.models.wire.sse import Event, EventParser, TooMuch
+
+
+def parsed(*chunks: bytes, line_max: int = 10_000, total_max: int = 100_000) -> list[Event]:
+    parser = EventParser(line_max, total_max)
+    return [event for chunk in chunks for event in parser.feed(chunk)] + parser.end()
+
+
+def data(*texts: bytes) -> list[Event]:
+    return [Event(b"", text) for text in texts]
+
+
+TEXT = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=20)
+LINES = st.lists(TEXT, min_size=1, max_size=3)
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[bytes, list[Event]]:
+    """A stream, written in any of the ways that are allowed, and the events in it."""
+    stream, events = draw(st.sampled_from([b"", b"\xef\xbb\xbf"])), []
+    end = draw(ENDS)
+    for name, lines in draw(st.lists(st.tuples(TEXT, LINES), max_size=5)):
+        if draw(st.booleans()):
+            stream += b": a comment: data" + end
+        space = draw(st.sampled_from([b" ", b""]))
+        shown = [line for line in lines if space or not line.startswith(" ")] or ["x"]
+        name = name.strip()
+        if name:
+            stream += b"event:" + space + name.encode() + end
+        stream += b"".join(b"data:" + space + line.encode() + end for line in shown) + end
+        events.append(Event(name.encode(), "\n".join(shown).encode()))
+    return stream, events
+
+
+@given(streams(), st.lists(st.integers(min_value=0, max_value=400)))
+def test_events_are_the_same_wherever_the_bytes_are_split(written: tuple[bytes, list[Event]], cuts: list[int]) -> None:
+    stream, events = written
+    at = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    assert parsed(*(stream[a:b] for a, b in zip(at, at[1:], strict=False))) == events
+
+
+@given(st.binary(max_size=300), st.integers(min_value=1, max_value=7))
+def test_any_bytes_give_the_same_events_in_pieces_of_any_size(stream: bytes, size: int) -> None:
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert parsed(*pieces) == parsed(stream)
+
+
+def test_comments_and_events_without_data_are_left_out() -> None:
+    assert parsed(b": ping\n\nevent: ping\n\nid: 1\nretry: 5\n\ndata: x\n\n\n\n") == data(b"x")
+
+
+def test_lines_of_data_are_joined() -> None:
+    assert parsed(b"data: a\ndata\ndata:b\n\n") == data(b"a\n\nb")
+
+
+def test_a_name_belongs_to_one_event() -> None:
+    assert parsed(b"event: a\ndata: 1\n\ndata: 2\n\n") == [Event(b"a", b"1"), Event(b"", b"2")]
+
+
+def test_an_event_is_there_as_soon_as_its_line_has_ended() -> None:
+    parser = EventParser()
+    assert parser.feed(b"data: 1\r\n\r") == data(b"1")
+    assert parser.feed(b"\ndata: 2\r\n\r\n") == data(b"2")
+
+
+@pytest.mark.parametrize("rest", [b"data: [DONE]", b"data: [DONE]\n", b"data: [DONE]\r\n"])
+def test_the_last_event_needs_no_end(rest: bytes) -> None:
+    assert parsed(b"data: 1\n\n", rest) == data(b"1", b"[DONE]")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [[b"x" * 60] * 2, [b"data: " + b"x" * 101 + b"\n\n"], [b"data: 123456789\n"] * 12, [b": x\n\n"] * 300],
+    ids=["line without end", "line", "lines of one event", "all"],
+)
+def test_there_is_a_limit(chunks: list[bytes]) -> None:
+    with pytest.raises(TooMuch):
+        parsed(*chunks, line_max=100, total_max=1000)
