@@ -20,7 +20,7 @@ class McpServer:
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     timeout_s: float = 30.0
-    """For one call, with a reconnection if one is needed."""
+    """For one call; to connect again before it, if that is needed, may take as long."""
     trust: bool = False
     """Its tools run without anybody's approval."""
     disabled: bool = False
