@@ -5,9 +5,11 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,12 @@ async def test_servers_that_fail_hold_up_nobody_and_say_why(capfd: pytest.Captur
     assert capfd.readouterr() == ("", "")
 
 
+async def test_a_server_that_gave_up_the_old_handshake_is_met_with_the_new_one() -> None:
+    async with running(a=misbehaving("modern")) as servers:
+        assert servers.problems() == {}
+        assert await call(servers, "a__echo", text="fine") == "fine"
+
+
 async def test_garbage_between_the_messages_is_passed_over() -> None:
     async with running(a=misbehaving("garbage")) as servers:
         assert await call(servers, "a__echo", text="fine") == "fine"
@@ -199,6 +207,46 @@ async def test_tools_that_are_too_large_or_not_valid_are_left_out_and_named() ->
             "the schema of big_schema is over 64 KB",
             "b": "no more than its first 8 tools are taken",
         }
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Refuses everybody at `/refuses`, never ends at `/endless`, and lets everybody wait anywhere else."""
+
+    def do_POST(self) -> None:
+        if self.path == "/refuses":
+            self.send_error(401)
+        elif self.path == "/endless":
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            with suppress(ConnectionError):
+                while True:
+                    self.wfile.write(b"[" * 1_000_000)
+        else:
+            time.sleep(4.0)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+async def test_an_http_server_that_refuses_or_never_answers_says_so_in_its_line() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{http.server_port}"
+        async with running(
+            start_s=3.0,
+            a=McpServer(url=f"{url}/refuses"),
+            b=McpServer(url=f"{url}/b"),
+            c=McpServer(url=f"{url}/sse"),
+            d=McpServer(url=f"{url}/endless"),
+        ) as servers:
+            assert servers.problems() == {
+                "a": "Server returned an error response (HTTP status 401)",
+                "b": "no answer within 3 s",
+                "c": "it answered with HTTP status 501",
+                "d": "it sent a message of more than 16 MB",
+            }
+        http.shutdown()
 
 
 async def test_a_call_that_is_not_answered_fails_in_time_and_the_next_one_works() -> None:

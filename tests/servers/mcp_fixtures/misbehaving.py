@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 OBJECT = {"type": "object"}
+MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 def tools(how):
@@ -69,7 +70,8 @@ def call(name, arguments, ident):
         case "odd":
             send({"jsonrpc": "2.0", "id": ident, "result": {"content": [{"type": "hologram"}]}})
             return
-    send({"jsonrpc": "2.0", "id": ident, "result": {"content": [{"type": "text", "text": content}]}})
+    result = {"content": [{"type": "text", "text": content}], "resultType": "complete"}
+    send({"jsonrpc": "2.0", "id": ident, "result": result})
 
 
 def serve(how):
@@ -77,6 +79,13 @@ def serve(how):
         message = json.loads(line)
         ident, params = message.get("id"), message.get("params") or {}
         match message.get("method"):
+            case "initialize" if how == "modern":
+                data = {"supported": ["2026-07-28"], "requested": params["protocolVersion"]}
+                error = {"code": -32022, "message": "no such version", "data": data}
+                send({"jsonrpc": "2.0", "id": ident, "error": error})
+            case "server/discover":
+                found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}} | MODERN
+                send({"jsonrpc": "2.0", "id": ident, "result": found})
             case "initialize":
                 send({"jsonrpc": "2.0", "id": ident, "result": {
                     "protocolVersion": params["protocolVersion"],
@@ -85,7 +94,7 @@ def serve(how):
                 }})  # fmt: skip
             case "tools/list":
                 page = {"nextCursor": "more"} if how == "pages" else {}
-                send({"jsonrpc": "2.0", "id": ident, "result": {"tools": tools(how)} | page})
+                send({"jsonrpc": "2.0", "id": ident, "result": {"tools": tools(how)} | page | MODERN})
             case "tools/call":
                 call(params["name"], params.get("arguments") or {}, ident)
 

@@ -47,6 +47,7 @@ class McpServers:
         self._servers: list[Server] = []
         self._unusable: dict[str, str] = {}
         self._tools: tuple[Tool, ...] = ()
+        self._closed = False
 
     async def start(self, timeout_s: float = START_S_MAX) -> None:
         """Connect to all of them at once, to each for no longer than this. Raises nothing: see `problems`."""
@@ -66,6 +67,8 @@ class McpServers:
             return
         # Without any handler, Python would write what the SDK warns of to the terminal.
         logging.getLogger("mcp").addHandler(logging.NullHandler())
+        if self._closed:
+            return
         self._servers = [self._server(name, server, kind) for name, server in usable.items()]
         await self.refresh(timeout_s)
 
@@ -94,6 +97,7 @@ class McpServers:
 
     async def aclose(self) -> None:
         """End every connection and every child, within a few seconds."""
+        self._closed = True
         await asyncio.gather(*(server.close() for server in self._servers))
 
     def _server(self, name: str, settings: McpServer, kind: type[Connection]) -> Server:
@@ -133,6 +137,6 @@ def _tool(name: str, server: Server, listed: Listed) -> Tool:
         run,
         parallel=listed.read_only or listed.idempotent,
         dangerous=not (server.settings.trust or listed.read_only),
-        # The server's own bound is the one that says who has not answered.
-        timeout_s=server.settings.timeout_s + _LATER_S,
+        # To connect again and to call have a bound each; those say who has not answered.
+        timeout_s=2 * server.settings.timeout_s + _LATER_S,
     )

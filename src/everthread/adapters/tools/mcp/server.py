@@ -60,11 +60,13 @@ class Server:
         # Before the question: a change while it is answered is one more.
         self.changed = False
         try:
-            async with asyncio.timeout(open_s):
-                if connection is None or connection.lost:
-                    connection = self._begin(open_s)
-                listing = await connection.opened()
-                self.listing = await connection.listed_again() if asked else listing
+            if connection is None or connection.lost:
+                connection = self._begin(open_s)
+            listing = await connection.opened()
+            if asked:
+                async with asyncio.timeout(open_s):
+                    listing = await connection.listed_again()
+            self.listing = listing
         except (Away, TimeoutError):
             self.changed = asked
 
@@ -72,8 +74,8 @@ class Server:
         """Raises `ToolFailed`. Whoever stops waiting leaves the server as it is."""
         bound_s = self.settings.timeout_s
         try:
+            connection = await self._connected()
             async with asyncio.timeout(bound_s):
-                connection = await self._connected()
                 return await connection.call(tool, arguments)
         except TimeoutError:
             raise ToolFailed(f"the MCP server {self.name} has not answered within {bound_s:g} s") from None
@@ -99,7 +101,7 @@ class Server:
             self._pause_after(connection)
             raise
         self._backoff_s = self._retry_at = 0.0
-        if {tool.name for tool in listing.tools} != {tool.name for tool in self.listing.tools}:
+        if listing != self.listing:
             self.changed = True
         return connection
 

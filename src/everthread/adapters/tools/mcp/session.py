@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any, cast
@@ -22,6 +22,7 @@ from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp.types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     CallToolRequest,
     CallToolRequestParams,
@@ -50,6 +51,7 @@ TOOLS_MAX = 1_000
 PAGES_MAX = 100
 CLOSE_S = 4.0
 HTTP_S = 10.0
+SILENT_S_MAX = 86_400.0
 _STEP_S = 1.0
 _STATUS_S = 0.5
 
@@ -116,7 +118,7 @@ class Connection:
         except MCPError as error:
             if await self._is_the_end(error):
                 raise Away(self.lost) from error
-            raise ToolFailed(self._clean(error.message) or "the server refused without saying why") from error
+            raise ToolFailed(self._why(error)) from error
         except (ValidationError, RuntimeError, OSError, anyio.ClosedResourceError) as error:
             raise ToolFailed(self._why(error)) from error
         answer = answer_of(result)
@@ -197,13 +199,19 @@ class Connection:
         """Whether the connection is of no more use. By HTTP nothing else tells that the server has been restarted."""
         if self.lost:
             return True
-        if self._server.command or not (error.code == CONNECTION_CLOSED or "session" in error.message.lower()):
+        if self._server.command or not self._is_refused(error):
             return False
-        self._leave.set()
-        # What ended it says more than what the call was told.
-        await asyncio.wait({self._task}, timeout=_STEP_S)
+        if error.code == CONNECTION_CLOSED:
+            # If it has broken, what broke it says more than what the call was told.
+            await asyncio.wait({self._task}, timeout=_STEP_S)
         self._lose(self._why(error))
+        self._leave.set()
         return True
+
+    def _is_refused(self, error: MCPError) -> bool:
+        """Whether it is we that are not known any more, and not the call that is wrong."""
+        refused = error.code == INTERNAL_ERROR and self._status in (400, 404)
+        return refused or error.code == CONNECTION_CLOSED or "session" in error.message.lower()
 
     def _give_up(self, why: str) -> None:
         self._lose(why)
@@ -221,18 +229,24 @@ class Connection:
             return self._child_streams()
         headers = dict(self._server.headers)
         if urlsplit(self._server.url).path.rstrip("/").endswith("/sse"):
-            return sse_client(self._server.url, headers=headers, timeout=HTTP_S)
+            return sse_client(self._server.url, headers=headers, timeout=HTTP_S, sse_read_timeout=SILENT_S_MAX)
         return self._http_streams(headers)
 
     @asynccontextmanager
     async def _http_streams(self, headers: dict[str, str]) -> AsyncGenerator[tuple[Any, Any], None]:
-        async def note_status(response: httpx2.Response) -> None:
-            self._status = response.status_code
+        async def look_at(response: httpx2.Response) -> None:
+            # A server may well refuse the stream of its own messages, which is asked for with GET.
+            if response.request.method == "POST":
+                self._status = response.status_code
+            # The SDK has a bound for each event of a stream, and none for an answer in one piece.
+            if response.headers.get("content-type", "").startswith("application/json"):
+                response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream))
 
         # A server may be silent for hours on the stream by which it tells of changes. Calls have their own bound.
-        timeout = httpx2.Timeout(HTTP_S, read=None)
+        timeout = httpx2.Timeout(HTTP_S, read=SILENT_S_MAX)
+        headers = {"Accept-Encoding": "identity"} | headers
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note_status]}) as client,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look_at]}) as client,
             streamable_http_client(
                 self._server.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX
             ) as streams,
@@ -302,7 +316,8 @@ class Connection:
 
     def _clean(self, text: str) -> str:
         """No key may be read in a line of ours, whatever a server says there."""
-        return one_line(without((*self._server.env.values(), *self._server.headers.values()), text[:10_000]))
+        secrets = (*self._server.env.values(), *self._server.headers.values(), self._server.url)
+        return one_line(without(secrets, text[:10_000]))
 
     def _why(self, error: Exception) -> str:
         while isinstance(error, ExceptionGroup):
@@ -312,14 +327,34 @@ class Connection:
                 return f"{self._clean(str(error.filename))} was not found"
             case PermissionError() if error.filename:
                 return f"{self._clean(str(error.filename))} may not be run"
+            case httpx2.HTTPStatusError():
+                return f"it answered with HTTP status {error.response.status_code}"
             case httpx2.TransportError():
                 return self._clean(f"can't connect: {error}")
             case MCPError() if self._status >= 400:
-                return f"it answered with HTTP status {self._status}"
+                return self._clean(f"{error} (HTTP status {self._status})")
             case ValidationError():
                 return "its answer is not valid MCP"
             case _:
                 return self._clean(str(error)) or type(error).__name__
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of an answer, up to the bound of a message."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        async for piece in self._body:
+            count += len(piece)
+            if count > MESSAGE_BYTES_MAX:
+                raise ValueError(f"it sent a message of more than {MESSAGE_BYTES_MAX // 1_000_000} MB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 class _Forgiving(JSONRPCDispatcher[TransportContext]):
