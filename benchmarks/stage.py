@@ -118,7 +118,7 @@ class Stage:
         connection.close()
 
     def _write_turn(self, uow: UnitOfWork, key: SessionKey, texts: Sequence[str]) -> None:
-        setting = Setting(self.clock.now(), self.new_id(), HOLDER, POLICIES, frozenset())
+        setting = Setting(self.clock.now(), self.new_id, HOLDER, POLICIES, frozenset())
         uow.inbox.accept(Inbound(key, OWNER, texts[0]), setting.now)
         ticket = turn.begin(uow, key, self.new_id(), setting)
         assert ticket is not None

@@ -20,7 +20,7 @@ READS = {
     "is_served served",
     "turns": "view last_visible get prefix is_indexed search recall",
     "slots": "held_by get live of_session delegated orphans tools",
-    "log": "entry after last_close event end",
+    "log": "entry after last_close event is_light end",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count",
 }
 WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log"), "lifecycle/") | {"cursors": "memory/journal.py"}

@@ -158,7 +158,7 @@ async def fill_to(store: SqliteStore, spare_pages: int) -> None:
 async def test_a_unit_that_fills_the_disk_takes_no_other_with_it(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         await fill_to(store, 60)
-        large = replace(plain_session("s-large"), end_reason="x" * 2_000_000)
+        large = plain_session("s-large").but(end_reason="x" * 2_000_000)
         sessions = [plain_session(f"s{n:02d}") for n in range(10)]
         sessions.insert(5, large)
         results = await asyncio.gather(
@@ -177,7 +177,7 @@ async def test_on_a_full_disk_every_unit_is_there_or_is_said_not_to_be(path: Pat
 
         def add_two(uow: UnitOfWork, number: int) -> None:
             uow.sessions.add(plain_session(f"a{number:03d}"))
-            uow.sessions.add(replace(plain_session(f"b{number:03d}"), end_reason="y" * 8000))
+            uow.sessions.add(plain_session(f"b{number:03d}").but(end_reason="y" * 8000))
 
         results = await asyncio.gather(
             *(store.write(lambda uow, n=n: add_two(uow, n)) for n in range(60)), return_exceptions=True
@@ -712,7 +712,7 @@ async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what
 async def test_while_somebody_reads_the_log_is_not_emptied_and_that_is_said_soon(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         other = raw(path)
-        await store.write(lambda uow: uow.sessions.add(replace(plain_session("s1"), end_reason=SENTENCE)))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s1").but(end_reason=SENTENCE)))
         other.execute("BEGIN")
         list(other.execute("SELECT * FROM sessions"))
         await store.write(lambda uow: uow.sessions.add(plain_session("s2")))

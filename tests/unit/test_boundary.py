@@ -238,18 +238,18 @@ def test_a_title_that_is_none_is_refused(boundary: Boundary) -> None:
 
 @pytest.mark.parametrize("boundary", [Branch(), COMPRESS])
 def test_a_child_is_numbered_after_its_parent(boundary: Boundary) -> None:
-    named = replace(HERE, session=replace(OLD, title="name"), titles=("name", "name #2"))
+    named = replace(HERE, session=OLD.but(title="name"), titles=("name", "name #2"))
     assert opened_by(named, boundary).session.title == "name #3"
     assert opened_by(HERE, boundary).session.title is None
 
 
 def test_a_branch_may_have_a_title_of_its_own() -> None:
-    named = replace(HERE, session=replace(OLD, title="name"))
+    named = replace(HERE, session=OLD.but(title="name"))
     assert opened_by(named, Branch("another")).session.title == "another"
 
 
 def test_a_branch_of_a_compressed_session_keeps_its_summary() -> None:
-    compressed = replace(HERE, session=replace(OLD, summary_id="old"))
+    compressed = replace(HERE, session=OLD.but(summary_id="old"))
     assert opened_by(compressed, Branch()).session.summary_id == "old"
 
 
@@ -259,7 +259,7 @@ def test_compression_brings_its_summary_along() -> None:
 
 @pytest.mark.parametrize(
     ("target", "found"),
-    [("", TARGET), ("target", None), ("", None), ("notes:me", replace(TARGET, id="notes:me", kind=Kind.NOTES))],
+    [("", TARGET), ("target", None), ("", None), ("notes:me", TARGET.but(id="notes:me", kind=Kind.NOTES))],
 )
 def test_resume_of_nothing_changes_nothing(target: str, found: Session | None) -> None:
     assert planned(replace(HERE, target=found), Resume(target)) == Step(refusal=Refusal.NOTHING_THERE)
@@ -272,7 +272,7 @@ def test_resume_of_where_one_is_changes_nothing() -> None:
 def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
     opening = opened_by(replace(NOWHERE, target=TARGET), Resume("target"))
     assert opening.parent_id == "its parent"
-    orphan = opened_by(replace(NOWHERE, target=replace(TARGET, parent_id=None)), Resume("target"))
+    orphan = opened_by(replace(NOWHERE, target=TARGET.but(parent_id=None)), Resume("target"))
     assert orphan.parent_id == ""
 
 
@@ -349,8 +349,8 @@ def test_a_process_that_did_not_serve_the_session_finalizes_nothing() -> None:
 
 def test_a_child_sees_its_parent_as_it_is_once_it_was_left() -> None:
     child = opened_by(HERE, Branch()).session
-    left = replace(OLD, last_turn=11, log_seq=17)
-    assert as_of(child, left) == replace(child, base_turn=11, last_turn=11, base_seq=17)
+    left = OLD.but(last_turn=11, log_seq=17)
+    assert as_of(child, left) == child.but(base_turn=11, last_turn=11, base_seq=17)
 
 
 # --- Whatever the place and the boundary ---

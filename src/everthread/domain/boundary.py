@@ -6,7 +6,7 @@ this file and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
@@ -348,7 +348,7 @@ def _child(
 
 def as_of(child: Session, parent: Session) -> Session:
     """The child with its parent seen as it is when it has been left, with all that was still written to it."""
-    return replace(child, base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
+    return child.but(base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
 
 
 def _end_if_last(place: Place, reason: str) -> str | None:

@@ -81,9 +81,10 @@ class Lifecycle:
         _check_size("a message", inbound.text)
         _check_key(inbound.key)
         _check_owner(inbound.owner)
-        # A platform that numbers nothing says "" as well as nothing.
-        taken = replace(inbound, update_id=inbound.update_id or None)
-        return await self._store.write(lambda uow: uow.inbox.accept(taken, self._clock.now()))
+        if inbound.update_id == "":
+            # A platform that numbers nothing says "" as well as nothing.
+            inbound = replace(inbound, update_id=None)
+        return await self._store.write(lambda uow: uow.inbox.accept(inbound, self._clock.now()))
 
     async def cross(
         self,
@@ -322,9 +323,7 @@ class Lifecycle:
 
     def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
-        return Setting(
-            self._clock.now(), self._new_id(), self._holder, self._policies, self._hooks, actor, before_inbox
-        )
+        return Setting(self._clock.now(), self._new_id, self._holder, self._policies, self._hooks, actor, before_inbox)
 
 
 def _check_key(key: SessionKey) -> None:

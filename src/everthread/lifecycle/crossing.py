@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from everthread.domain.boundary import (
@@ -51,7 +52,7 @@ class Setting:
     """What a crossing is told from outside: time, ids and rules are arguments."""
 
     now: float
-    new_id: str
+    new_id: Callable[[], str]
     holder: str
     policies: ResetPolicies
     hooks: frozenset[str]
@@ -79,7 +80,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         # Whoever takes a key over may start afresh there; what was said before is not theirs.
         raise NotFound(f"{key} is on no session of yours; start one with /new")
     place = _look(uow, binding, session, boundary, owner, setting.holder)
-    step = plan(place, boundary, new_id=setting.new_id, now=setting.now)
+    step = plan(place, boundary, new_id=setting.new_id(), now=setting.now)
     if step.refusal is not None:
         here = ref_to(session, key, binding.epoch) if session else None
         return Crossing(kind, here, refusal=step.refusal)
@@ -134,23 +135,21 @@ def _look(
     target = None
     if isinstance(boundary, Resume) and boundary.target:
         target = uow.sessions.tip(owned(uow, boundary.target, owner).id)
+    running = uow.slots.live(session.id) if session else None
+    keys = uow.sessions.keys_on(session.id) if session else ()
     place = Place(
         key,
         owner,
         session,
         binding.pending,
+        other_keys=tuple(other for other in keys if other != key),
+        running=running.ref.key if running else None,
         kind=binding.kind,
         target=target,
         titles=_taken_titles(uow, boundary, session, owner),
     )
     if session is None:
         return place
-    running = uow.slots.live(session.id)
-    place = replace(
-        place,
-        other_keys=tuple(other for other in uow.sessions.keys_on(session.id) if other != key),
-        running=running.ref.key if running else None,
-    )
     match boundary:
         case Rewind():
             return replace(place, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
@@ -190,14 +189,14 @@ def _set_aside(
         message = Message(Role.USER, row.inbound.text)
         uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now)
         uow.inbox.set_state(row.id, InboxState.SET_ASIDE, session.id, turn_id)
-        session = replace(session, last_turn=number)
+        session = session.but(last_turn=number)
     return session, theirs
 
 
 def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now: float) -> Session:
     ref = ref_to(session, binding.key, binding.epoch)
     if step.stays:
-        session = replace(session, generation=session.generation + 1)
+        session = session.but(generation=session.generation + 1)
     if step.hides:
         detail: dict[str, object] = {"turns": list(step.hides)}
         session = append(
@@ -215,7 +214,7 @@ def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now:
 def _open(uow: UnitOfWork, opening: Opening, left: Session | None, binding: Binding, now: float) -> Session:
     session = opening.session
     if not opening.fresh:
-        session = replace(session, ended_at=None, end_reason=None, active_at=now)
+        session = session.but(ended_at=None, end_reason=None, active_at=now)
     elif left is not None and session.parent_id:
         session = as_of(session, left)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
@@ -119,7 +119,7 @@ def _tell_providers(
     """One more log entry: it comes behind whatever is on its way, and what waits before it may be passed over."""
     session = append(uow, session, ref_to(session, session.key, 0), EntryKind.FORGET, now, detail=detail)
     if hides_the_rest:
-        session = replace(session, forgotten_seq=session.log_seq, closed_seq=session.log_seq)
+        session = session.but(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
     # With no provider to tell, the entry need not keep the fact's words.
     uow.forgetting.told(session.id, session.log_seq)

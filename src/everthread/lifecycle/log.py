@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from everthread.domain.events import EntryKind, LogEntry
 from everthread.domain.model import Kind, Session, SessionKey, SessionRef
 from everthread.ports.store import UnitOfWork
@@ -26,7 +24,7 @@ def append(
     """Write the next entry."""
     seq = session.log_seq + 1
     uow.log.append(LogEntry(ref, seq, kind, now, number, detail))
-    return replace(session, log_seq=seq, dirty_seq=seq if kind.dirties else session.dirty_seq)
+    return session.but(log_seq=seq, dirty_seq=seq if kind.dirties else session.dirty_seq)
 
 
 def close(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Session:
@@ -35,7 +33,7 @@ def close(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Ses
         return session
     through = session.log_seq
     detail: dict[str, object] = {"through": through, "turn": session.last_turn}
-    return replace(append(uow, session, ref, EntryKind.CLOSE, now, detail=detail), closed_seq=through)
+    return append(uow, session, ref, EntryKind.CLOSE, now, detail=detail).but(closed_seq=through)
 
 
 def close_if_left(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Session:

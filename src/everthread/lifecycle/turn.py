@@ -74,7 +74,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
     slot = Slot(turn_id, ref, setting.holder, 1, Fate.LIVE, row.id, setting.now)
     uow.slots.add(slot)
     uow.inbox.set_state(row.id, InboxState.RUNNING, session.id, turn_id)
-    uow.sessions.save(replace(session, active_at=max(session.active_at, row.accepted_at)))
+    uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(setting.holder, session.id, key)
     uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
     return Ticket(turn_id, ref, setting.holder, slot.fence, row)
@@ -126,7 +126,7 @@ def commit(
     number = session.last_turn + 1
     uow.turns.add(session, number, slot.turn_id, status, messages, setting.now)
     active_at = max(session.active_at, setting.now) if slot.fate is Fate.LIVE else session.active_at
-    session = replace(session, last_turn=number, active_at=active_at)
+    session = session.but(last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, setting.now, number=number)
     for row in uow.inbox.of_turn(slot.turn_id):

@@ -18,7 +18,7 @@ from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Una
 from everthread.domain.events import Delivery, EntryKind, Forgotten
 from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
-from everthread.memory.letters import Letter, first_told, next_letter, pointless
+from everthread.memory.letters import Heavy, Letter, first_told, next_letter, pointless
 from everthread.ports import Clock, Store
 from everthread.ports.memory import is_told
 from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
@@ -221,7 +221,11 @@ class Journal:
 
     async def _look(self, provider: str, session: str, lease: Lease) -> Letter | None:
         """The lane's next letter; a lane that has none is put to rest."""
-        letter = await self._store.read(lambda uow: next_letter(uow, provider, session, self._clock.now()))
+        now = self._clock.now()
+        try:
+            letter = await self._store.peek(lambda uow: next_letter(uow, provider, session, now, only_light=True))
+        except Heavy:
+            letter = await self._store.read(lambda uow: next_letter(uow, provider, session, now))
         if letter is None:
             await self._store.write(lambda uow: self._rest(uow, provider, session, lease))
         return letter

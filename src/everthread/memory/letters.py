@@ -25,7 +25,13 @@ class Letter:
         return isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN
 
 
-def next_letter(uow: UnitOfWork, provider: str, session_id: str, now: float) -> Letter | None:
+class Heavy(Exception):
+    """The next letter is long: to be read where nobody waits."""
+
+
+def next_letter(
+    uow: UnitOfWork, provider: str, session_id: str, now: float, *, only_light: bool = False
+) -> Letter | None:
     """First what is to be delivered once more, then the log in order."""
     cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
     if cursor is None or session is None:
@@ -34,13 +40,13 @@ def next_letter(uow: UnitOfWork, provider: str, session_id: str, now: float) -> 
     for row in uow.cursors.redeliveries(provider, session_id):
         due = row.due_at is not None and row.due_at <= now and row.seq >= first
         entry = uow.log.entry(session_id, row.seq) if due else None
-        if entry is not None and not (letter := _letter(uow, cursor, entry, row)).is_empty:
+        if entry is not None and not (letter := _letter(uow, cursor, entry, row, only_light)).is_empty:
             return letter
     if cursor.due_at is None or cursor.due_at > now:
         return None
     entry = uow.log.after(session_id, max(cursor.seq, first - 1))
     while entry is not None:
-        letter = _letter(uow, cursor, entry, None)
+        letter = _letter(uow, cursor, entry, None, only_light)
         if not letter.is_empty:
             return letter
         entry = uow.log.after(session_id, entry.seq)
@@ -63,7 +69,11 @@ def pointless(uow: UnitOfWork, cursor: Cursor, session: Session) -> tuple[Redeli
     )
 
 
-def _letter(uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None) -> Letter:
+def _letter(
+    uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None, only_light: bool = False
+) -> Letter:
+    if only_light and not uow.log.is_light(entry):
+        raise Heavy
     source = redelivery or cursor
     key = f"{cursor.session_id}:{entry.seq}:{cursor.provider}:{source.replay}"
     delivery = Delivery(key, entry.seq, source.attempts + 1, source.replay)

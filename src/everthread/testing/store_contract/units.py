@@ -75,11 +75,11 @@ class UnitsOfWork(OnAStore):
     async def test_a_unit_sees_what_it_has_written(self, open_store: OpenStore) -> None:
         def work(uow: UnitOfWork) -> Session | None:
             uow.sessions.add(plain_session("s1"))
-            uow.sessions.save(replace(plain_session("s1"), last_turn=7))
+            uow.sessions.save(plain_session("s1").but(last_turn=7))
             return uow.sessions.get("s1")
 
         async with aclosing(await open_store()) as store:
-            assert await store.write(work) == replace(plain_session("s1"), last_turn=7)
+            assert await store.write(work) == plain_session("s1").but(last_turn=7)
 
     @in_loop
     async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore) -> None:

@@ -344,6 +344,17 @@ class Views(OnAStore):
             assert await store.read(lambda uow: uow.log.entry(ref.session_id, 3)) == entries[2]
 
     @in_loop
+    async def test_what_takes_long_to_read_is_known_before_it_is_read(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            ref = await talk.say("short", KEY, answer="too")
+            await talk.say("short", KEY, answer="é" * 1_000_000)
+            await talk.branch(KEY)
+            entries = await entries_of(store, ref.session_id)
+            light = await store.read(lambda uow: [(entry.kind.value, uow.log.is_light(entry)) for entry in entries])
+            assert light == [("opened", True), ("turn", True), ("turn", False), ("close", False)]
+
+    @in_loop
     async def test_a_position_of_a_log_is_written_once(self, open_store: OpenStore) -> None:
         entry = LogEntry(SessionRef("s1", 0, KEY, 1, "ann"), 1, EntryKind.OPENED, 5.0)
         async with aclosing(await open_store()) as store:

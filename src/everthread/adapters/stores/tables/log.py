@@ -23,6 +23,7 @@ from everthread.domain.events import (
 )
 from everthread.domain.model import Cause, SessionRef
 
+LIGHT_BYTES = 100_000
 _COLUMNS = "session_id, generation, key, epoch, owner, seq, kind, at, number, detail"
 
 
@@ -102,6 +103,11 @@ class LogTables:
             case EntryKind.FORGET:
                 scope = ForgetScope(detail.get("scope", ForgetScope.FACT))
                 return Forgotten(entry.ref, scope, detail.get("text", ""), detail.get("note_id", ""))
+
+    def is_light(self, entry: LogEntry) -> bool:
+        if entry.kind is EntryKind.TURN:
+            return self._turns.size(entry.ref.session_id, entry.number or 0) <= LIGHT_BYTES
+        return entry.kind is not EntryKind.CLOSE
 
     def _closed(self, entry: LogEntry, missing: tuple[int, ...], detail: dict[str, Any]) -> SessionClosed:
         session = self._sessions.get(entry.ref.session_id)

@@ -145,6 +145,19 @@ class TurnTables:
             self._turns(_Segment(session_id, number - 1, number), frozenset(), inherited=False, shown="1"), None
         )
 
+    def size(self, session_id: str, number: int) -> int:
+        """How many bytes a turn's messages have, without reading them."""
+        row = first(
+            self._execute(
+                "SELECT COALESCE(SUM(octet_length(m.content) + COALESCE(octet_length(m.extra), 0)), 0) FROM turns t "
+                f"JOIN messages m ON m.id >= t.id * {MESSAGES_PER_TURN} AND m.id < (t.id + 1) * {MESSAGES_PER_TURN} "
+                "WHERE t.session_id = ? AND t.number = ?",
+                (session_id, number),
+            )
+        )
+        assert row is not None
+        return row[0]
+
     def put_prefix(self, prefix: Prefix, owner: str) -> None:
         run(
             self._execute(
