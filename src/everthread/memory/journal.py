@@ -43,6 +43,11 @@ class Limits:
     entries_per_run: int = 100
     discover_at_once: int = 1000
 
+    @property
+    def wait_s_max(self) -> float:
+        """Nothing that waits is due later than this from now."""
+        return max(self.backoff_s_max, self.breaker_s)
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
@@ -93,11 +98,17 @@ class Journal:
     async def drain(self, provider: str, lease: Lease) -> float | None:
         """Set every lane going that is due and may run; when the next one is due. Never waits for a provider."""
         now = self._clock.now()
-        row, end = await self._store.peek(lambda uow: (uow.cursors.provider(provider), uow.log.end()))
+        latest = now + self._limits.wait_s_max
+        row, end, too_late = await self._store.peek(
+            lambda uow: (uow.cursors.provider(provider), uow.log.end(), uow.cursors.next_due(provider, latest))
+        )
         if row is None:
             return None
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)
+        if too_late is not None or row.open_until > latest:
+            await self._bring_forward(provider, lease)
+            return now
         if row.open_until > now:
             return row.open_until
         going = [session for name, session in self._running if name == provider]
@@ -167,6 +178,17 @@ class Journal:
 
         while await self._store.write(discover):
             pass
+
+    async def _bring_forward(self, provider: str, lease: Lease) -> None:
+        """Nothing is ever told to wait this long: the clock was put back since, and would have to catch up first."""
+
+        def bring_forward(uow: UnitOfWork) -> None:
+            uow.lanes.check(lease)
+            now = self._clock.now()
+            uow.cursors.bring_forward(provider, now, now + self._limits.wait_s_max)
+
+        log.warning("%s: deliveries are due in a far future; the clock was put back, they are due now", provider)
+        await self._store.write(bring_forward)
 
     def _start(self, provider: str, session: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

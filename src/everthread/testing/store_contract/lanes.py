@@ -108,6 +108,39 @@ class CursorsAndLanes(OnAStore):
             assert nexts == [15.0, 20.0, 30.0, None]
 
     @in_loop
+    async def test_what_waits_too_long_is_brought_forward_and_nothing_else(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for provider in ("p", "q"):
+                await store.write(lambda uow, name=provider: uow.cursors.register(name))
+            soon, far, resting = [await talk.new(key_named(str(n))) for n in range(3)]
+            await discover_all(store)
+            parked = Redelivery("p", far, 1, 0, "rejected")
+            late = Redelivery("p", soon, 1, 0, "down", attempts=2, due_at=9000.0)
+
+            def wait(uow: UnitOfWork) -> None:
+                for session, due_at in ((soon, 400.0), (far, 401.0), (resting, None)):
+                    cursor = uow.cursors.get("p", session)
+                    assert cursor is not None
+                    uow.cursors.save(replace(cursor, seq=1, due_at=due_at, attempts=2, error="down"))
+                for row in (parked, late):
+                    uow.cursors.add_redelivery(row)
+                for name in ("p", "q"):
+                    row = uow.cursors.provider(name)
+                    assert row is not None
+                    uow.cursors.save_provider(replace(row, failures=5, open_until=500.0))
+
+            await store.write(wait)
+            await store.write(lambda uow: uow.cursors.bring_forward("p", 100.0, 400.0))
+            lanes = [await store.read(lambda uow, s=s: uow.cursors.get("p", s)) for s in (soon, far, resting)]
+            assert [lane.due_at for lane in lanes if lane] == [400.0, 100.0, None]
+            assert {(lane.seq, lane.attempts, lane.error) for lane in lanes if lane} == {(1, 2, "down")}
+            rows = await store.read(lambda uow: uow.cursors.redeliveries("p"))
+            assert set(rows) == {parked, replace(late, due_at=100.0)}
+            providers = await store.read(lambda uow: uow.cursors.providers())
+            assert [(row.name, row.failures, row.open_until) for row in providers] == [("p", 5, 100.0), ("q", 5, 500.0)]
+
+    @in_loop
     async def test_a_lane_that_is_set_back_starts_again_under_a_new_number(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             talk = Talk(store)

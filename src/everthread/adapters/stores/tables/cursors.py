@@ -166,6 +166,14 @@ class CursorTables:
             )
         )
 
+    def bring_forward(self, provider: str, now: float, latest: float) -> None:
+        for sql in (
+            "UPDATE cursors SET due_at = ? WHERE provider = ? AND due_at > ?",
+            "UPDATE redeliveries SET due_at = ? WHERE provider = ? AND due_at > ?",
+            "UPDATE providers SET open_until = ? WHERE name = ? AND open_until > ?",
+        ):
+            run(self._execute(sql, (now, provider, latest)))
+
     def parked(self, provider: str, session_id: str) -> tuple[int, ...]:
         rows = self._execute(
             "SELECT DISTINCT r.seq FROM redeliveries r JOIN log l ON l.session_id = r.session_id AND l.seq = r.seq "
