@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 import zipfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -148,7 +148,7 @@ class PlainClient:
     def encode(self, messages: Sequence[Message]) -> bytes:
         return b",".join(json.dumps({"role": m.role.value, "content": m.content}).encode() for m in messages)
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta | Answer]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
         messages = b",".join(part for part in (request.head, request.history, self.encode(request.tail)) if part)
         body = messages + f'], "max_tokens": {request.output_tokens_max}}}'.encode()
         said: list[str] = []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
@@ -84,7 +85,9 @@ class TestBuiltinMemory(ProviderContract):
     def effects(self) -> EffectsOf:
         def read(uow: UnitOfWork) -> list[Effect]:
             sessions = uow.sessions.recent(owner=None, limit=100)
-            turns = [(one.id, turn) for one in sessions for turn in uow.turns.view(replace(one, last_turn=99)).turns]
+            turns = [
+                (one.id, turn) for one in sessions for turn in uow.turns.view(structs.replace(one, last_turn=99)).turns
+            ]
             return [Effect(session_id, "turn", turn.user_text) for session_id, turn in turns]
 
         async def effects(provider: FedByHand) -> Sequence[Effect]:

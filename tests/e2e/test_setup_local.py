@@ -23,7 +23,8 @@ from tests.toy_model import PlainClient, a_request, make_wheels, wait_until
 
 from everthread.adapters.models.local import LocalModel
 from everthread.cli.local_files import PACKAGES, Package, install, is_installed
-from everthread.config import MODEL_KEYS, Settings, has_model
+from everthread.config import load, wants_local_model
+from everthread.config.schema import built_in_providers
 from everthread.domain.errors import BadConfig, DiskFull
 from everthread.ports.model import Answer
 
@@ -48,7 +49,8 @@ def home(tmp_path: Path) -> Path:
 
 def environment(wheels: Path | None, **more: str) -> dict[str, str]:
     """Of a machine that has no network, but perhaps these wheels."""
-    unwanted = (*MODEL_KEYS, "EVERTHREAD_HOME", "EVERTHREAD_MODEL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+    keys = [provider.api_key_env for provider in built_in_providers().values()]
+    unwanted = (*keys, "EVERTHREAD_HOME", "EVERTHREAD_MODEL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
     clean = {name: value for name, value in os.environ.items() if name not in unwanted}
     found = {"PIP_FIND_LINKS": str(wheels)} if wheels else {"PIP_FIND_LINKS": ""}
     return clean | {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", **found} | more
@@ -273,28 +275,24 @@ def test_without_pip_uv_does_the_same(wheels: Path, home: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("environ", "files", "chosen"),
+    ("environ", "files", "wanted"),
     [
-        ({}, {}, False),
-        ({"OPENAI_API_KEY": "k"}, {}, True),
-        ({"OPENAI_API_KEY": ""}, {}, False),
-        ({"EVERTHREAD_MODEL": "openai/gpt"}, {}, True),
-        ({"EVERTHREAD_MODEL": "local/smollm2-135m", "OPENAI_API_KEY": "k"}, {}, False),
-        ({}, {".env": "A=1\nexport ANTHROPIC_API_KEY = k\n"}, True),
-        ({}, {".env": "# OPENAI_API_KEY=k\nOPENAI_API_KEY=\nOTHER=1\n"}, False),
-        ({}, {"config.toml": 'model = "ollama/llama3"\n'}, True),
-        ({"OPENAI_API_KEY": "k"}, {"config.toml": 'model = "local"\n'}, False),
-        ({}, {"config.toml": "not toml"}, False),
+        ({}, {}, True),
+        ({"OPENAI_API_KEY": "k"}, {}, False),
+        ({"OPENAI_API_KEY": ""}, {}, True),
+        ({"EVERTHREAD_MODEL": "openai/gpt"}, {}, False),
+        ({"EVERTHREAD_MODEL": "local/smollm2", "OPENAI_API_KEY": "k"}, {}, True),
+        ({}, {".env": "A=1\nexport ANTHROPIC_API_KEY=k\n"}, False),
+        ({}, {".env": "# OPENAI_API_KEY=k\nOPENAI_API_KEY=\nOTHER=1\n"}, True),
+        ({}, {"config.toml": 'model = "ollama/llama3"\n'}, False),
     ],
 )
-def test_whether_there_is_another_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], files: dict[str, str], chosen: bool
+def test_whether_the_local_model_is_wanted(
+    tmp_path: Path, environ: dict[str, str], files: dict[str, str], wanted: bool
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "home").mkdir()
     for name, text in files.items():
-        (tmp_path / "home" / name).write_text(text)
-    assert has_model(Settings(tmp_path / "home"), environ) is chosen
+        (tmp_path / name).write_text(text)
+    assert wants_local_model(load(str(tmp_path), environ)) is wanted
 
 
 def test_nothing_is_fetched_for_somebody_who_has_a_key(home: Path) -> None:

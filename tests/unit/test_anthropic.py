@@ -130,8 +130,8 @@ async def test_the_base_url_may_name_the_version(suffix: str) -> None:
 
 
 def test_traits_are_declared() -> None:
-    client = Anthropic(traits={"m": Traits(context_tokens=5)})
-    assert (client.traits("m").context_tokens, client.traits("other").context_tokens) == (5, 200_000)
+    assert Anthropic(traits=Traits(context_tokens=5)).traits("m").context_tokens == 5
+    assert Anthropic().traits("m").context_tokens == 200_000
 
 
 # --- Answers -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tests.house import CLI, AsyncDiary, Call, Gate, House, until
 from everthread.domain.model import SessionRef
 from everthread.memory import manager
 from everthread.memory.calling import Caller
+from everthread.memory.journal import Limits
 from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -142,9 +143,15 @@ async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
 # --- Breakers ---
 
 
+class Listener(Helper):
+    """One that is told of turns, and so can fail at it."""
+
+    async def sync_turn(self, user: str, assistant: str, **more: Any) -> None: ...
+
+
 async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -> None:
-    ill, well = Helper("ill"), Helper("well")
-    async with House(tmp_path, ill, well) as house:
+    ill, well = Listener("ill"), Helper("well")
+    async with House(tmp_path, ill, well, limits=Limits(breaker_s=60.0)) as house:
 
         def open_breaker(uow: UnitOfWork) -> None:
             row = uow.cursors.provider("ill")

@@ -69,7 +69,7 @@ class McpServer:
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Values may have `${NAME}` in them, as those of `headers`: see `Settings.filled_in`."""
     cwd: Path | None = None
-    url: str = ""
+    url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     timeout_s: float = 30.0
     trust: bool = False

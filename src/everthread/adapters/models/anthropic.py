@@ -246,7 +246,7 @@ class Anthropic:
         # People write it with and without.
         base_url = base_url.rstrip("/").removesuffix("/v1")
         self._wire = Wire(base_url, sent, key=key, key_name=key_name, connect_s=connect_s, idle_s=idle_s)
-        self._traits = traits or Traits()
+        self._traits = traits or Traits(context_tokens=200_000)
 
     def traits(self, model: str) -> Traits:
         return self._traits

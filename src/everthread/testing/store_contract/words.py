@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from everthread.domain.errors import Gone, NotFound, StoreError
 from everthread.domain.events import (
@@ -243,7 +244,7 @@ class Words(OnAStore):
                 chat = uow.sessions.get(ref.session_id)
                 assert chat is not None
                 for kind in (Kind.CRON, Kind.SUBAGENT):
-                    session = replace(plain_session(f"a {kind}"), kind=kind)
+                    session = structs.replace(plain_session(f"a {kind}"), kind=kind)
                     uow.sessions.add(session)
                     uow.turns.add(session, 1, f"t {kind}", TurnStatus.DONE, [Message(Role.USER, "boat")], 1.0)
                 for number, status in enumerate((TurnStatus.HIDDEN, TurnStatus.SET_ASIDE), 2):
