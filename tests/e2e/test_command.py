@@ -430,6 +430,14 @@ def test_forgetting_a_fact_shows_it_first(lived: Lived) -> None:
     assert_one_line(everthread("forget", "--note", lived.note, "--yes", home=lived.home), 1, lived.note)
 
 
+def test_a_forgotten_fact_leaves_the_file_of_notes(lived: Lived) -> None:
+    note = lived.home / "memory" / "local" / "USER.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("likes mangoes\n")
+    assert everthread("forget", "--note", lived.note, "--yes", home=lived.home).returncode == 0
+    assert note.read_text() == ""
+
+
 def test_forget_as_json_keeps_stdout_for_programs(lived: Lived) -> None:
     done = everthread("forget", lived.chat, "--json", home=lived.home, answer="y\n")
     assert done.returncode == 0

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,16 @@ from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.notes import NOTE_CHARS_MAX
 from everthread.memory import Notebook
-from everthread.memory.notes import FILE_CHARS_MAX, SEPARATOR, changes, digest, parse, render
+from everthread.memory.notes import (
+    FILE_CHARS_MAX,
+    SEPARATOR,
+    changes,
+    digest,
+    folder_for,
+    parse,
+    render,
+    snapshot,
+)
 
 words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
 
@@ -64,6 +74,40 @@ def test_only_what_the_file_held_is_changed_by_it(notes: list[str], entries: lis
     content = {note.note_id: note.content for note in stored(*notes)}
     assert {content[change.note_id] for change in found if change.note_id} <= set(last) - set(entries)
     assert {change.content for change in found if change.content} <= set(entries) - set(last)
+
+
+# --- The notes in a prompt ---
+
+
+def test_a_snapshot_shows_both_collections_and_how_full_they_are() -> None:
+    notes = {NoteTarget.MEMORY: stored("keeps bees\nin Aarhus ", "x" * 1213)}
+    assert snapshot(notes) == (
+        "MEMORY (what you noted) 1,234/8,000 characters\n"
+        "- keeps bees\n  in Aarhus\n"
+        f"- {'x' * 1213}\n\n"
+        "USER (what you know of the user) 0/4,000 characters\n"
+        "(nothing yet)"
+    )
+    assert "0/5 characters" in snapshot({}, {NoteTarget.MEMORY: 5, NoteTarget.USER: 6})
+
+
+# --- Where the files are ---
+
+
+def test_my_files_are_at_the_top_and_everybody_elses_below() -> None:
+    home = Path("/home")
+    assert folder_for(home, ME, mine=ME) == home / "memory"
+    assert folder_for(home, "bob", mine=ME) == home / "memory" / "bob"
+    assert folder_for(home, "matrix:@bob/x", mine=ME) == home / "memory" / "matrix%3A%40bob%2Fx"
+
+
+@given(st.text(min_size=1, max_size=256), st.text(min_size=1, max_size=256))
+def test_every_owner_has_a_folder_of_its_own_and_no_way_out(one: str, other: str) -> None:
+    first, second = (folder_for(Path("/home"), owner, mine=ME) for owner in (one, other))
+    assert (first == second) == (one == other)
+    assert first.parent == Path("/home/memory") or one == ME
+    assert first.name not in (".", "..", "MEMORY.md", "USER.md", "MEMORY.md.new")
+    assert len(first.name.encode()) <= 255
 
 
 # --- Writing a note ---
@@ -340,3 +384,13 @@ async def test_a_fact_that_was_learned_again_is_not_taken_away_by_the_next_edit(
         desk.edit(lambda text: text + "§\nfrom the person\n")
         await desk.sync()
         assert await desk.notes() == ["likes tea", "from the person"]
+
+
+async def test_an_edit_that_two_see_at_once_is_imported_once(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("likes tea")
+        await desk.sync()
+        desk.edit(lambda text: text + SEPARATOR + "likes cake")
+        assert sorted(await asyncio.gather(*(desk.sync() for _ in range(5)))) == [0, 0, 0, 0, 1]
+        assert await desk.notes() == ["likes tea", "likes cake"]

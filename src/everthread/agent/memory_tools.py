@@ -28,6 +28,7 @@ QUERY_CHARS_MAX = 1_000
 CONTENT_CHARS_MAX = 20_000
 LISTED_CHARS_MAX = 20_000
 HITS_MAX = 20
+TURN_MAX = 1_000_000_000
 TURNS_SHOWN = 6
 """To either side of the number that was asked for."""
 SNIPPET_CHARS = 300
@@ -185,7 +186,7 @@ class _SearchArguments(msgspec.Struct):
     limit: Annotated[int, msgspec.Meta(ge=1, le=HITS_MAX)] | None = None
     order: _Order | None = None
     session: Query | None = None
-    turn: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    turn: Annotated[int, msgspec.Meta(ge=1, le=TURN_MAX)] | None = None
 
 
 _SESSION_SEARCH = ToolSchema(

@@ -103,7 +103,8 @@ def _origin(item: RecallItem) -> str:
         f"from {item.provider}" if item.provider else "",
     ]
     # Providers name these as they like.
-    return ", ".join(_harmless(" ".join(part.split()))[:_LABEL_CHARS_MAX] for part in parts if part).replace("]", ")")
+    told = ", ".join(_harmless(" ".join(part.split()))[:_LABEL_CHARS_MAX] for part in parts if part)
+    return told.replace("]", ")") or "from somewhere"
 
 
 def _harmless(text: str) -> str:

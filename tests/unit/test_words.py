@@ -1,0 +1,82 @@
+"""What a question is about, and what is shown of what was found."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.domain.words import MAX_LOOKED_AT, MAX_TELLING, excerpt, matched, telling
+
+ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
+
+
+def words(question: str) -> list[str]:
+    return [word for word, _ in telling(question)]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("what was the name of my dog again?", {"name", "dog"}),
+        ("What's my dog's name?", {"name", "dog"}),
+        ("Wie heißt mein Hund?", {"heißt", "hund"}),
+        ("quel est le nom de mon chien ?", {"nom", "chien"}),
+        ("¿Cómo se llama mi perro?", {"llama", "perro"}),
+        ("What colour is my hat?", {"colour", "hat"}),
+        ("was the war in 1940?", {"war", "1940"}),
+        ("我的狗叫什么", {"我的", "的狗", "狗叫", "叫什", "什么"}),
+        ("犬", {"犬"}),
+        ("मेरे कुत्ते का नाम", {"मेरे", "कुत्ते", "का", "नाम"}),
+        ("who are you?", set()),
+        ("", set()),
+        ("?! \x00", set()),
+    ],
+)
+def test_common_words_tell_nothing(question: str, expected: set[str]) -> None:
+    assert set(words(question)) == expected
+
+
+def test_hiragana_counts_where_there_is_nothing_else() -> None:
+    assert "でし" not in words("私の名前は何でしたか")
+    assert "名前" in words("私の名前は何でしたか")
+    assert "いぬ" in words("いぬのなまえは")
+
+
+def test_singular_and_plural_find_each_other() -> None:
+    assert telling("languages") == [("language", True)]
+    assert telling("hive") == [("hive", True)]
+    assert telling("Paris glass bus dog") == [("paris", True), ("glass", True), ("bus", False), ("dog", False)]
+
+
+def test_of_many_words_the_longest_are_taken() -> None:
+    found = words(" ".join("x" * n for n in range(2, 27)))
+    assert len(found) == MAX_TELLING
+    assert min(map(len, found)) == 27 - MAX_TELLING
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_any_text_is_taken(question: str, text: str) -> None:
+    sought = telling(question)
+    assert len(sought) <= MAX_TELLING
+    assert 0 <= matched(text, sought) <= len(sought)
+    assert len(excerpt(text, sought, 40)) <= 41
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=80))
+def test_a_text_holds_the_words_it_is_asked_for_by(text: str) -> None:
+    sought = telling(text)
+    assert matched(text, sought) == len(sought)
+
+
+def test_a_hit_deep_in_a_long_text_is_shown() -> None:
+    text = "so it went on " * 1000 + "and the dog is called Bruno " + "and so on " * 1000
+    shown = excerpt(text, telling("my dog"), 100)
+    assert "dog is called Bruno" in shown
+    assert len(shown) <= 100
+    assert shown.startswith("…")
+    assert shown.endswith("…")
+
+
+def test_a_text_without_end_costs_no_more_than_its_beginning() -> None:
+    shown = excerpt("x " * MAX_LOOKED_AT + "dog", telling("dog"), 50)
+    assert shown.startswith("x x")
+    assert shown.endswith("…")
