@@ -32,6 +32,7 @@ from everthread.ports.tools import ToolUse
 TOOLS = 31
 OWN_TOOLS = 3
 """Those that the agent brings itself."""
+SAID_WORDS = 12
 BATCH = 20
 BATCHES = 9
 RUNS = 9
@@ -134,7 +135,7 @@ async def turns(folder: Path) -> dict[str, Figure]:
 
 async def _turns(place: Office, keys: list[SessionKey], words: itertools.cycle[str]) -> AsyncIterator[Calls]:
     for _ in range(BATCHES):
-        yield [partial(place.turn, key, next(words)) for key in keys]
+        yield [partial(place.turn, key, " ".join(next(words).split()[:SAID_WORDS])) for key in keys]
 
 
 async def _bare(place: Office, key: SessionKey) -> Figure:

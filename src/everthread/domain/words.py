@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 # Each word or pair costs about 0.1 ms of search, so this bounds what one query can cost.
 MAX_QUERY_CHARS = 400
@@ -16,7 +17,7 @@ MAX_QUERY_TERMS = 32
 # messages), so its star is ignored.
 MIN_PREFIX_CHARS = 3
 # A question is looked up word by word, each for up to a millisecond.
-MAX_TELLING = 12
+MAX_TELLING = 8
 # Shorter words would be the beginning of too many others.
 MIN_STEM_CHARS = 4
 # How far into a text a hit is looked for.
@@ -101,6 +102,7 @@ class _Folding(dict[int, str]):
         return self[code]
 
 
+_NO_WORD = re.compile(r"[\W_]+")
 _FOLDED = _Folding()
 
 
@@ -134,7 +136,7 @@ def telling(question: str) -> list[tuple[str, bool]]:
     spaces becomes its pairs of characters, as in the index. Of many words the longest are taken, mostly the rarest.
     """
     text = RUN.sub(r" \g<0> ", normalised(_cut(question)).lower())
-    spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
+    spaced = _words_of(text)
     words = {word: word.translate(_FOLDED) for run in spaced.split() for word in _parts(run) if re.search(r"\w", word)}
     common = max(_COMMON, key=lambda language: len(language.intersection(words.values())))
     chosen = [word for word, folded in words.items() if folded not in common and not _is_letter(word)]
@@ -142,6 +144,13 @@ def telling(question: str) -> list[tuple[str, bool]]:
     chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
     longest = sorted(chosen, key=len, reverse=True)[:MAX_TELLING]
     return list(dict.fromkeys(_with_endings(word) for word in longest))
+
+
+def _words_of(text: str) -> str:
+    """The text with a space for everything that is part of no word."""
+    if text.isascii():
+        return _NO_WORD.sub(" ", text)
+    return "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
 
 
 def matched(text: str, sought: list[tuple[str, bool]]) -> int:
@@ -199,6 +208,8 @@ def _with_endings(word: str) -> tuple[str, bool]:
     return stem, len(stem) >= MIN_STEM_CHARS
 
 
+# Asked for again with each message that is looked at.
+@lru_cache(maxsize=256)
 def _seen_as(term: str, prefix: bool) -> str:
     """The pattern that finds the term in folded text: its words, whatever is between them."""
     words = re.findall(r"[^\W_]+", term.translate(_FOLDED))

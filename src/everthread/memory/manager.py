@@ -20,7 +20,7 @@ log = logging.getLogger("everthread.memory")
 
 RECALL_S_MAX = 2.0
 RECALL_TOKENS_MAX = 1500
-RECALL_ITEMS_MAX = 20
+RECALL_ITEMS_MAX = 10
 HOOK_S_MAX = 5.0
 TOOL_S_MAX = 30.0
 

@@ -15,6 +15,7 @@ Changing index_text, owner_token or TOKENIZER requires a rebuild of the index.
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from everthread.domain.words import RUN, normalised, telling, terms
 
@@ -27,6 +28,7 @@ def index_text(text: str) -> str:
     return text if text.isascii() else RUN.sub(_pairs, normalised(text))
 
 
+@lru_cache(maxsize=256)
 def owner_token(owner: str) -> str:
     """The one token that stands for an owner, whatever characters the owner's name has."""
     # 128 bits: two owners must never share a token, even when one may choose its name.

@@ -25,10 +25,11 @@ from everthread.ports.store import Hit
 MESSAGES_PER_TURN = 4096
 RANKED_MAX = 5000
 RECALLED_MAX = 2000
-RECALLED_AT_ONCE = 100
+RECALLED_AT_ONCE = 50
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
+_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
 _SHOWN = "status IN ('done', 'interrupted', 'late')"
 
 
@@ -246,17 +247,16 @@ class TurnTables:
         share_of = {message_id: share for share, message_id in some}
         values = ", ".join("?" * len(some))
         rows = self._execute(
-            "SELECT m.id, t.session_id, t.number, octet_length(m.content), m.role, s.kind FROM messages m "
+            "SELECT m.id, t.session_id, t.number, octet_length(m.content) FROM messages m "
             f"JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} JOIN sessions s ON s.id = t.session_id "
-            f"WHERE m.owner = ? AND {_SHOWN} AND m.id IN ({values})",
+            f"WHERE m.owner = ? AND {_SHOWN} AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED}) "
+            f"AND m.id IN ({values})",
             (owner, *share_of),
         )
-        weighed = [
-            (share_of[message_id] * brevity(octets), message_id, session_id, number)
-            for message_id, session_id, number, octets, role, kind in rows
-            if Role(role) in (Role.USER, Role.ASSISTANT) and Kind(kind).remembered
-        ]
-        return sorted(weighed, reverse=True)
+        return sorted(
+            ((share_of[row[0]] * brevity(row[3]), row[0], row[1], row[2]) for row in rows),
+            reverse=True,
+        )
 
     def _scored(self, chosen: Collection[tuple[float, int]]) -> tuple[Hit, ...]:
         score_of = {message_id: score for score, message_id in chosen}
