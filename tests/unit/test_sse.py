@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from everthread.adapters.models.wire.sse import Event, EventParser, TooMuch
 
 
-def parsed(*chunks: bytes, line_max: int = 10_000, total_max: int = 100_000) -> list[Event]:
-    parser = EventParser(line_max, total_max)
+def parsed(*chunks: bytes) -> list[Event]:
+    parser = EventParser()
     return [event for chunk in chunks for event in parser.feed(chunk)] + parser.end()
 
 
@@ -84,5 +84,6 @@ def test_the_last_event_needs_no_end(rest: bytes) -> None:
     ids=["line without end", "line", "lines of one event", "all"],
 )
 def test_there_is_a_limit(chunks: list[bytes]) -> None:
+    parser = EventParser(100, 1000)
     with pytest.raises(TooMuch):
-        parsed(*chunks, line_max=100, total_max=1000)
+        list(map(parser.feed, chunks))
