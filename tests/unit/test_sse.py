@@ -1,14 +1,14 @@
 """Server-sent events are the same, wherever their bytes are split."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everthread.adapters.models.wire.sse import Event, EventParser, TooMuch
 
 
-def parsed(*chunks: bytes, line_max: int = 10_000, total_max: int = 100_000) -> list[Event]:
-    parser = EventParser(line_max, total_max)
+def parsed(*chunks: bytes) -> list[Event]:
+    parser = EventParser()
     return [event for chunk in chunks for event in parser.feed(chunk)] + parser.end()
 
 
@@ -39,6 +39,9 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[Event]]:
     return stream, events
 
 
+@example((b"\xef\xbb\xbfdata: 1\n\n", [Event(b"", b"1")]), [1])
+@example((b"data: 1\r\ndata: 2\r\n\r\n", [Event(b"", b"1\n2")]), [8])
+@example((b"data: \xc3\xa4\n\n", [Event(b"", "ä".encode())]), [7])
 @given(streams(), st.lists(st.integers(min_value=0, max_value=400)))
 def test_events_are_the_same_wherever_the_bytes_are_split(written: tuple[bytes, list[Event]], cuts: list[int]) -> None:
     stream, events = written
@@ -81,5 +84,6 @@ def test_the_last_event_needs_no_end(rest: bytes) -> None:
     ids=["line without end", "line", "lines of one event", "all"],
 )
 def test_there_is_a_limit(chunks: list[bytes]) -> None:
+    parser = EventParser(100, 1000)
     with pytest.raises(TooMuch):
-        parsed(*chunks, line_max=100, total_max=1000)
+        list(map(parser.feed, chunks))

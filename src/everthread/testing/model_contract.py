@@ -174,6 +174,14 @@ class ModelContract:
             await talk.ask("3")
             assert server.connections == 1
 
+    @in_loop
+    async def test_an_end_that_comes_late_is_waited_for_a_little(self, talk: Talk) -> None:
+        pieces = (*frames(self.protocol, Say("One."), "stub"), b": bye\n\n", b": bye\n\n")
+        async with talk.with_server([Raw(pieces, delay_s=0.01), Say("Two.")]) as server:
+            await talk.ask("1")
+            await talk.ask("2")
+            assert server.connections == 1
+
     # --- Requests --------------------------------------------------------------------------------------------------
 
     @in_loop
@@ -338,6 +346,12 @@ class ModelContract:
         async with talk.with_server([reply, Say("Yes.")]):
             assert type(await talk.fails("hello")) is ModelUnavailable
             assert (await talk.ask("again")).message.content == "Yes."
+
+    @in_loop
+    async def test_a_stream_that_ends_in_the_middle_of_an_answer_is_none_either(self, talk: Talk) -> None:
+        pieces = tuple(frames(self.protocol, Say("x" * 100, chunks=10), "stub"))
+        async with talk.with_server([Raw(pieces[: len(pieces) // 2])]):
+            assert type(await talk.fails("hello")) is ModelUnavailable
 
     @in_loop
     async def test_silence_ends_in_time(self, talk: Talk) -> None:

@@ -162,7 +162,8 @@ async def _reach_end(response: aiohttp.ClientResponse) -> None:
     """The end comes right behind the last event; a connection that has reached it can be used again."""
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(_LINGER_S):
-            await response.content.readany()
+            while await response.content.readany():
+                pass
 
 
 def _host(base_url: str) -> str:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 LINE_BYTES_MAX = 32 * 1024 * 1024
 TOTAL_BYTES_MAX = 256 * 1024 * 1024
+# It may stand at the start of a text, and says nothing.
+_MARK = b"\xef\xbb\xbf"
 
 
 class Event(NamedTuple):
@@ -28,13 +30,12 @@ class EventParser:
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         self._after_cr = False
+        self._is_first = True
         self._name = b""
         self._data: list[bytes] = []
         self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._total == 0:
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
         self._total += len(chunk)
         if self._total > self._total_max:
             raise TooMuch(f"more than {self._total_max} bytes")
@@ -66,6 +67,8 @@ class EventParser:
             line = b"".join((*self._pieces, line))
             self._pieces.clear()
             self._pieces_bytes = 0
+        if self._is_first:
+            line, self._is_first = line.removeprefix(_MARK), False
         self._check(len(line) + self._data_bytes)
         if line:
             self._field(line)
