@@ -5,17 +5,36 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
-from everthread.cli.boundaries import boundaries
-from everthread.cli.config import config
 from everthread.cli.exits import report
-from everthread.cli.forget import forget
-from everthread.cli.journal import journal
 from everthread.cli.opened import Invocation, OpenRuntime, home_option
-from everthread.cli.sessions import sessions
-from everthread.cli.setup import setup
+
+# Each is the command of that name in the module of that name.
+_COMMANDS = {
+    "boundaries": "Show every change of a conversation.",
+    "config": "See and check the settings.",
+    "forget": "Forget a session, a person or a fact.",
+    "journal": "See and repair what memory providers are told.",
+    "sessions": "Look at conversations.",
+    "setup": "Fetch what a feature needs.",
+}
+
+
+class _Commands(click.Group):
+    """Imports the one command that is asked for; the list of them needs none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return getattr(import_module(f"everthread.cli.{cmd_name}"), cmd_name) if cmd_name in _COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -26,7 +45,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--version",
     is_flag=True,
@@ -52,10 +71,6 @@ def everthread() -> None:
     Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 75 try again later, 78 the home or its
     configuration can't be used, 130 interrupted.
     """
-
-
-for command in (sessions, boundaries, journal, forget, config, setup):
-    everthread.add_command(command)
 
 
 def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None) -> int:
