@@ -1,6 +1,6 @@
 PYTHON ?= python3
 SEEDS ?= 2000
-ARGS ?= --help
+ARGS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -19,7 +19,8 @@ help: ## Show this list
 
 venv: $(READY) ## Build .venv with the package and all development tools
 
-run: $(READY) ## Run everthread (make run ARGS="...")
+run: $(READY) ## Run everthread (make run ARGS="..."); alone, with the local model if there is no key for another
+	@$(if $(ARGS),,$(BIN)/everthread setup local --if-needed)
 	@$(BIN)/everthread $(ARGS)
 
 test: check ## Run the checks, then every test that needs no server

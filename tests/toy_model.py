@@ -56,6 +56,7 @@ class Server:
                 if self.headers["Authorization"] != f"Bearer {params.api_keys[0]}":
                     self.send_error(401)
                     return
+                note("asked", json.dumps(asked["messages"]))
                 starts = len((HERE / "started").read_text().split())
                 if does == "dies" or (does == "dies once" and starts == 1):
                     os._exit(4)
@@ -105,6 +106,11 @@ def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> 
 def pids(folder: Path) -> list[int]:
     """The processes that were started, in their order."""
     return [int(pid) for pid in _lines(folder / "started")]
+
+
+def asked(folder: Path) -> list[str]:
+    """The last message of each request."""
+    return [json.loads(line)[-1]["content"] for line in _lines(folder / "asked")]
 
 
 def ends(folder: Path) -> list[str]:
@@ -185,6 +191,8 @@ def _content(line: bytes) -> str:
     return choices[0]["delta"].get("content") or "" if choices else ""
 
 
-def a_request(client: PlainClient, text: str, *, system: str = "Be brief.", output_tokens_max: int = 20) -> Request:
-    head = client.head(Prompt("smollm2-135m", system))
-    return Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens_max)
+def a_request(
+    text: str = "Hello", *, system: str = "Be brief.", recall: str = "", output_tokens_max: int = 20
+) -> Request:
+    head = PlainClient("", "").head(Prompt("smollm2-135m", system))
+    return Request(head, b"", (Message(Role.USER, text),), recall, output_tokens_max)

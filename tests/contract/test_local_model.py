@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.toy_model import WEIGHTS, PlainClient, a_request, ends, is_running, make_folder, pids, wait_until
+from tests.toy_model import WEIGHTS, PlainClient, a_request, asked, ends, is_running, make_folder, pids, wait_until
 
 from everthread.adapters.models.local import CONTEXT_TOKENS, OUTPUT_TOKENS_MAX, LocalModel
 from everthread.domain.errors import ModelUnavailable, ModelUnknown
@@ -37,7 +37,7 @@ async def local_model(folder: Path, **more: Any) -> AsyncIterator[LocalModel]:
 
 
 async def answer(model: ModelClient, **more: Any) -> list[Delta | Answer]:
-    return [piece async for piece in model.stream(a_request(PlainClient("", ""), "Hello", **more))]
+    return [piece async for piece in model.stream(a_request(**more))]
 
 
 class ClientContract:
@@ -96,9 +96,37 @@ async def test_no_answer_is_longer_than_the_model_can_bear(tmp_path: Path) -> No
     assert len(pieces) == OUTPUT_TOKENS_MAX
 
 
+async def test_no_connection_is_kept_or_left_open(tmp_path: Path) -> None:
+    clients: list[Counted] = []
+
+    class Counted(PlainClient):
+        open = True
+
+        async def aclose(self) -> None:
+            self.open = False
+
+    def connect(base_url: str, key: str) -> Counted:
+        clients.append(Counted(base_url, key))
+        return clients[-1]
+
+    model = LocalModel(make_folder(tmp_path), connect)
+    await answer(model)
+    await answer(model)
+    assert [client.open for client in clients] == [True, False, False]
+    await model.aclose()
+    assert not any(client.open for client in clients)
+
+
+async def test_recall_stands_before_the_question(tmp_path: Path) -> None:
+    async with local_model(make_folder(tmp_path)) as model:
+        await answer(model, recall="Facts about me:\n- My dog is called Bruno.")
+        await answer(model)
+    assert asked(tmp_path) == ["Facts about me:\n- My dog is called Bruno.\n\nQuestion: Hello", "Hello"]
+
+
 async def test_a_stream_that_is_closed_early_is_cut_off(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path)) as model:
-        stream: Any = model.stream(a_request(PlainClient("", ""), "Hello", output_tokens_max=256))
+        stream: Any = model.stream(a_request(output_tokens_max=256))
         async with aclosing(stream) as pieces:
             await anext(pieces)
         await asyncio.to_thread(wait_until, lambda: ends(tmp_path) == ["cut off"])
@@ -178,7 +206,7 @@ from tests.toy_model import WEIGHTS, PlainClient, a_request
 
 async def main():
     model = LocalModel(Path(sys.argv[1]), PlainClient)
-    async for piece in model.stream(a_request(PlainClient("", ""), "Hello", output_tokens_max=256)):
+    async for piece in model.stream(a_request(output_tokens_max=256)):
         print("answering", flush=True)
         await asyncio.sleep(60)
 

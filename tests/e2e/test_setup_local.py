@@ -97,7 +97,7 @@ def test_a_setup_says_how_it_gets_on_and_where_the_model_is(done: Done) -> None:
 async def test_the_model_that_was_set_up_answers(done: Done) -> None:
     model = LocalModel(done.folder, PlainClient)
     try:
-        pieces = [piece async for piece in model.stream(a_request(PlainClient("", ""), "Hello"))]
+        pieces = [piece async for piece in model.stream(a_request())]
     finally:
         await model.aclose()
     assert isinstance(pieces[-1], Answer)

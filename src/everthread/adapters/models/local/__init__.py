@@ -46,7 +46,8 @@ class _Greeting(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class _Child:
     process: Process
-    client: ModelClient
+    base_url: str
+    key: str
 
     @property
     def is_alive(self) -> bool:
@@ -86,12 +87,15 @@ class LocalModel:
         return self._writer.encode(messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        short = replace(request, output_tokens_max=min(request.output_tokens_max, OUTPUT_TOKENS_MAX))
+        short = _for_a_small_model(request)
         for may_retry in (True, False):
             child = await self._running()
             nothing_yet = True
+            # A client of its own: the server ends a connection after each stream without having said that it would, so
+            # one that was kept would break under the next request.
+            client = self._connect(child.base_url, child.key)
             try:
-                async with contextlib.aclosing(child.client.stream(short)) as pieces:
+                async with contextlib.aclosing(client), contextlib.aclosing(client.stream(short)) as pieces:
                     async for piece in pieces:
                         nothing_yet = False
                         yield piece
@@ -129,7 +133,7 @@ class LocalModel:
         )
         try:
             greeting = await self._greeting_of(process)
-            return _Child(process, self._connect(f"{greeting.url}/v1", greeting.key))
+            return _Child(process, f"{greeting.url}/v1", greeting.key)
         except BaseException:
             await _end(process)
             raise
@@ -152,13 +156,20 @@ class LocalModel:
     async def _let_go(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            try:
-                await child.client.aclose()
-            finally:
-                await _end(child.process)
+            await _end(child.process)
 
 
 _MEND = "try again, or remove its folder (models/local in the home) and run: everthread setup local"
+
+
+def _for_a_small_model(request: Request) -> Request:
+    """A short answer, and recall before the question: behind it, this model takes no more than a third of it in."""
+    tail = request.tail
+    if request.recall and tail:
+        asked = f"{request.recall}\n\nQuestion: {tail[0].content}"
+        tail = (replace(tail[0], content=asked), *tail[1:])
+    output_tokens_max = min(request.output_tokens_max, OUTPUT_TOKENS_MAX)
+    return replace(request, tail=tail, recall="", output_tokens_max=output_tokens_max)
 
 
 def _weights(folder: Path) -> Path | None:
