@@ -54,18 +54,18 @@ async def undo(desk: Desk, count: str) -> Said:
     if count and not _COUNT.fullmatch(count):
         return refused(f"/undo {excerpt(count, 20)}: give the number of turns to take back, from 1; or nothing for 1.")
     turns = int(count or "1")
-    taken = await desk.store.read(lambda uow: _last_turns(uow, desk, turns))
+    taken, since = await desk.store.read(lambda uow: _last_turns(uow, desk, turns))
     move = await _cross(desk, Rewind(turns))
     if move.crossing.refusal is not None:
         return refused("There is nothing to take back.")
     parts = ["the answer that was being written"] if move.stopped else []
-    parts += [f"{counted(len(taken), 'turn')}, from {excerpt(taken[0])} on"] if taken else []
+    parts += [f"{counted(taken, 'turn')}{since}"] if taken else []
     return Said(f"Took back {' and '.join(parts) or 'the turn that was running'}. It is hidden, and not remembered.")
 
 
 async def sessions(desk: Desk, _: str) -> Said:
     here = await desk.lifecycle.current(desk.key)
-    rows = await desk.store.read(lambda uow: [(s, _turns(uow, s)) for s in recent(uow, desk.owner, LISTED_MAX)])
+    rows = await desk.store.read(lambda uow: [(s, len(_turns(uow, s))) for s in recent(uow, desk.owner, LISTED_MAX)])
     if not rows:
         return Said("There are no conversations yet.")
     lines = [
@@ -161,20 +161,22 @@ def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
 
 
 def _last_said(uow: UnitOfWork, session: Session) -> tuple[int, list[str]]:
-    numbers = uow.turns.last_visible(session, _LOOKED_AT_MAX)
-    turns = uow.turns.view(session).turns if numbers else ()
-    return len(turns), [f"The last thing said: {excerpt(turns[-1].user_text)}"] if turns else []
+    numbers = _turns(uow, session)
+    last = uow.turns.get(session.id, numbers[-1]) if numbers else None
+    return len(numbers), [f"The last thing said: {excerpt(last.user_text)}"] if last else []
 
 
-def _turns(uow: UnitOfWork, session: Session) -> int:
-    return len(uow.turns.last_visible(session, 2**31))
+def _turns(uow: UnitOfWork, session: Session, count: int = 2**31) -> tuple[int, ...]:
+    return uow.turns.last_visible(session, count)
 
 
-def _last_turns(uow: UnitOfWork, desk: Desk, count: int) -> list[str]:
-    """What was said in the turns that are to be taken back, the oldest first."""
+def _last_turns(uow: UnitOfWork, desk: Desk, count: int) -> tuple[int, str]:
+    """How many turns there are to take back, and what was said first in them, if it was said here."""
     here = uow.sessions.ref(desk.key)
     session = uow.sessions.get(here.session_id) if here and here.owner == desk.owner else None
-    return [turn.user_text for turn in uow.turns.view(session).turns[-count:]] if session else []
+    numbers = _turns(uow, session, count) if session else ()
+    first = uow.turns.get(session.id, numbers[0]) if session and numbers else None
+    return len(numbers), f", from {excerpt(first.user_text)} on" if first else ""
 
 
 def _day(session: Session) -> str:

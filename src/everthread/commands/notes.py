@@ -57,9 +57,7 @@ async def _remove(desk: Desk, wanted: str) -> Said:
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
     await desk.lifecycle.write_note(change, owner=desk.owner)
     await desk.notebook.sync(desk.owner)
-    return Said(
-        f"Removed: {excerpt(note.content)}. What was said stays in its conversations."
-    )
+    return Said(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.")
 
 
 def _all(uow: UnitOfWork, owner: str) -> list[NoteVersion]:
