@@ -100,8 +100,8 @@ class Office(AgentHouse):
         found = parse(text)
         assert isinstance(found, Order), text
 
-        async def write(action: NoteAction, target: NoteTarget, text: str, note_id: str, owner: str) -> NoteVersion:
-            return await self.lifecycle.write_note(NoteChange(action, target, text, note_id), owner=owner)
+        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
+            return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
         async def nothing_is_forgotten(owner: str, text: str) -> bool:
             return False
