@@ -8,9 +8,9 @@ import json
 import os
 import sys
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -26,9 +26,7 @@ from everthread.agent.turn import Agent
 from everthread.bootstrap import Runtime
 from everthread.config import Settings
 from everthread.domain import errors
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, ToolCall
-from everthread.lifecycle import NoteChange
-from everthread.memory.notes import Notebook
+from everthread.domain.model import ToolCall
 from everthread.ports import MemoryProvider, RecallItem
 from everthread.ports.memory import Capability
 from everthread.ports.model import Request
@@ -78,14 +76,8 @@ class ScriptedRuntime(Runtime):
         self._model = FakeModel([line(given) for given in script.get("lines", ["echo"])])
         self._model.pause_s = script.get("pause_s", 0.0)
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-
-        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-            return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-        async def forgotten(owner: str, text: str) -> bool:
-            return False
+    async def ready(self) -> tuple[str, ...]:
+        await self.start()
 
         async def look(arguments: Any, use: Any) -> str:
             await asyncio.sleep(self._script.get("tool_s", 0.0))
@@ -96,8 +88,6 @@ class ScriptedRuntime(Runtime):
             return "wiped"
 
         home = self.settings.home
-        self.notebook = Notebook(self.store, write, lambda owner: home / "notes" / owner, forgotten)
-        hooks = self._hook_runner
         toolbox = Toolbox([tool("look", look), tool("wipe", wipe, dangerous=True)])
         self.agent = Agent(
             self.lifecycle,
@@ -109,12 +99,12 @@ class ScriptedRuntime(Runtime):
                 self.clock,
                 output_tokens_max=1000,
             ),
-            Asker(self.lifecycle, Hasty(), lambda: 0.5, hooks),
-            ToolRunner(self.lifecycle, hooks),
+            Asker(self.lifecycle, Hasty(), lambda: 0.5, self.hooks),
+            ToolRunner(self.lifecycle, self.hooks),
             lambda: toolbox,
             self.clock,
         )
-        return self
+        return tuple(self._script.get("problems", ()))
 
     def choices(self, model: str = "") -> Sequence[Choice]:
         if self._script.get("no_model"):
@@ -122,12 +112,6 @@ class ScriptedRuntime(Runtime):
         if model.startswith("nowhere/"):
             raise errors.BadConfig(f"there is no provider 'nowhere'; {model} can't be asked")
         return [self._model.choice(model or "fake/one")]
-
-    async def ready(self, progress: Callable[[str], None]) -> Sequence[str]:
-        progress("starting up")
-        await self.start()
-        await self.notebook.sync(self.settings.owner)
-        return self._script.get("problems", ())
 
 
 def main() -> int:

@@ -428,6 +428,17 @@ async def test_an_edited_file_is_read_before_notes_are_shown(tmp_path: Path) -> 
         assert "is called Ana" in said
 
 
+async def test_files_that_can_not_be_written_keep_no_note_from_being_kept(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        (tmp_path / "notes").write_text("in the way of a folder")
+        said = await office.order("/memory add likes green tea")
+        assert said.ok
+        assert "left as they are" in said.text
+        said = await office.order("/memory")
+        assert "likes green tea" in said.text
+        assert "left as they are" in said.text
+
+
 async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         await office.order("/memory add likes green tea")

@@ -5,17 +5,12 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
-from everthread.cli.boundaries import boundaries
-from everthread.cli.config import config
 from everthread.cli.exits import report
-from everthread.cli.forget import forget
-from everthread.cli.journal import journal
 from everthread.cli.opened import Invocation, OpenRuntime, home_option
-from everthread.cli.sessions import sessions
-from everthread.cli.setup import setup
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -26,8 +21,29 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
+# Each is the command of that name in the module of that name.
+_COMMANDS = {
+    "boundaries": "Show every change of a conversation.",
+    "config": "Look at the settings.",
+    "forget": "Forget a session, a person or a fact.",
+    "journal": "See and repair what memory providers are told.",
+    "sessions": "Look at conversations.",
+    "setup": "Fetch what a feature needs.",
+}
+
+
 class _Commands(click.Group):
-    """The commands; alone, a conversation."""
+    """Imports the one command that is asked for; the list of them needs none. Without one, a conversation begins."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return getattr(import_module(f"everthread.cli.{cmd_name}"), cmd_name) if cmd_name in _COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -116,10 +132,6 @@ def _converse(
 
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
     return invocation.talk(lambda runtime: chat(runtime, wish, interactive=interactive))
-
-
-for command in (sessions, boundaries, journal, forget, config, setup):
-    everthread.add_command(command)
 
 
 def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None) -> int:

@@ -12,9 +12,9 @@ from everthread.agent.turn import Manner
 from everthread.cli.exits import INTERRUPTED, REFUSED
 from everthread.cli.hearing import Hearing, call_in_words
 from everthread.cli.lines import Lines, Typed
-from everthread.cli.opened import TalkingRuntime
+from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
-from everthread.cli.talking import Wish, answer_when_free, entered
+from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
 from everthread.commands import Desk, Order, Said, Unknown, carry_out, parse
 from everthread.commands.desk import excerpt, listed, name_of
 from everthread.domain.errors import EverthreadError
@@ -29,10 +29,14 @@ _NO = ("n", "no", "")
 _UNDO = "your message is kept; /undo takes it back"
 
 
-async def chat(runtime: TalkingRuntime, wish: Wish, *, interactive: bool) -> int:
+async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
-    key = await entered(runtime, wish)
-    talk = Chat(runtime, wish, key, Screen(prompts=interactive), Lines(), interactive=interactive)
+    screen = Screen(prompts=interactive)
+    for problem in await made_ready(runtime, screen.notice):
+        screen.complain(problem)
+    talk = Chat(runtime, wish, await entered(runtime, wish), screen, Lines(), interactive=interactive)
+    if interactive:
+        await talk.welcome()
     code = await talk.run()
     await runtime.stop(close_memory=True)
     return code
@@ -42,7 +46,7 @@ class Chat:
     """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
 
     def __init__(
-        self, runtime: TalkingRuntime, wish: Wish, key: SessionKey, screen: Screen, lines: Lines, *, interactive: bool
+        self, runtime: Runtime, wish: Wish, key: SessionKey, screen: Screen, lines: Lines, *, interactive: bool
     ) -> None:
         self._runtime = runtime
         self._wish = wish
@@ -63,7 +67,6 @@ class Chat:
         """The session in which an answer of an earlier process is being finished."""
         self._question: asyncio.Future[bool] | None = None
         self._asking = asyncio.Lock()
-        self._getting_ready: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
         self._code = 0
         self._hinted = False
@@ -72,15 +75,11 @@ class Chat:
         with self._signals():
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    self._tasks = tasks
-                    if self._interactive:
-                        await self._welcome()
-                        self._get_ready()
                     work = [self._work(), self._read(), *([self._recover()] if self._interactive else [])]
                     going = [tasks.create_task(each) for each in work]
                     await self._left.wait()
                     await self._wind_up()
-                    for task in (*going, *([self._getting_ready] if self._getting_ready else [])):
+                    for task in going:
                         task.cancel()
             except ExceptionGroup as several:
                 raise several.exceptions[0] from several
@@ -189,7 +188,6 @@ class Chat:
         """Have the next message answered; false if none waits, or it can't be."""
         self._stopping = False
         try:
-            await self._get_ready()
             try:
                 choices = self._runtime.choices(self._wish.model)
             except EverthreadError as error:
@@ -258,24 +256,6 @@ class Chat:
         else:
             self._screen.ask("Please answer y or n. Allow this? [y/N] ")
 
-    def _get_ready(self) -> asyncio.Task[None]:
-        """Whatever has to be there before the first turn; begun once."""
-        if self._getting_ready is None:
-            self._getting_ready = self._tasks.create_task(self._be_ready(), name="ready")
-        return self._getting_ready
-
-    async def _be_ready(self) -> None:
-        def progress(line: str) -> None:
-            if self._busy or self._wish.verbose:
-                self._screen.notice(line)
-
-        try:
-            problems: Sequence[str] = await self._runtime.ready(progress)
-        except EverthreadError as error:
-            problems = [str(error)]
-        for problem in problems:
-            self._screen.complain(problem)
-
     # --- Finishing what an earlier process began ---------------------------------------------------------------------
 
     async def _recover(self) -> None:
@@ -299,7 +279,6 @@ class Chat:
 
     async def _go_on(self, slot: Slot) -> None:
         choices = self._runtime.choices(self._wish.model)
-        await self._get_ready()
         self._finishing.add(slot.ref.session_id)
         try:
             ended = await self._runtime.agent.go_on(slot.turn_id, Manner(choices))
@@ -358,7 +337,8 @@ class Chat:
         while (self._busy or self._finishing) and self._runtime.clock.now() < deadline:
             await self._runtime.clock.sleep(_LOOK_S)
 
-    async def _welcome(self) -> None:
+    async def welcome(self) -> None:
+        """Say which model answers, and in which conversation."""
         try:
             model = self._runtime.choices(self._wish.model)[0].name
         except EverthreadError as error:

@@ -16,9 +16,9 @@ from everthread.cli import show
 from everthread.cli.exits import INTERRUPTED, REFUSED, code_of
 from everthread.cli.hearing import Hearing, call_in_words
 from everthread.cli.lines import Lines
-from everthread.cli.opened import TalkingRuntime
+from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
-from everthread.cli.talking import Wish, answer_when_free, entered
+from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
 from everthread.domain.errors import BadInput, Busy, ModelError
 from everthread.domain.model import Inbound, Message, SessionRef, ToolCall
 from everthread.ports import ModelClient
@@ -27,14 +27,14 @@ from everthread.ports.model import Answer, Delta, Prompt, Request, Traits, Usage
 STDIN = "-"
 
 
-async def ask_once(runtime: TalkingRuntime, wish: Wish, prompt: str, *, as_json: bool) -> int:
+async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
     """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
     text = await _whole(prompt)
     heard = Heard()
-    choices = heard.listening(runtime.choices(wish.model))
     screen = Screen()
-    for problem in await runtime.ready(screen.notice if wish.verbose else _nothing):
+    for problem in await made_ready(runtime, screen.notice if wish.verbose else _nothing):
         screen.complain(problem)
+    choices = heard.listening(runtime.choices(wish.model))
     key = await entered(runtime, wish)
     settings = runtime.settings
     await runtime.lifecycle.accept(Inbound(key, settings.owner, text))
@@ -109,7 +109,7 @@ def _as_json(ended: TurnEnded, heard: Heard) -> dict[str, object]:
 class _Stop:
     """Ctrl-C stops the turn, so that it is stored with what there is of it."""
 
-    def __init__(self, runtime: TalkingRuntime) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._running: set[str] = set()
         self._wanted = False

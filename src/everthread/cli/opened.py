@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -34,24 +34,15 @@ class Runtime(Protocol):
     async def start(self) -> None: ...
     async def drain(self, bound_s: float = ...) -> bool: ...
 
-
-class TalkingRuntime(Runtime, Protocol):
-    """The part of it that conversations use."""
-
+    # What conversations use, from `ready` on.
     settings: Settings
     clock: Clock
     agent: Agent
     notebook: Notebook
     new_id: Callable[[], str]
 
-    def choices(self, model: str = "") -> Sequence[Choice]:
-        """The models to ask, best first."""
-        ...
-
-    async def ready(self, progress: Callable[[str], None]) -> Sequence[str]:
-        """Have everything there that a turn needs; what could not be had, in lines."""
-        ...
-
+    async def ready(self) -> Sequence[str]: ...
+    def choices(self, model: str = "") -> Sequence[Choice]: ...
     async def stop(self, drain_s: float = ..., *, close_memory: bool = ...) -> None: ...
 
 
@@ -91,9 +82,9 @@ class Invocation:
 
         return self._run(start_and_drain)
 
-    def talk(self, work: Callable[[TalkingRuntime], Awaitable[T]]) -> T:
+    def talk(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         """Do what needs an agent. This makes the home, if there is none yet."""
-        return self._run(lambda runtime: work(cast(TalkingRuntime, runtime)))
+        return self._run(work)
 
     def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         import asyncio

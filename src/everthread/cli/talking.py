@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from everthread.agent.events import TurnEnded
 from everthread.agent.turn import Manner
-from everthread.cli.opened import TalkingRuntime
+from everthread.cli.opened import Runtime
 from everthread.commands.moving import recent
 from everthread.domain.boundary import Refusal, Resume
 from everthread.domain.errors import Busy, NotFound
@@ -16,6 +17,8 @@ from everthread.lifecycle.finding import find_session
 
 BUSY_S_MAX = 900.0
 """Longer than any turn may take."""
+PATIENCE_S = 1.0
+"""After this, one is told what is waited for."""
 _LOOK_S = 0.2
 
 
@@ -31,7 +34,7 @@ class Wish:
     verbose: bool = False
 
 
-async def entered(runtime: TalkingRuntime, wish: Wish) -> SessionKey:
+async def entered(runtime: Runtime, wish: Wish) -> SessionKey:
     """A key of this process's own, on the session that was wished for; on none yet if none was."""
     settings = runtime.settings
     key = SessionKey(settings.profile, "cli", ChatType.DM, runtime.new_id())
@@ -50,8 +53,20 @@ async def entered(runtime: TalkingRuntime, wish: Wish) -> SessionKey:
     return key
 
 
+async def made_ready(runtime: Runtime, notice: Callable[[str], None]) -> Sequence[str]:
+    """Have everything there that a turn needs; what could not be had, a line each."""
+    getting = asyncio.ensure_future(runtime.ready())
+    try:
+        await asyncio.wait({getting}, timeout=PATIENCE_S)
+        if not getting.done():
+            notice("Getting ready ...")
+        return await getting
+    finally:
+        getting.cancel()
+
+
 async def answer_when_free(
-    runtime: TalkingRuntime,
+    runtime: Runtime,
     key: SessionKey,
     manner: Manner,
     notice: Callable[[str], None],

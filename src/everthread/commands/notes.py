@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everthread.commands.desk import Desk, Said, counted, excerpt, refused
-from everthread.domain.errors import BadInput, NotFound
+from everthread.domain.errors import BadInput, EverthreadError, NotFound
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.lifecycle import NoteChange
 from everthread.lifecycle.finding import PREFIX_CHARS_MIN
@@ -28,10 +28,10 @@ async def memory(desk: Desk, argument: str) -> Said:
 
 async def _show(desk: Desk) -> Said:
     # What was edited in the files counts.
-    await desk.notebook.sync(desk.owner)
+    problem = await _synced(desk)
     notes = await desk.store.read(lambda uow: _all(uow, desk.owner))
     if not notes:
-        return Said("No notes yet; /memory add TEXT writes one.")
+        return Said(f"No notes yet; /memory add TEXT writes one.{problem}")
     lines: list[str] = []
     for target, room in ((NoteTarget.USER, desk.user_chars), (NoteTarget.MEMORY, desk.notes_chars)):
         of_target = [note for note in notes if note.target is target]
@@ -39,7 +39,7 @@ async def _show(desk: Desk) -> Said:
         if of_target:
             lines.append(f"{target.name}.md: {chars} of {room} characters ({100 * chars // room} % full)")
             lines += [f"  {note.note_id}  {excerpt(note.content, _LINE_CHARS_MAX)[1:-1]}" for note in of_target]
-    return Said("\n".join(lines))
+    return Said("\n".join(lines) + problem)
 
 
 async def _add(desk: Desk, text: str) -> Said:
@@ -47,17 +47,25 @@ async def _add(desk: Desk, text: str) -> Said:
     ref = await desk.lifecycle.current(desk.key)
     here = ref if ref is not None and ref.owner == desk.owner else None
     await desk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=desk.owner, ref=here)
-    await desk.notebook.sync(desk.owner)
-    return Said(f"Noted: {excerpt(text)}. It is recalled from now on.")
+    return Said(f"Noted: {excerpt(text)}. It is recalled from now on.{await _synced(desk)}")
 
 
 async def _remove(desk: Desk, wanted: str) -> Said:
-    await desk.notebook.sync(desk.owner)
+    await _synced(desk)
     note = _meant(await desk.store.read(lambda uow: _all(uow, desk.owner)), wanted)
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
     await desk.lifecycle.write_note(change, owner=desk.owner)
-    await desk.notebook.sync(desk.owner)
-    return Said(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.")
+    problem = await _synced(desk)
+    return Said(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.{problem}")
+
+
+async def _synced(desk: Desk) -> str:
+    """Bring the files of notes into step; what went wrong, as a further line. The store is the truth, not the files."""
+    try:
+        await desk.notebook.sync(desk.owner)
+    except (OSError, EverthreadError) as error:
+        return f"\nThe files of notes were left as they are: {error}"
+    return ""
 
 
 def _all(uow: UnitOfWork, owner: str) -> list[NoteVersion]:
