@@ -12,10 +12,19 @@ import click
 from everthread.cli.exits import report
 from everthread.cli.opened import Invocation, OpenRuntime, home_option
 
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"everthread {version('everthread')}")
+        context.exit()
+
+
 # Each is the command of that name in the module of that name.
 _COMMANDS = {
     "boundaries": "Show every change of a conversation.",
-    "config": "See and check the settings.",
+    "config": "Look at the settings.",
     "forget": "Forget a session, a person or a fact.",
     "journal": "See and repair what memory providers are told.",
     "sessions": "Look at conversations.",
@@ -24,7 +33,7 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Imports the one command that is asked for; the list of them needs none."""
+    """Imports the one command that is asked for; the list of them needs none. Without one, a conversation begins."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -36,16 +45,30 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            import difflib
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
+            # One word may be a slip of the fingers; several are meant for the agent.
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            hint = f"did you mean {near[0]}?" if near else 'to ask something, use everthread -p "..."'
+            ctx.fail(f"There is no command {args[0][:40]!r}; {hint}")
+        return super().resolve_command(ctx, args)
 
-        click.echo(f"everthread {version('everthread')}")
-        context.exit()
 
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("-p", "--prompt", metavar="PROMPT", help="Answer this and exit; - takes it from stdin.")
+@click.option("-m", "--model", metavar="MODEL", default="", help="The model to use: PROVIDER/MODEL.")
+@click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the latest conversation.")
+@click.option("-r", "--resume", metavar="ID|TITLE", help="Go on with this conversation.")
+@click.option("--json", "as_json", is_flag=True, help="With -p: print one JSON object.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what is recalled and what tools answer.")
 @click.option(
     "--version",
     is_flag=True,
@@ -55,14 +78,25 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Show the version and exit.",
 )
 @home_option
-def everthread() -> None:
-    """An AI agent that never loses the thread.
+@click.pass_context
+def everthread(
+    context: click.Context,
+    prompt: str | None,
+    model: str,
+    latest: bool,
+    resume: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """An AI agent that never loses the thread. Without a command, a conversation begins.
 
     Everything is kept in one folder: the one given with --home, else $EVERTHREAD_HOME, else
     $XDG_DATA_HOME/everthread, else ~/.everthread.
 
     \b
     Examples:
+      everthread -c
+      everthread -p "What did I say about Lisbon?"
       everthread sessions list
       everthread journal status --json
       everthread --home /srv/agent forget "Trip to Lisbon"
@@ -71,6 +105,33 @@ def everthread() -> None:
     Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 75 try again later, 78 the home or its
     configuration can't be used, 130 interrupted.
     """
+    if context.invoked_subcommand is not None:
+        if prompt is not None or model or latest or resume is not None or as_json or verbose:
+            raise click.UsageError(f"{context.invoked_subcommand}: the options before it are for conversations")
+        return
+    if latest and resume is not None:
+        raise click.UsageError("-c and -r name two conversations; give one of them")
+    if as_json and prompt is None:
+        raise click.UsageError("--json is for the answer to -p PROMPT")
+    if resume == "":
+        raise click.UsageError("-r is empty; give an id or a title")
+    context.exit(_converse(context.ensure_object(Invocation), prompt, model, latest, resume or "", as_json, verbose))
+
+
+def _converse(
+    invocation: Invocation, prompt: str | None, model: str, latest: bool, resume: str, as_json: bool, verbose: bool
+) -> int:
+    from everthread.cli.talking import Wish
+
+    wish = Wish(model, latest, resume, verbose)
+    if prompt is not None:
+        from everthread.cli.oneshot import ask_once
+
+        return invocation.talk(lambda runtime: ask_once(runtime, wish, prompt, as_json=as_json))
+    from everthread.cli.chat import chat
+
+    interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
+    return invocation.talk(lambda runtime: chat(runtime, wish, interactive=interactive))
 
 
 def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None) -> int:

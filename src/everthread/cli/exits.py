@@ -22,20 +22,22 @@ def report(error: BaseException) -> int:
 
     if isinstance(error, EverthreadError):
         _complain(str(error))
-        return _code_of(error)
+        return code_of(error)
     if debugging():
         raise error
     _complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
     return REFUSED
 
 
-def _code_of(error: Exception) -> int:
+def code_of(error: Exception) -> int:
     from everthread.domain import errors
 
     match error:
-        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable():
+        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy():
             return RETRY
         case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
+            return CONFIGURATION
+        case errors.ModelUnauthorized() | errors.ModelUnknown():
             return CONFIGURATION
         case errors.BadInput():
             return USAGE

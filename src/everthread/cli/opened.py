@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -11,10 +11,13 @@ import click
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from everthread.agent.asking import Choice
+    from everthread.agent.turn import Agent
     from everthread.config import Settings
     from everthread.lifecycle import Lifecycle
     from everthread.memory import MemoryManager
-    from everthread.ports import MemoryProvider, Store
+    from everthread.memory.notes import Notebook
+    from everthread.ports import Clock, MemoryProvider, Store
 
 T = TypeVar("T")
 
@@ -31,12 +34,23 @@ class Runtime(Protocol):
     async def start(self) -> None: ...
     async def drain(self, bound_s: float = ...) -> bool: ...
 
+    # What conversations use, from `ready` on.
+    settings: Settings
+    clock: Clock
+    agent: Agent
+    notebook: Notebook
+    new_id: Callable[[], str]
+
+    async def ready(self) -> Sequence[str]: ...
+    def choices(self, model: str = "") -> Sequence[Choice]: ...
+    async def stop(self, drain_s: float = ..., *, close_memory: bool = ...) -> None: ...
+
 
 OpenRuntime = Callable[["Settings"], "AbstractAsyncContextManager[Runtime]"]
 
 
 class Invocation:
-    """One run of the program. No command in here makes a home: they are about what is there already."""
+    """One run of the program. Only `talk` makes a home: the commands are about what is there already."""
 
     def __init__(self, open_runtime: OpenRuntime) -> None:
         self._open_runtime = open_runtime
@@ -67,6 +81,10 @@ class Invocation:
             return await work(runtime), await runtime.drain()
 
         return self._run(start_and_drain)
+
+    def talk(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+        """Do what needs an agent. This makes the home, if there is none yet."""
+        return self._run(work)
 
     def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         import asyncio

@@ -46,10 +46,14 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
-def print_json(value: object) -> None:
+def as_json(value: object) -> str:
     import json
 
-    click.echo(json.dumps(value, indent=2))
+    return json.dumps(value, indent=2)
+
+
+def print_json(value: object) -> None:
+    click.echo(as_json(value))
 
 
 def _columns(text: str) -> int:

@@ -1,0 +1,366 @@
+"""`everthread`: a conversation, line by line. It works on a terminal, and just as well in a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from everthread.agent.events import TurnEnded
+from everthread.agent.turn import Manner
+from everthread.cli.exits import INTERRUPTED, REFUSED
+from everthread.cli.hearing import Hearing, call_in_words
+from everthread.cli.lines import Lines, Typed
+from everthread.cli.opened import Runtime
+from everthread.cli.screen import Screen
+from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
+from everthread.commands import Desk, Order, Said, Unknown, carry_out, parse
+from everthread.commands.desk import excerpt, listed, name_of
+from everthread.domain.errors import EverthreadError
+from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionRef, Slot, ToolCall, TurnStatus
+from everthread.ports import UnitOfWork
+
+RECOVER_S = 5.0
+LEAVE_S_MAX = 5.0
+_LOOK_S = 0.01
+_YES = ("y", "yes")
+_NO = ("n", "no", "")
+_UNDO = "your message is kept; /undo takes it back"
+
+
+async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
+    """Talk until the user leaves; the exit code."""
+    screen = Screen(prompts=interactive)
+    for problem in await made_ready(runtime, screen.notice):
+        screen.complain(problem)
+    talk = Chat(runtime, wish, await entered(runtime, wish), screen, Lines(), interactive=interactive)
+    if interactive:
+        await talk.welcome()
+    code = await talk.run()
+    await runtime.stop(close_memory=True)
+    return code
+
+
+class Chat:
+    """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
+
+    def __init__(
+        self, runtime: Runtime, wish: Wish, key: SessionKey, screen: Screen, lines: Lines, *, interactive: bool
+    ) -> None:
+        self._runtime = runtime
+        self._wish = wish
+        self._key = key
+        self._owner = runtime.settings.owner
+        self._screen = screen
+        self._lines = lines
+        self._interactive = interactive
+        self._hear = Hearing(screen, verbose=wish.verbose, began=self._began)
+        self._jobs: asyncio.Queue[Order | None] = asyncio.Queue()
+        """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
+        self._busy = False
+        self._stopping = False
+        """The user wants what is being done to stop."""
+        self._answering: set[str] = set()
+        """The session in which a message is being answered."""
+        self._finishing: set[str] = set()
+        """The session in which an answer of an earlier process is being finished."""
+        self._question: asyncio.Future[bool] | None = None
+        self._asking = asyncio.Lock()
+        self._left = asyncio.Event()
+        self._code = 0
+        self._hinted = False
+
+    async def run(self) -> int:
+        with self._signals():
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    work = [self._work(), self._read(), *([self._recover()] if self._interactive else [])]
+                    going = [tasks.create_task(each) for each in work]
+                    await self._left.wait()
+                    await self._wind_up()
+                    for task in going:
+                        task.cancel()
+            except ExceptionGroup as several:
+                raise several.exceptions[0] from several
+            await self._goodbye()
+        return self._code
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        self._screen.prompt()
+        while not self._left.is_set() and (typed := await self._lines.message()) is not None:
+            self._screen.entered()
+            self._hinted = False
+            await self._take(typed)
+            if not self._interactive:
+                # In order: what a script says is not meant to interrupt what it said before.
+                await self._jobs.join()
+            if self._screen.gone:
+                self._leave(REFUSED)
+            if not self._busy and self._jobs.empty() and not self._left.is_set():
+                self._screen.prompt()
+        if self._busy and not self._left.is_set():
+            self._screen.notice("Finishing what was asked; Ctrl-C leaves at once.")
+        await self._jobs.join()
+        self._leave()
+
+    async def _take(self, typed: Typed) -> None:
+        text = typed.text
+        found = parse(text)
+        if self._question is not None and found is None:
+            self._reply_to_question(self._question, text)
+            return
+        if not text.strip():
+            return
+        if typed.spoiled:
+            self._screen.notice("Some of that was no text, and is replaced by \ufffd.")
+        match found:
+            case Unknown():
+                self._fail(found.answer)
+            case Order() if found.command.skips_queue:
+                self._tell(await carry_out(self._desk(), found))
+            case Order():
+                self._queue(found, text)
+            case None:
+                try:
+                    await self._runtime.lifecycle.accept(Inbound(self._key, self._owner, text))
+                except EverthreadError as error:
+                    self._fail(str(error))
+                else:
+                    self._queue(None, text)
+
+    def _queue(self, job: Order | None, text: str) -> None:
+        if self._busy:
+            self._screen.notice(f"Queued: {excerpt(text)}")
+        self._jobs.put_nowait(job)
+
+    def _tell(self, said: Said) -> None:
+        if said.quits:
+            self._leave()
+        elif said.ok:
+            self._screen.say(said.text)
+        else:
+            self._fail(said.text)
+        if said.wakes:
+            self._jobs.put_nowait(None)
+
+    def _fail(self, text: str) -> None:
+        self._screen.complain(text)
+        if not self._interactive:
+            self._code = REFUSED
+
+    def _desk(self) -> Desk:
+        runtime, memory = self._runtime, self._runtime.settings.memory
+        return Desk(
+            runtime.lifecycle,
+            runtime.store,
+            runtime.agent,
+            runtime.memory,
+            runtime.notebook,
+            self._key,
+            self._owner,
+            memory.notes_chars,
+            memory.user_chars,
+        )
+
+    # --- Answering ---------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while not self._left.is_set():
+            job = await self._jobs.get()
+            self._busy = True
+            try:
+                if job is not None:
+                    self._tell(await carry_out(self._desk(), job))
+                else:
+                    # A message whose answer failed to begin waits on: it comes before the next one.
+                    while await self._answer() and self._jobs.empty() and not self._left.is_set():
+                        pass
+            finally:
+                self._busy = False
+                self._jobs.task_done()
+            if self._jobs.empty() and not self._left.is_set():
+                self._screen.prompt()
+
+    async def _answer(self) -> bool:
+        """Have the next message answered; false if none waits, or it can't be."""
+        self._stopping = False
+        try:
+            try:
+                choices = self._runtime.choices(self._wish.model)
+            except EverthreadError as error:
+                kept = await self._keep_unanswered()
+                self._fail(f"{error} ({_UNDO})" if kept else str(error))
+                return kept
+            manner = Manner(choices, self._hear, self._approve)
+            ended = await answer_when_free(
+                self._runtime, self._key, manner, self._screen.notice, lambda: self._stopping
+            )
+        except EverthreadError as error:
+            self._fail(str(error))
+            return False
+        finally:
+            self._answering.clear()
+        if ended is not None:
+            self._conclude(ended)
+        return ended is not None
+
+    def _conclude(self, ended: TurnEnded) -> None:
+        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
+            return
+        if self._stopping:
+            self._screen.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
+        elif ended.committed.status is TurnStatus.INTERRUPTED and ended.problem != "stopped":
+            self._fail(f"{ended.problem} ({_UNDO})")
+        elif ended.problem != "stopped":
+            self._fail(ended.problem)
+
+    async def _keep_unanswered(self) -> bool:
+        """Put the next message into its session as it is: without a model there will be no answer."""
+        ticket = await self._runtime.lifecycle.begin_turn(self._key)
+        if ticket is not None:
+            messages = [Message(Role.USER, text) for text in ticket.texts]
+            await self._runtime.lifecycle.commit_turn(ticket, messages, None, interrupted=True)
+        return ticket is not None
+
+    def _began(self, ref: SessionRef) -> None:
+        self._answering.add(ref.session_id)
+        if self._stopping:
+            # It is told of before it can be stopped.
+            asyncio.get_running_loop().call_soon(self._stop)
+
+    def _stop(self) -> None:
+        for session_id in self._answering:
+            self._runtime.agent.stop(session_id)
+
+    async def _approve(self, call: ToolCall, ref: SessionRef) -> bool:
+        wanted = call_in_words(call.name, call.arguments)
+        if not self._interactive:
+            self._screen.notice(f"Not allowed, as there is nobody to ask: {wanted}")
+            return False
+        async with self._asking:
+            self._question = asyncio.get_running_loop().create_future()
+            try:
+                self._screen.ask(f"{wanted}\nAllow this? [y/N] ")
+                return await self._question
+            finally:
+                self._question = None
+
+    def _reply_to_question(self, question: asyncio.Future[bool], text: str) -> None:
+        reply = text.strip().lower()
+        if reply in _YES or reply in _NO:
+            if not question.done():
+                question.set_result(reply in _YES)
+        else:
+            self._screen.ask("Please answer y or n. Allow this? [y/N] ")
+
+    # --- Finishing what an earlier process began ---------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        while True:
+            try:
+                for slot in await self._cut_off():
+                    await self._go_on(slot)
+            except EverthreadError as error:
+                if self._wish.verbose:
+                    self._screen.notice(f"An answer that was cut off can't be finished yet: {error}")
+            # A process that was killed is known to be gone only after a while.
+            await self._runtime.clock.sleep(RECOVER_S)
+
+    async def _cut_off(self) -> Sequence[Slot]:
+        """Turns of this person's at a terminal; those of other platforms are answered where they were asked."""
+        now = self._runtime.clock.now()
+        orphans = await self._runtime.store.peek(lambda uow: uow.slots.orphans(now))
+        mine = [slot for slot in orphans if _place(slot.ref) == (self._owner, self._key.profile, self._key.platform)]
+        again = await self._runtime.lifecycle.recover() if mine else ()
+        return [slot for slot in mine if slot.turn_id in again]
+
+    async def _go_on(self, slot: Slot) -> None:
+        choices = self._runtime.choices(self._wish.model)
+        self._finishing.add(slot.ref.session_id)
+        try:
+            ended = await self._runtime.agent.go_on(slot.turn_id, Manner(choices))
+        finally:
+            self._finishing.clear()
+        if ended is None:
+            return
+        session_id = ended.committed.ref.session_id
+        turn = await self._runtime.store.read(lambda uow: uow.turns.get(session_id, ended.committed.number))
+        asked = excerpt(turn.user_text if turn else "")
+        here = await self._runtime.lifecycle.current(self._key)
+        if here is not None and here.session_id == session_id:
+            self._screen.notice(f"Finished an answer that was cut off: {asked}")
+            self._screen.say(ended.text or ended.problem)
+            self._screen.prompt()
+        else:
+            self._screen.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
+
+    # --- Coming and going --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave, 128 + number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+    def _interrupt(self) -> None:
+        if not self._interactive or (self._busy and self._stopping):
+            self._leave(0 if self._interactive else INTERRUPTED)
+        elif self._busy:
+            self._stopping = True
+            self._stop()
+        elif self._hinted:
+            self._leave()
+        else:
+            self._hinted = True
+            self._screen.notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
+
+    def _leave(self, code: int = 0) -> None:
+        self._code = code or self._code
+        self._left.set()
+
+    async def _wind_up(self) -> None:
+        """Stop what runs, and give it a moment to be stored."""
+        self._stopping = True
+        self._stop()
+        for session_id in self._finishing:
+            self._runtime.agent.stop(session_id)
+        deadline = self._runtime.clock.now() + LEAVE_S_MAX
+        while (self._busy or self._finishing) and self._runtime.clock.now() < deadline:
+            await self._runtime.clock.sleep(_LOOK_S)
+
+    async def welcome(self) -> None:
+        """Say which model answers, and in which conversation."""
+        try:
+            model = self._runtime.choices(self._wish.model)[0].name
+        except EverthreadError as error:
+            self._screen.complain(str(error))
+            model = "no model yet"
+
+        def look(uow: UnitOfWork) -> str:
+            ref = uow.sessions.ref(self._key)
+            session = uow.sessions.get(ref.session_id) if ref else None
+            return f"back in {name_of(session)}" if session else "a new conversation"
+
+        where = await self._runtime.store.read(look)
+        self._screen.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
+
+    async def _goodbye(self) -> None:
+        waiting = await self._runtime.store.read(lambda uow: uow.inbox.waiting(self._key))
+        if waiting:
+            self._screen.notice(f"Left without an answer: {listed(waiting)}")
+        here = await self._runtime.lifecycle.current(self._key)
+        if here is not None and self._interactive:
+            self._screen.notice(f"everthread -r {here.session_id} goes on from here.")
+
+
+def _place(ref: SessionRef) -> tuple[str, str, str]:
+    return ref.owner, ref.key.profile, ref.key.platform

@@ -1,0 +1,88 @@
+"""A turn as it is shown on a plain screen while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from everthread.agent.events import (
+    Recalled,
+    Retrying,
+    Steered,
+    TextWritten,
+    ToolBegan,
+    ToolEnded,
+    TurnBegan,
+    TurnEnded,
+    TurnEvent,
+)
+from everthread.cli.screen import Screen
+from everthread.cli.show import shortened
+from everthread.domain.model import SessionRef, TurnStatus
+
+_DETAIL_CHARS_MAX = 100
+_CALL_CHARS_MAX = 2_000
+
+
+class Hearing:
+    """Shows the events of turns that run one after another."""
+
+    def __init__(self, screen: Screen, *, verbose: bool, began: Callable[[SessionRef], None]) -> None:
+        self._screen = screen
+        self._verbose = verbose
+        self._began = began
+        self._written = False
+        """Some of the answer that is being written is on the screen."""
+
+    def __call__(self, event: TurnEvent) -> None:
+        match event:
+            case TurnBegan():
+                self._written = False
+                self._began(event.ref)
+            case TextWritten():
+                if self._screen.streams:
+                    self._screen.write(event.text)
+                    self._written = True
+            case TurnEnded():
+                self._ended(event)
+            case ToolBegan() | Retrying() | Steered() | ToolEnded() | Recalled():
+                self._beside(event)
+            case _:
+                pass
+
+    def _beside(self, event: ToolBegan | Retrying | Steered | ToolEnded | Recalled) -> None:
+        match event:
+            case ToolBegan():
+                self._written = False
+                self._screen.notice(f"* {event.call.name} {shortened(event.call.arguments, _DETAIL_CHARS_MAX)}")
+            case Retrying():
+                self._written = False
+                when = f" in {event.wait_s:.0f} s" if event.wait_s >= 1 else ""
+                self._screen.notice(f"{event.why}; asking {event.model}{when}")
+            case Steered():
+                self._screen.notice(f"Taken up: {shortened(event.text, _DETAIL_CHARS_MAX)}")
+            case ToolEnded():
+                if self._verbose:
+                    self._screen.notice(f"  {event.call.name}: {shortened(event.result, _DETAIL_CHARS_MAX)}")
+            case Recalled():
+                if self._verbose:
+                    for item in event.items:
+                        source = " ".join(filter(None, (item.provider, item.session_id)))
+                        self._screen.notice(f"  recalled ({source}): {shortened(item.text, _DETAIL_CHARS_MAX)}")
+                    for name in event.missing:
+                        self._screen.notice(f"  recalled nothing in time: {name}")
+
+    def _ended(self, event: TurnEnded) -> None:
+        """What was stopped because its place was left is told of by whoever left it."""
+        if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            self._screen.end_line()
+            return
+        if event.text and not self._written:
+            self._screen.write(event.text)
+        self._screen.end_line()
+
+
+def call_in_words(name: str, arguments: str) -> str:
+    """A call as somebody is asked about it: as much of it as can be read, and how much there is beyond that."""
+    text = shortened(arguments, _CALL_CHARS_MAX)
+    more = f" [{len(arguments)} characters in all]" if len(arguments) > _CALL_CHARS_MAX else ""
+    return f"{name} {text}{more}"

@@ -1,0 +1,187 @@
+"""`everthread -p`: one question, one answer, for scripts and for people in a hurry."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from everthread.agent.asking import Choice
+from everthread.agent.events import TurnEnded
+from everthread.agent.turn import Manner
+from everthread.cli import show
+from everthread.cli.exits import INTERRUPTED, REFUSED, code_of
+from everthread.cli.hearing import Hearing, call_in_words
+from everthread.cli.lines import Lines
+from everthread.cli.opened import Runtime
+from everthread.cli.screen import Screen
+from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
+from everthread.domain.errors import BadInput, Busy, ModelError
+from everthread.domain.model import Inbound, Message, SessionRef, ToolCall
+from everthread.ports import ModelClient
+from everthread.ports.model import Answer, Delta, Prompt, Request, Traits, Usage
+
+STDIN = "-"
+
+
+async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
+    """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
+    text = await _whole(prompt)
+    heard = Heard()
+    screen = Screen()
+    for problem in await made_ready(runtime, screen.notice if wish.verbose else _nothing):
+        screen.complain(problem)
+    choices = heard.listening(runtime.choices(wish.model))
+    key = await entered(runtime, wish)
+    settings = runtime.settings
+    await runtime.lifecycle.accept(Inbound(key, settings.owner, text))
+    stop = _Stop(runtime)
+    # As JSON, and for a program, the answer is told once it is stored.
+    screen.streams = screen.streams and not as_json
+    hear = Hearing(screen, verbose=wish.verbose, began=stop.began)
+    manner = Manner(choices, lambda event: None if as_json and isinstance(event, TurnEnded) else hear(event))
+
+    async def approve(call: ToolCall, ref: SessionRef) -> bool:
+        screen.notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")
+        return False
+
+    with stop:
+        ended = await answer_when_free(runtime, key, replace(manner, approve=approve), screen.notice, stop.wanted)
+    if ended is None:
+        raise Busy("another process has taken this turn over; `everthread sessions list` shows where it is")
+    if as_json:
+        screen.say(show.as_json(_as_json(ended, heard)))
+    if ended.problem:
+        screen.complain("interrupted" if stop.wanted() else ended.problem)
+    await runtime.stop(close_memory=True)
+    return _code(ended, heard, stopped=stop.wanted(), gone=screen.gone)
+
+
+async def _whole(prompt: str) -> str:
+    """The prompt, and behind it what is piped in."""
+    piped = ""
+    if prompt == STDIN or not _is_terminal():
+        piped = (await Lines().rest()).text.strip("\r\n")
+    text = piped if prompt == STDIN else "\n\n".join(part for part in (prompt, piped) if part.strip())
+    if not text.strip():
+        raise BadInput("there is no prompt; give one with -p, or on stdin")
+    return text
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _nothing(line: str) -> None:
+    pass
+
+
+def _code(ended: TurnEnded, heard: Heard, *, stopped: bool, gone: bool) -> int:
+    if stopped:
+        return INTERRUPTED
+    if not ended.problem:
+        return REFUSED if gone else 0
+    error = heard.error
+    return code_of(error) if error is not None and str(error) == ended.problem else REFUSED
+
+
+def _as_json(ended: TurnEnded, heard: Heard) -> dict[str, object]:
+    usage = heard.usage
+    return {
+        "session": ended.committed.ref.session_id,
+        "turn": ended.committed.number,
+        "text": ended.text,
+        "status": ended.committed.status.value,
+        "problem": ended.problem or None,
+        "model": heard.model,
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "cost": usage.cost,
+        },
+    }
+
+
+class _Stop:
+    """Ctrl-C stops the turn, so that it is stored with what there is of it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._running: set[str] = set()
+        self._wanted = False
+
+    def wanted(self) -> bool:
+        return self._wanted
+
+    def began(self, ref: SessionRef) -> None:
+        self._running.add(ref.session_id)
+        if self._wanted:
+            asyncio.get_running_loop().call_soon(self._stop)
+
+    def _stop(self) -> None:
+        self._wanted = True
+        for session_id in self._running:
+            self._runtime.agent.stop(session_id)
+
+    def __enter__(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the models that were asked have cost and complained of: a turn's end tells only the answer."""
+
+    usage: Usage = Usage()
+    model: str | None = None
+    error: ModelError | None = None
+
+    def listening(self, choices: Sequence[Choice]) -> list[Choice]:
+        return [replace(choice, client=_Overheard(choice.client, choice.name, self)) for choice in choices]
+
+    def add(self, name: str, usage: Usage) -> None:
+        self.model = name
+        self.usage = Usage(
+            self.usage.input_tokens + usage.input_tokens,
+            self.usage.output_tokens + usage.output_tokens,
+            self.usage.cached_tokens + usage.cached_tokens,
+            None if usage.cost is None else (self.usage.cost or 0.0) + usage.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Overheard:
+    """A model client that tells what it hears."""
+
+    client: ModelClient
+    name: str
+    heard: Heard
+
+    def traits(self, model: str) -> Traits:
+        return self.client.traits(model)
+
+    def head(self, prompt: Prompt) -> bytes:
+        return self.client.head(prompt)
+
+    def encode(self, messages: Sequence[Message]) -> bytes:
+        return self.client.encode(messages)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        try:
+            async with aclosing(self.client.stream(request)) as parts:
+                async for part in parts:
+                    if isinstance(part, Answer):
+                        self.heard.add(self.name, part.usage)
+                    yield part
+        except ModelError as error:
+            self.heard.error = error
+            raise
+
+    async def aclose(self) -> None:
+        await self.client.aclose()

@@ -1,0 +1,92 @@
+"""What people can ask for with a slash: one table for every front end. Nothing here remembers where anybody is."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from everthread.commands import here, moving, notes
+from everthread.commands.desk import Command, Desk, Said, refused
+from everthread.domain.errors import EverthreadError
+
+__all__ = ["COMMANDS", "Command", "Desk", "Order", "Said", "Unknown", "carry_out", "parse"]
+
+# A slash and a word: what has a second slash, a dot or a digit in it is a path, and `//` begins a comment.
+# Some platforms add whom it is for: /new@everthread_bot.
+_ORDER = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command as somebody gave it."""
+
+    command: Command
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What looks like a command and is none. `answer` says what may have been meant."""
+
+    answer: str
+
+
+def parse(text: str) -> Order | Unknown | None:
+    """The command that a message is; `None` if it is an ordinary message."""
+    match = _ORDER.match(text)
+    if match is None:
+        return None
+    command = _named(match[1])
+    if command is not None:
+        return Order(command, text[match.end() :].strip())
+    name = match[1].lower()
+    near = difflib.get_close_matches(name, [known for command in COMMANDS for known in _names(command)], 2, 0.6)
+    hint = f"did you mean /{' or /'.join(near)}?" if near else "/help lists them all."
+    return Unknown(f"There is no command /{name}; {hint} To send it as a message, put a space before it.")
+
+
+async def carry_out(desk: Desk, order: Order) -> Said:
+    """Do what was asked for; what can't be done is said, never raised."""
+    try:
+        return await order.command.act(desk, order.argument)
+    except EverthreadError as error:
+        text = str(error)
+        return refused(text[:1].upper() + text[1:])
+
+
+async def _help(_: Desk, about: str) -> Said:
+    if about:
+        command = _named(about.removeprefix("/"))
+        if command is None:
+            found = parse(f"/{about.removeprefix('/')}")
+            return refused(found.answer if isinstance(found, Unknown) else "There is no such command; /help lists all.")
+        others = f"\nAlso: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
+        return Said(f"{command.usage}\n{command.help}{others}")
+    width = max(len(command.usage) for command in COMMANDS)
+    return Said("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in COMMANDS))
+
+
+def _named(name: str) -> Command | None:
+    return next((command for command in COMMANDS if name.lower() in _names(command)), None)
+
+
+def _names(command: Command) -> tuple[str, ...]:
+    return (command.name, *command.aliases)
+
+
+COMMANDS = (
+    Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new),
+    Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset),
+    Command("resume", (), "/resume [id|title]", "Go to another conversation; alone, list some.", True, moving.resume),
+    Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
+    Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
+    Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo),
+    Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions),
+    Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory),
+    Command("stop", (), "/stop", "Stop the answer that is being written; it is kept.", True, here.stop),
+    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, here.steer),
+    Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),
+    Command("help", (), "/help [command]", "Show this, or more about one command.", True, _help),
+    Command("quit", ("exit",), "/quit", "Leave; the conversation is kept.", True, here.leave),
+)

@@ -1,0 +1,185 @@
+"""The commands that leave a conversation, go to one, or take back what was said. Each crosses one boundary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everthread.commands.desk import Desk, Said, counted, excerpt, listed, name_of, refused, way_to
+from everthread.domain import titles
+from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
+from everthread.domain.errors import BadInput, NotFound
+from everthread.domain.model import Kind, Session
+from everthread.lifecycle import Crossing
+from everthread.lifecycle.finding import find_session
+from everthread.ports import UnitOfWork
+
+LISTED_MAX = 10
+_LOOKED_AT_MAX = 200
+_NUMBER = re.compile(r"[1-9][0-9]?")
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+
+
+async def new(desk: Desk, title: str) -> Said:
+    return await _afresh(desk, New(title))
+
+
+async def reset(desk: Desk, title: str) -> Said:
+    return await _afresh(desk, Reset(title))
+
+
+async def branch(desk: Desk, title: str) -> Said:
+    move = await _cross(desk, Branch(title))
+    if move.crossing.refusal is not None:
+        return refused("There is no conversation to branch from yet; say something first.")
+    return Said("\n".join([f"Branched: this is {_to(move)}, with all that was said so far.", *_what_was_left(move)]))
+
+
+async def resume(desk: Desk, wanted: str) -> Said:
+    if not wanted:
+        return await _offer(desk)
+    target = await desk.store.read(lambda uow: _meant(uow, wanted, desk))
+    move = await _cross(desk, Resume(target.id))
+    if move.crossing.refusal is Refusal.ALREADY_THERE:
+        return refused(f"You are in {name_of(target)} already.")
+    if move.crossing.refusal is not None or move.to is None:
+        return refused(f"There is nothing to go back to in {name_of(target)}; /sessions shows the others.")
+    there = move.to
+    turns, last = await desk.store.read(lambda uow: _last_said(uow, there))
+    return Said("\n".join([f"Back in {_to(move)}, {counted(turns, 'turn')}.", *last, *_what_was_left(move)]))
+
+
+async def undo(desk: Desk, count: str) -> Said:
+    if count and not _COUNT.fullmatch(count):
+        return refused(f"/undo {excerpt(count, 20)}: give the number of turns to take back, from 1; or nothing for 1.")
+    turns = int(count or "1")
+    taken, since = await desk.store.read(lambda uow: _last_turns(uow, desk, turns))
+    move = await _cross(desk, Rewind(turns))
+    if move.crossing.refusal is not None:
+        return refused("There is nothing to take back.")
+    parts = ["the answer that was being written"] if move.stopped else []
+    parts += [f"{counted(taken, 'turn')}{since}"] if taken else []
+    return Said(f"Took back {' and '.join(parts) or 'the turn that was running'}. It is hidden, and not remembered.")
+
+
+async def sessions(desk: Desk, _: str) -> Said:
+    here = await desk.lifecycle.current(desk.key)
+    rows = await desk.store.read(lambda uow: [(s, len(_turns(uow, s))) for s in recent(uow, desk.owner, LISTED_MAX)])
+    if not rows:
+        return Said("There are no conversations yet.")
+    lines = [
+        f"{'*' if here and here.session_id == session.id else ' '} {session.id}  {_day(session)}  "
+        f"{counted(turns, 'turn'):>9}  {session.title or '(no title)'}"
+        for session, turns in rows
+    ]
+    return Said("\n".join([*lines, "/resume ID or /resume TITLE goes to one."]))
+
+
+def recent(uow: UnitOfWork, owner: str, limit: int, *, titled: bool = False) -> list[Session]:
+    """The owner's conversations, the last active first; of a compressed one, only what it goes on in."""
+    found = uow.sessions.recent(owner=owner, limit=_LOOKED_AT_MAX, kind=Kind.CHAT.value)
+    shown = [s for s in found if s.forgotten_seq is None and s.end_reason != "compressed" and (s.title or not titled)]
+    return shown[:limit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A boundary that was crossed, and what to tell of it."""
+
+    crossing: Crossing
+    to: Session | None = None
+    left: Session | None = None
+    back: str = ""
+    stopped: bool = False
+    """An answer was being written here, and is not any more."""
+
+
+async def _cross(desk: Desk, boundary: Boundary) -> _Move:
+    crossing = await desk.lifecycle.cross(desk.key, boundary, owner=desk.owner)
+    if crossing.refusal is not None:
+        return _Move(crossing)
+
+    def look(uow: UnitOfWork) -> tuple[Session | None, Session | None, str, bool]:
+        left = uow.sessions.get(crossing.left) if crossing.left else None
+        to = uow.sessions.get(crossing.ref.session_id) if crossing.ref else None
+        # What still lives there is another key's: it was not asked to stop.
+        others = left is not None and uow.slots.live(left.id) is not None
+        return to, left, way_to(uow, left) if left else "", others
+
+    to, left, back, others = await desk.store.read(look)
+    stopped = left is not None and not others and desk.agent.stop(left.id, f"stopped by /{crossing.kind}")
+    return _Move(crossing, to, left, back, stopped)
+
+
+async def _afresh(desk: Desk, boundary: New | Reset) -> Said:
+    move = await _cross(desk, boundary)
+    return Said("\n".join([f"A new conversation: {_to(move)}.", *_what_was_left(move)]))
+
+
+def _to(move: _Move) -> str:
+    return name_of(move.to) if move.to else "nowhere"
+
+
+def _what_was_left(move: _Move) -> Sequence[str]:
+    lines: list[str] = []
+    if move.left is not None:
+        lines.append(f"You left {name_of(move.left)}; /resume {move.back} goes back.")
+    if move.stopped:
+        lines.append("The answer that was being written there was stopped; what there is of it is kept there.")
+    if move.crossing.set_aside:
+        rows = move.crossing.set_aside
+        lines.append(f"Set aside without an answer: {listed(rows)}.")
+    return lines
+
+
+async def _offer(desk: Desk) -> Said:
+    rows = await desk.store.read(lambda uow: _offered(uow, desk))
+    if not rows:
+        return Said("There is no other conversation with a title; /sessions shows all of them.")
+    lines = [f"{number:>3}  {_day(session)}  {session.title}" for number, session in enumerate(rows, 1)]
+    return Said("\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."]))
+
+
+def _offered(uow: UnitOfWork, desk: Desk) -> list[Session]:
+    here = uow.sessions.ref(desk.key)
+    rows = recent(uow, desk.owner, LISTED_MAX + 1, titled=True)
+    return [session for session in rows if here is None or session.id != here.session_id][:LISTED_MAX]
+
+
+def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
+    """The session of that id or title; else, of a small number, the one that the list has there now."""
+    try:
+        return find_session(uow, wanted, owner=desk.owner)
+    except NotFound:
+        rows = _offered(uow, desk) if _NUMBER.fullmatch(wanted) else []
+        if rows and int(wanted) <= len(rows):
+            return rows[int(wanted) - 1]
+        if len(wanted) > titles.TITLE_CHARS_MAX:
+            raise BadInput("That is too long for a title or an id; /sessions shows the ones there are.") from None
+        raise NotFound(f"There is no session {excerpt(wanted)}; /sessions shows the ones there are.") from None
+
+
+def _last_said(uow: UnitOfWork, session: Session) -> tuple[int, list[str]]:
+    numbers = _turns(uow, session)
+    last = uow.turns.get(session.id, numbers[-1]) if numbers else None
+    return len(numbers), [f"The last thing said: {excerpt(last.user_text)}"] if last else []
+
+
+def _turns(uow: UnitOfWork, session: Session, count: int = 2**31) -> tuple[int, ...]:
+    return uow.turns.last_visible(session, count)
+
+
+def _last_turns(uow: UnitOfWork, desk: Desk, count: int) -> tuple[int, str]:
+    """How many turns there are to take back, and what was said first in them, if it was said here."""
+    here = uow.sessions.ref(desk.key)
+    session = uow.sessions.get(here.session_id) if here and here.owner == desk.owner else None
+    numbers = _turns(uow, session, count) if session else ()
+    first = uow.turns.get(session.id, numbers[0]) if session and numbers else None
+    return len(numbers), f", from {excerpt(first.user_text)} on" if first else ""
+
+
+def _day(session: Session) -> str:
+    from datetime import UTC, datetime  # noqa: PLC0415 - only lists need it
+
+    return datetime.fromtimestamp(session.active_at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

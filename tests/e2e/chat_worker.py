@@ -1,0 +1,126 @@
+"""The `everthread` command with a model that follows a script: python chat_worker.py SCRIPT.json ARGUMENT..."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import sys
+import termios
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.agent_house import tool
+from tests.fake_model import FakeModel
+
+from everthread import cli
+from everthread.agent.asking import Asker, Choice
+from everthread.agent.prepared import Preparer
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.turn import Agent
+from everthread.bootstrap import Runtime
+from everthread.config import Settings
+from everthread.domain import errors
+from everthread.domain.model import ToolCall
+from everthread.ports import MemoryProvider, RecallItem
+from everthread.ports.memory import Capability
+from everthread.ports.model import Request
+
+
+def echo(request: Request) -> str:
+    """What was asked, and how many messages came before it."""
+    before = json.loads(b"[" + request.history + b"]")
+    asked = [message.content for message in request.tail if message.role.value == "user"]
+    return f"echo {' + '.join(text[:40] for text in asked)} ({len(before)} before, {len(asked[0])} characters)"
+
+
+def line(given: Any) -> object:
+    match given:
+        case "echo":
+            return echo
+        case {"error": name, "text": text}:
+            return getattr(errors, name)(text)
+        case {"tool": name, **more}:
+            return ToolCall("call", name, json.dumps(more.get("arguments", {})))
+        case _:
+            return given
+
+
+class Hasty:
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.01))
+
+
+class Remembers(MemoryProvider):
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "shoebox"
+        self.capabilities = Capability.RECALL
+
+    async def prefetch(self, query: str, **_: Any) -> list[RecallItem]:
+        return [RecallItem("likes green tea", session_id="01OLD")]
+
+
+class ScriptedRuntime(Runtime):
+    def __init__(self, settings: Settings, script: dict[str, Any]) -> None:
+        super().__init__(settings, providers=(Remembers(),) if script.get("remembers") else ())
+        self._script = script
+        self._model = FakeModel([line(given) for given in script.get("lines", ["echo"])])
+        self._model.pause_s = script.get("pause_s", 0.0)
+
+    async def ready(self) -> tuple[str, ...]:
+        await self.start()
+
+        async def look(arguments: Any, use: Any) -> str:
+            await asyncio.sleep(self._script.get("tool_s", 0.0))
+            return "a sunny day"
+
+        async def wipe(arguments: Any, use: Any) -> str:
+            (self.settings.home / "wiped").touch()
+            return "wiped"
+
+        home = self.settings.home
+        toolbox = Toolbox([tool("look", look), tool("wipe", wipe, dangerous=True)])
+        self.agent = Agent(
+            self.lifecycle,
+            self.memory,
+            Preparer(
+                self.store,
+                self.lifecycle,
+                PromptBuilder(home, self.memory, self.clock),
+                self.clock,
+                output_tokens_max=1000,
+            ),
+            Asker(self.lifecycle, Hasty(), lambda: 0.5, self.hooks),
+            ToolRunner(self.lifecycle, self.hooks),
+            lambda: toolbox,
+            self.clock,
+        )
+        return tuple(self._script.get("problems", ()))
+
+    def choices(self, model: str = "") -> Sequence[Choice]:
+        if self._script.get("no_model"):
+            raise errors.BadConfig("no model is chosen; put one into config.toml")
+        if model.startswith("nowhere/"):
+            raise errors.BadConfig(f"there is no provider 'nowhere'; {model} can't be asked")
+        return [self._model.choice(model or "fake/one")]
+
+
+def main() -> int:
+    if os.isatty(0):
+        # The terminal is this process's own, so that Ctrl-C on it is a signal to this process.
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    script = json.loads(Path(sys.argv[1]).read_text())
+    return cli.run(lambda settings: ScriptedRuntime(settings, script), sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
