@@ -74,7 +74,7 @@ async def model_server(*options: str) -> AsyncIterator[str]:
 
 @dataclass
 class Office:
-    """A runtime with sessions in it."""
+    """A runtime with conversations in it, each with a person of its own."""
 
     runtime: Runtime
     url: str
@@ -92,7 +92,7 @@ class Office:
         lifecycle = self.runtime.lifecycle
         for _ in range(turns):
             said, answered = next(texts), next(texts)
-            await lifecycle.accept(Inbound(key, "me", said))
+            await lifecycle.accept(Inbound(key, key.chat, said))
             ticket = await lifecycle.begin_turn(key)
             assert ticket is not None
             messages = (Message(Role.USER, said), Message(Role.ASSISTANT, answered))
@@ -100,7 +100,7 @@ class Office:
 
     async def turn(self, key: SessionKey, text: str) -> None:
         """What a front end does for one message."""
-        await self.runtime.lifecycle.accept(Inbound(key, "me", text))
+        await self.runtime.lifecycle.accept(Inbound(key, key.chat, text))
         ended = await self.runtime.agent.answer(key, Manner(self.runtime.choices()))
         assert ended is not None
         assert not ended.problem, ended.problem

@@ -17,7 +17,7 @@ MAX_QUERY_TERMS = 32
 # messages), so its star is ignored.
 MIN_PREFIX_CHARS = 3
 # A question is looked up word by word, each for up to a millisecond.
-MAX_TELLING = 8
+MAX_TELLING = 6
 # Shorter words would be the beginning of too many others.
 MIN_STEM_CHARS = 4
 # How far into a text a hit is looked for.

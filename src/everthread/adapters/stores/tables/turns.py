@@ -25,7 +25,7 @@ from everthread.ports.store import Hit
 MESSAGES_PER_TURN = 4096
 RANKED_MAX = 5000
 RECALLED_MAX = 2000
-RECALLED_AT_ONCE = 50
+RECALLED_AT_ONCE = 30
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 # The newest messages of a word that are looked at. A word that has as many is common, and weighs least.
-WORD_HITS_MAX = 250
+WORD_HITS_MAX = 100
 
 _OCTETS = 400.0
 _K1 = 1.2
