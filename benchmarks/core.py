@@ -42,6 +42,7 @@ TARGETS: dict[str, float] = {
     "binding_lookup_ms": 0.1,
     "search_newest_ms": 2.0,
     "search_ranked_ms": 40.0,
+    "recall_ms": 10.0,
     "disk_ratio": 2.5,
     "help_cpu_ms": 100.0,
 }

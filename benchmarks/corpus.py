@@ -45,6 +45,15 @@ def messages(count: int, *, seed: int = _SEED) -> Iterator[str]:
             yield " ".join(marker + words[start : start + length]).capitalize() + "."
 
 
+def questions(count: int, *, seed: int = _SEED) -> Iterator[str]:
+    """Four words each, used as often as in the corpus but for the 200 most common ones, which say little."""
+    words = _vocabulary(random.Random(seed))[200:]
+    weights = [1 / (rank + 2.7) for rank in range(201, _VOCABULARY + 1)]
+    rng = random.Random(seed + 1)
+    for _ in range(count):
+        yield " ".join(rng.choices(words, weights, k=4))
+
+
 def _vocabulary(rng: random.Random) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < _VOCABULARY:

@@ -8,6 +8,8 @@ from pathlib import Path
 from benchmarks import corpus
 from benchmarks.measuring import Calls, Figure, cpu_ms
 from benchmarks.stage import MESSAGES_PER_TURN, OWNER, Stage, keys, staged
+from everthread.adapters.memory.builtin import BuiltinMemory
+from everthread.domain.model import SessionRef
 
 MESSAGES = 100_000
 TURNS_PER_SESSION = 50
@@ -32,12 +34,14 @@ async def stored(folder: Path) -> dict[str, Figure]:
         await stage.fill(lambda number: places[number % len(places)], texts())
         newest = await cpu_ms(_searches(stage, ranked=False))
         ranked = await cpu_ms(_searches(stage, ranked=True))
+        recalled = await cpu_ms(_recalls(stage))
         stage.checkpoint()
         whole = stage.path.stat().st_size
         copies = stage.number(f"SELECT SUM(pgsize) FROM dbstat WHERE name IN ({_COPIES})")
     return {
         "search_newest_ms": newest,
         "search_ranked_ms": ranked,
+        "recall_ms": recalled,
         "disk_ratio": Figure.exact((whole - copies) / text_bytes),
         "disk_ratio_with_inbox_and_replies": Figure.exact(whole / text_bytes),
     }
@@ -49,3 +53,15 @@ async def _searches(stage: Stage, *, ranked: bool) -> AsyncIterator[Calls]:
 
     for _ in range(SEARCHES):
         yield [search]
+
+
+async def _recalls(stage: Stage) -> AsyncIterator[Calls]:
+    """Questions of four telling words each, asked from a session with nothing in it."""
+    memory = BuiltinMemory(stage.store, stage.clock)
+    ref = SessionRef("new", 0, keys(1)[0], 1, OWNER)
+    for question in corpus.questions(SEARCHES):
+
+        async def recall(question: str = question) -> None:
+            assert len(await memory.prefetch(question, ref=ref, limit=HITS)) > 0
+
+        yield [recall]

@@ -212,7 +212,8 @@ def _with_endings(word: str) -> tuple[str, bool]:
 @lru_cache(maxsize=256)
 def _seen_as(term: str, prefix: bool) -> str:
     """The pattern that finds the term in folded text: its words, whatever is between them."""
-    words = re.findall(r"[^\W_]+", term.translate(_FOLDED))
-    before = "" if RUN.match(term[0]) else r"(?<![^\W_])"
+    first, *others = re.findall(r"[^\W_]+", term.translate(_FOLDED)) or ["(?!)"]
+    # What must not stand before the word is looked at behind it: a pattern that begins with a letter is found faster.
+    alone = "" if RUN.match(term[0]) else rf"(?<![^\W_]{first})"
     after = "" if prefix or RUN.match(term[-1]) else r"(?![^\W_])"
-    return before + r"[\W_]+".join(words) + after
+    return r"[\W_]+".join((first + alone, *others)) + after

@@ -16,6 +16,8 @@ from everthread.ports import Capability, Clock, MemoryProvider, RecallItem, Scor
 SAID_CHARS_MAX = 300
 """Of what the person said in a turn, and of the answer."""
 NOTE_CHARS_MAX = 600
+ITEMS_MAX = 12
+"""More would not fit in what a prompt has room for."""
 
 # What was said today counts a quarter more than the same said years ago; half of that is gone in two months.
 _NEWER = 0.25
@@ -48,7 +50,8 @@ class BuiltinMemory(MemoryProvider):
         if not await self._store.peek(lambda uow: uow.turns.is_indexed(ref.owner, beside=ref.session_id)):
             await self._store.index()
         now = self._clock.now()
-        return await self._store.read(lambda uow: _recalled(uow, query, sought, ref, limit, now))
+        most = min(limit, ITEMS_MAX)
+        return await self._store.read(lambda uow: _recalled(uow, query, sought, ref, most, now))
 
 
 def _recalled(
@@ -68,7 +71,7 @@ def _turns(uow: UnitOfWork, query: str, ref: SessionRef, limit: int, now: float)
     session = uow.sessions.get(ref.session_id)
     beside = session if session is not None and session.owner == ref.owner else None
     # A few more than are wanted: the newer ones among them may move up.
-    hits = uow.turns.recall(ref.owner, query, limit=2 * limit, beside=beside)
+    hits = uow.turns.recall(ref.owner, query, limit=limit + ITEMS_MAX, beside=beside)
     return [
         RecallItem("", hit.score * _freshness(now - hit.at), session_id=hit.session_id, turn=hit.number, at=hit.at)
         for hit in hits
