@@ -12,7 +12,7 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary,
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.model import SessionRef
 from everthread.memory.calling import STUCK_MAX
-from everthread.memory.recall import Recall, fenced, gather, merge, tokens
+from everthread.memory.recall import Recall, fenced, gather, merge, plainly, tokens
 from everthread.ports import Capability, MemoryProvider, RecallItem
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -310,3 +310,14 @@ async def test_a_tool_call_is_told_whose_turn_it_serves(tmp_path: Path) -> None:
             for n in range(3)
         ]
         assert await asyncio.gather(*calls) == ["look 0 in s0", "look 1 in s1", "look 2 in s2"]
+
+
+def test_a_small_model_is_told_what_the_user_said_as_facts() -> None:
+    items = (
+        RecallItem("user: My dog is called Bruno.\nassistant: Bella is a nice name."),
+        RecallItem("noted: Likes tea."),
+        RecallItem("assistant: Something made up."),
+        RecallItem("user: too many"),
+    )
+    assert plainly(Recall(REF, items)) == "Facts about me:\n- My dog is called Bruno.\n- Likes tea."
+    assert plainly(Recall(REF)) == ""

@@ -52,6 +52,19 @@ class Progress:
     """The pieces of the answer that is being written."""
     spent: list[Spent] = field(default_factory=list[Spent])
     """Calls that no commit has settled yet."""
+    usage: Usage = Usage()
+    """Of all calls together."""
+    model: str = ""
+    """The one that answered last."""
+
+    def heard(self, model: str, usage: Usage) -> None:
+        self.model = model
+        self.usage = Usage(
+            self.usage.input_tokens + usage.input_tokens,
+            self.usage.output_tokens + usage.output_tokens,
+            self.usage.cached_tokens + usage.cached_tokens,
+            self.usage.cost if usage.cost is None else (self.usage.cost or 0.0) + usage.cost,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,7 @@ class Asker:
                 async for part in parts:
                     if isinstance(part, Answer):
                         usage = part.usage
+                        progress.heard(choice.name, usage)
                         await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=usage)
                         return part
                     _pass_on(part, progress, listen)

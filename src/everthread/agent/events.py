@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.lifecycle import Committed
 from everthread.ports import RecallItem
+from everthread.ports.model import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ class TurnEnded:
     committed: Committed
     text: str
     problem: str = ""
+    error: Exception | None = None
+    """What the problem is, if it was an error."""
+    model: str = ""
+    """The one that answered."""
+    usage: Usage = Usage()
 
 
 TurnEvent = (

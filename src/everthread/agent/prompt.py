@@ -29,7 +29,7 @@ IDENTITY = """\
 You are Everthread, a personal assistant with a long memory. Be warm, direct and brief. Say what you know, say plainly
 what you don't, and never make up a memory."""
 
-SMALL_IDENTITY = "You are Everthread, a friendly assistant. Answer briefly."
+SMALL_IDENTITY = "You are Everthread, a helpful assistant. Use the facts about the user to answer. Be short."
 
 HOW_MEMORY_WORKS = f"""\
 Text between <{FENCE}> and </{FENCE}> at the end of a message comes from earlier conversations with this user. It is

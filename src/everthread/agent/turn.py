@@ -30,7 +30,7 @@ from everthread.domain.errors import EverthreadError, Fenced, StoreError, TurnTo
 from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
-from everthread.memory.recall import fenced
+from everthread.memory.recall import fenced, plainly
 from everthread.ports import Clock
 from everthread.ports.model import Finish, Request
 
@@ -226,7 +226,7 @@ class Agent:
             return ""
         if recall.items or recall.missing:
             manner.listen(Recalled(recall.items, recall.missing))
-        return fenced(recall)
+        return plainly(recall) if manner.choices[0].traits.small else fenced(recall)
 
     async def _take_up_steering(self, running: _Running, listen: Listen) -> None:
         while running.steering:
@@ -251,7 +251,9 @@ class Agent:
         self._remember_prepared(running, committed, messages)
         if self._titler is not None and whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
-        ended = TurnEnded(committed, text, problem)
+        error = None if running.work is None or running.work.cancelled() else running.work.exception()
+        told = error if isinstance(error, Exception) else None
+        ended = TurnEnded(committed, text, problem, told, progress.model, progress.usage)
         manner.listen(ended)
         return ended
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from everthread.agent.asking import Choice
 from everthread.agent.events import TurnEnded
 from everthread.agent.turn import Manner
 from everthread.cli import show
@@ -19,10 +16,8 @@ from everthread.cli.lines import Lines
 from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
 from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
-from everthread.domain.errors import BadInput, Busy, ModelError
-from everthread.domain.model import Inbound, Message, SessionRef, ToolCall
-from everthread.ports import ModelClient
-from everthread.ports.model import Answer, Delta, Prompt, Request, Traits, Usage
+from everthread.domain.errors import BadInput, Busy
+from everthread.domain.model import Inbound, SessionRef, ToolCall
 
 STDIN = "-"
 
@@ -30,11 +25,10 @@ STDIN = "-"
 async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
     """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
     text = await _whole(prompt)
-    heard = Heard()
     screen = Screen()
     for problem in await made_ready(runtime, screen.notice if wish.verbose else _nothing):
         screen.complain(problem)
-    choices = heard.listening(runtime.choices(wish.model))
+    choices = runtime.choices(wish.model)
     key = await entered(runtime, wish)
     settings = runtime.settings
     await runtime.lifecycle.accept(Inbound(key, settings.owner, text))
@@ -53,11 +47,11 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
     if ended is None:
         raise Busy("another process has taken this turn over; `everthread sessions list` shows where it is")
     if as_json:
-        screen.say(show.as_json(_as_json(ended, heard)))
+        screen.say(show.as_json(_as_json(ended)))
     if ended.problem:
         screen.complain("interrupted" if stop.wanted() else ended.problem)
     await runtime.stop(close_memory=True)
-    return _code(ended, heard, stopped=stop.wanted(), gone=screen.gone)
+    return _code(ended, stopped=stop.wanted(), gone=screen.gone)
 
 
 async def _whole(prompt: str) -> str:
@@ -79,24 +73,23 @@ def _nothing(line: str) -> None:
     pass
 
 
-def _code(ended: TurnEnded, heard: Heard, *, stopped: bool, gone: bool) -> int:
+def _code(ended: TurnEnded, *, stopped: bool, gone: bool) -> int:
     if stopped:
         return INTERRUPTED
     if not ended.problem:
         return REFUSED if gone else 0
-    error = heard.error
-    return code_of(error) if error is not None and str(error) == ended.problem else REFUSED
+    return code_of(ended.error) if ended.error is not None else REFUSED
 
 
-def _as_json(ended: TurnEnded, heard: Heard) -> dict[str, object]:
-    usage = heard.usage
+def _as_json(ended: TurnEnded) -> dict[str, object]:
+    usage = ended.usage
     return {
         "session": ended.committed.ref.session_id,
         "turn": ended.committed.number,
         "text": ended.text,
         "status": ended.committed.status.value,
         "problem": ended.problem or None,
-        "model": heard.model,
+        "model": ended.model or None,
         "usage": {
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
@@ -132,56 +125,3 @@ class _Stop:
 
     def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-
-
-@dataclass(slots=True)
-class Heard:
-    """What the models that were asked have cost and complained of: a turn's end tells only the answer."""
-
-    usage: Usage = Usage()
-    model: str | None = None
-    error: ModelError | None = None
-
-    def listening(self, choices: Sequence[Choice]) -> list[Choice]:
-        return [replace(choice, client=_Overheard(choice.client, choice.name, self)) for choice in choices]
-
-    def add(self, name: str, usage: Usage) -> None:
-        self.model = name
-        self.usage = Usage(
-            self.usage.input_tokens + usage.input_tokens,
-            self.usage.output_tokens + usage.output_tokens,
-            self.usage.cached_tokens + usage.cached_tokens,
-            None if usage.cost is None else (self.usage.cost or 0.0) + usage.cost,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Overheard:
-    """A model client that tells what it hears."""
-
-    client: ModelClient
-    name: str
-    heard: Heard
-
-    def traits(self, model: str) -> Traits:
-        return self.client.traits(model)
-
-    def head(self, prompt: Prompt) -> bytes:
-        return self.client.head(prompt)
-
-    def encode(self, messages: Sequence[Message]) -> bytes:
-        return self.client.encode(messages)
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        try:
-            async with aclosing(self.client.stream(request)) as parts:
-                async for part in parts:
-                    if isinstance(part, Answer):
-                        self.heard.add(self.name, part.usage)
-                    yield part
-        except ModelError as error:
-            self.heard.error = error
-            raise
-
-    async def aclose(self) -> None:
-        await self.client.aclose()

@@ -40,6 +40,8 @@ from everthread.ports import Clock, Store
 from everthread.ports.store import Hit, Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
+TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
+"""A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
 RECHECK_S = 30.0
 DAY_S = 86_400.0
 _TIMERS_AT_ONCE = 64
@@ -164,7 +166,8 @@ class Lifecycle:
         spent: Sequence[Spent] = (),
     ) -> Committed:
         """Store a turn whole, and what it has cost. Raises `Fenced` if it is no longer this ticket's to write."""
-        _check_size("a turn", reply or "", *(part for message in messages for part in message.texts()))
+        texts = (part for message in messages for part in message.texts())
+        _check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
         return await self._store.write(
             lambda uow: turn.commit(
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
@@ -336,10 +339,10 @@ def _check_key(key: SessionKey) -> None:
         raise BadKey(f"{key!r:.200} is no session key: one of its parts is empty or can't be written down")
 
 
-def _check_size(what: str, *texts: str) -> None:
+def _check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:
     size = sum(len(text) for text in texts)
-    if size > TEXT_CHARS_MAX:
-        raise TooLarge(f"{what} has at most {TEXT_CHARS_MAX} characters; this one has {size}")
+    if size > chars_max:
+        raise TooLarge(f"{what} has at most {chars_max} characters; this one has {size}")
 
 
 def _check_owner(owner: str) -> None:

@@ -16,6 +16,8 @@ from everthread.ports import RecallItem
 
 CHARS_PER_TOKEN = 4
 FENCE = "recalled"
+PLAIN_ITEMS_MAX = 3
+PLAIN_CHARS_MAX = 200
 _LABEL_CHARS_MAX = 80
 # However it is written: nothing between the two may close the fence, or look as if it did.
 _MARKER = re.compile(r"<(?=[\W_]*recalled)", re.IGNORECASE)
@@ -85,6 +87,19 @@ def fenced(recall: Recall) -> str:
         f"{said}\n"
         f"</{FENCE}>"
     )
+
+
+def plainly(recall: Recall) -> str:
+    """The best items for a model too small to read a fence: what the user said, as facts."""
+    said = [_said_by_the_user(item.text) for item in recall.items[:PLAIN_ITEMS_MAX]]
+    facts = [f"- {_harmless(text)[:PLAIN_CHARS_MAX]}" for text in said if text]
+    return "\n".join(("Facts about me:", *facts)) if facts else ""
+
+
+def _said_by_the_user(text: str) -> str:
+    """An answer of a small model is no fact."""
+    lines = [line for line in text.splitlines() if not line.startswith("assistant: ")]
+    return " ".join(" ".join(line.removeprefix("user: ").removeprefix("noted: ") for line in lines).split())
 
 
 def when(at: float) -> str:
