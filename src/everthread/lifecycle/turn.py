@@ -30,6 +30,8 @@ from everthread.ports.store import UnitOfWork
 
 PROCESS_TTL_S = 30.0
 REMEMBERED_S = 24 * 3600.0
+NOBODY = ""
+"""Who holds a turn that was given back: no process ever has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +170,22 @@ def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
 
 def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
     """Record what cancelled turns of dead processes had, and name the turns that must be run again."""
-    again: list[str] = []
     uow.lanes.sweep(setting.now - REMEMBERED_S)
-    for slot in uow.slots.orphans(setting.now):
-        if slot.fate is Fate.LIVE:
-            again.append(slot.turn_id)
-            continue
-        row = uow.inbox.get(slot.inbox_id)
-        assert row is not None
-        slot = uow.slots.take_over(slot.turn_id, setting.holder)
-        ticket = Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row)
-        commit(uow, ticket, (Message(Role.USER, row.inbound.text),), None, setting)
-    return tuple(again)
+    return tuple(slot.turn_id for slot in uow.slots.orphans(setting.now) if not _settled(uow, slot, setting))
+
+
+def abandon(uow: UnitOfWork, ticket: Ticket, setting: Setting) -> None:
+    """Give a begun turn back, with its tools and its draft: from here on it is as if its process were gone."""
+    if not _settled(uow, held(uow, ticket), setting):
+        uow.slots.take_over(ticket.turn_id, NOBODY)
+
+
+def _settled(uow: UnitOfWork, slot: Slot, setting: Setting) -> bool:
+    """Store a cancelled turn with what there was of it; false for one that must be run again."""
+    if slot.fate is Fate.LIVE:
+        return False
+    row = uow.inbox.get(slot.inbox_id)
+    assert row is not None
+    ticket = Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row)
+    commit(uow, ticket, (Message(Role.USER, row.inbound.text),), None, setting)
+    return True

@@ -136,6 +136,9 @@ class Server(SimProcess):
             if dice.random() < 0.15:
                 await self.insist(lambda: self.note(ticket.ref, f"note in {ticket.message.inbound.text}"))
             await self._town.clock.sleep(dice.choice((0.0, 0.3, 1.0, 6.0)) * dice.random())
+            if dice.random() < 0.06:
+                await self.insist(lambda: self.does(model.Abandon(ticket), self.lifecycle.abandon_turn(ticket)))
+                return
             text = ticket.message.inbound.text
             messages = (Message(Role.USER, text), Message(Role.ASSISTANT, f"answer to {text}"))
             interrupted = dice.random() < 0.1

@@ -164,7 +164,9 @@ class Town:
             if operation is not None and not isinstance(operation, model.Recover):
                 self.note_down(operation, "=", result)
             self.world.sees(operation, result, new, self._active_at, self.clock.now())
-            if isinstance(operation, model.Recover):
+            if isinstance(operation, model.Abandon):
+                self.counts["totals"]["abandoned"] += 1
+            if isinstance(operation, model.Recover | model.Abandon):
                 for turn_id in sorted(self.world.slots):
                     if self.tables.slots.get(turn_id) is None:
                         self.world.settled(turn_id)

@@ -44,6 +44,13 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """A turn is given back: a cancelled one is settled, a live one stays what it is, for somebody else."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
 class Cross:
     key: SessionKey
     boundary: Boundary
@@ -136,6 +143,8 @@ class ModelSlot:
     key: SessionKey
     session: str
     text: str
+    ticket: tuple[str, int]
+    """Who may write it, under which fence."""
     fate: str = "live"
 
 
@@ -168,11 +177,22 @@ class World:
             case Begin(key), Ticket() as ticket:
                 self._begun(key, ticket, just_opened=bool(rows))
             case Commit(ticket, interrupted), Committed() as done:
+                self._held(ticket)
                 self._committed(ticket.turn_id, done, interrupted, active_at, now)
+            case Abandon(ticket), None:
+                self._held(ticket)
+                self.slots[ticket.turn_id].ticket = ("", 0)
             case TakeOver(), Ticket() as ticket:
+                self.slots[ticket.turn_id].ticket = (ticket.holder, ticket.fence)
                 self.served.add((ticket.holder, ticket.ref.session_id))
             case Cross(key, boundary), Crossing() as crossing:
                 self._answered(key, boundary, crossing, rows)
+            case _:
+                self._told(operation, result)
+
+    def _told(self, operation: object | None, result: object) -> None:
+        """What belongs to no turn and is no boundary."""
+        match operation, result:
             case Note(session_id, change), _:
                 self._written(session_id, ("note", change.content))
             case Delegate(session_id, text), _:
@@ -345,14 +365,19 @@ class World:
         due = self.policies.of(key).due(session.active_at)
         hold(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
         session.active_at = max(session.active_at, accepted_at)
-        self.slots[ticket.turn_id] = ModelSlot(key, session.id, text)
+        self.slots[ticket.turn_id] = ModelSlot(key, session.id, text, (ticket.holder, ticket.fence))
         self.fates[text] = "running"
         self.served.add((ticket.holder, session.id))
 
-    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
-        slot = self.slots.pop(turn_id, None)
-        hold(slot is not None, f"turn {turn_id} was committed twice, or never began")
+    def _held(self, ticket: Ticket) -> None:
+        slot = self.slots.get(ticket.turn_id)
+        hold(slot is not None, f"turn {ticket.turn_id} was written twice, or never began")
         assert slot is not None
+        mine = (ticket.holder, ticket.fence)
+        hold(slot.ticket == mine, f"turn {ticket.turn_id} was written by {mine}, it is {slot.ticket}'s")
+
+    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
+        slot = self.slots.pop(turn_id)
         wanted = {"late": "late", "hidden": "hidden", "live": "interrupted" if interrupted else "done"}[slot.fate]
         hold(done.status.value == wanted, f"{slot.text!r} was stored as {done.status.value}, it is {wanted}")
         hold(done.ref.session_id == slot.session, f"{slot.text!r} was committed into {done.ref.session_id}")
