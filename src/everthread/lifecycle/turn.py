@@ -79,7 +79,8 @@ def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) ->
     binding = uow.sessions.binding(key)
     session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
     if session is not None and policy.expired(session.active_at, row.accepted_at):
-        cross(uow, key, Expire(policy, row.accepted_at), row.inbound.owner, replace(setting, actor="expiry"))
+        # Whoever comes next: it is over for the one whose session it was.
+        cross(uow, key, Expire(policy, row.accepted_at), session.owner, replace(setting, actor="expiry"))
         binding = uow.sessions.binding(key)
         session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
     if session is None or session.owner != row.inbound.owner:
