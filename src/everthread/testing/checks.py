@@ -9,8 +9,9 @@ from typing import cast
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.model import FORGOTTEN, Kind, SessionKey
+from everthread.testing.model import Entry, ModelSession, hold
 from everthread.testing.sim import Backend, Effect
-from everthread.testing.world import Entry, ModelSession, World, hold
+from everthread.testing.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from everthread.adapters.stores.tables.unit import Tables
@@ -24,6 +23,8 @@ from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteCha
 from everthread.ports.store import BoundaryRow
 from everthread.testing import operations as asked
 from everthread.testing.checks import Evidence, check_everything
+from everthread.testing.model import Violation, hold
+from everthread.testing.schedule import FAULTS, Step
 from everthread.testing.serving import KEYS, POLICIES, Server
 from everthread.testing.sim import (
     Backend,
@@ -32,63 +33,16 @@ from everthread.testing.sim import (
     SimLoop,
     fresh_database,
 )
-from everthread.testing.world import Violation, World, hold
+from everthread.testing.world import World
 
 T = TypeVar("T")
 
-STEPS = 36
-STEP_S = 1.6
 START_S = 1.0
 TRACE_CHARS_MAX = 240
 SETTLE_S_MAX = 900.0
 LEASE_S_MAX = 60.0
 PROVIDERS = ("alpha", "beta")
 OWNERS = ("ann", "bob")
-ACTIONS = {
-    "send": 14.0,
-    "new": 2.0,
-    "reset": 0.7,
-    "resume": 2.5,
-    "branch": 1.6,
-    "compress": 1.6,
-    "rewind": 1.6,
-    "note": 1.2,
-    "delegate": 0.6,
-    "recall": 1.0,
-    "forget": 0.5,
-    "forget_owner": 0.15,
-    "forget_fact": 0.6,
-    "retry": 0.6,
-    "replay": 0.5,
-    "kill": 0.9,
-    "kill_inside": 0.7,
-    "stop": 0.4,
-    "freeze": 0.6,
-    "jump": 0.5,
-    "fault": 4.0,
-    "busy": 0.4,
-    "full": 0.3,
-}
-FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that befalls the town; `dice` makes its details."""
-
-    at: float
-    action: str
-    dice: int
-
-
-def make_schedule(dice: random.Random) -> list[Step]:
-    actions, weights = tuple(ACTIONS), tuple(ACTIONS.values())
-    steps: list[Step] = []
-    at = 0.0
-    for action in dice.choices(actions, weights, k=STEPS):
-        at += dice.expovariate(1 / STEP_S) if dice.random() < 0.6 else dice.random() * 0.1
-        steps.append(Step(round(at, 3), action, dice.getrandbits(32)))
-    return steps
 
 
 class Town:
