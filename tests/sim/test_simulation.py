@@ -19,13 +19,14 @@ import pytest
 from everthread.domain.model import Fate
 from everthread.lifecycle import crossing, turn
 from everthread.memory.journal import Journal
+from everthread.testing.schedule import make_schedule
 from everthread.testing.simulate import Report, explain, run_seed
-from everthread.testing.town import Town, make_schedule
+from everthread.testing.town import Town
 
 SEEDS = 2000
 SEEDS_PER_TEST = 100
 # Schedules that once ended in a violation.
-REGRESSIONS = (299, 470, 159, 838, 1188)
+REGRESSIONS = (299, 470, 159, 838, 1188, 58, 1262)
 
 BOUNDARIES = {"new", "reset", "resume", "branch", "compress", "rewind", "expire", "suspend", "forget"}
 STORE_FAULTS = {"store busy", "disk full"}
@@ -55,6 +56,7 @@ def test_whatever_befalls_the_town_what_must_hold_holds(first: int) -> None:
     totals = report.counts["totals"]
     assert totals["messages"] > 10 * SEEDS_PER_TEST
     assert totals["attempts"] > totals["deliveries"] > 20 * SEEDS_PER_TEST
+    assert min(totals["abandoned"], totals["facts forgotten"], totals["recalls"]) > SEEDS_PER_TEST / 20
 
 
 @pytest.mark.timeout(120)

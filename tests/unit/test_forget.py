@@ -482,6 +482,35 @@ async def test_a_fact_is_forgotten_once_and_cannot_be_written_on(tmp_path: Path)
             await write_note(house, "again", note_id=note)
 
 
+@pytest.mark.parametrize("whole", [ForgetSession, ForgetOwner])
+async def test_a_note_that_went_with_its_session_or_person_is_no_fact_any_more(tmp_path: Path, whole: Any) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        session = (await house.turn(CLI, "hello")).ref.session_id
+        note_id = await write_note(house, SECRET, key=CLI)
+        await forget(house, whole(session) if whole is ForgetSession else whole())
+        with pytest.raises(NotFound):
+            await forget(house, ForgetFact(note_id))
+        await house.settled()
+        assert ForgetScope.FACT not in [call.more["scope"] for call in diary.book.of("forget")]
+
+
+async def test_what_a_note_said_before_its_last_session_was_forgotten_can_be_forgotten(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, f"I am {SECRET}")
+        note_id = await write_note(house, SECRET, key=CLI)
+        await house.cross(CLI, New())
+        session = (await house.turn(CLI, "hello")).ref.session_id
+        await write_note(house, "something else", key=CLI, note_id=note_id)
+        await forget(house, ForgetSession(session))
+        await forget(house, ForgetFact(note_id))
+        await house.settled()
+        assert [call.more["fact"] for call in diary.book.of("forget") if call.more["note_id"]] == [SECRET]
+        found = await house.store.read(lambda uow: uow.turns.search(ME, SECRET, limit=5))
+        assert found == ()
+
+
 def test_a_tombstone_knows_a_fact_again_and_cannot_be_read() -> None:
     assert fact_identity(ME, "Likes  Tea\n") == fact_identity(ME, "likes tea")
     assert fact_identity(ME, "likes tea") != fact_identity("you", "likes tea")

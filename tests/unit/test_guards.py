@@ -44,6 +44,17 @@ async def test_a_stranger_on_a_key_starts_afresh_and_sees_nothing(tmp_path: Path
             await house.cross(CLI, Resume(mine.session_id), owner="stranger")
 
 
+async def test_a_stranger_who_comes_to_an_expired_session_is_answered_in_a_new_one(tmp_path: Path) -> None:
+    policies = ResetPolicies(ResetPolicy(idle_s=60.0))
+    async with House(tmp_path, policies=policies) as house:
+        mine = (await house.turn(CLI, "mine")).ref.session_id
+        # Nobody serves timers here: the message itself must find out that the session is over.
+        house.clock.ahead_s += 3600.0
+        theirs = (await house.turn(CLI, "theirs", owner="stranger")).ref
+        assert (theirs.owner, theirs.session_id != mine) == ("stranger", True)
+        assert (await house.session(mine)).end_reason == "idle"
+
+
 async def test_a_key_too_long_to_be_read_back_is_refused_at_the_door(tmp_path: Path) -> None:
     key = SessionKey("main", "telegram", ChatType.DM, "9" * 600)
     async with House(tmp_path) as house:

@@ -214,10 +214,6 @@ class Lifecycle:
 
         await self._store.write(settle)
 
-    async def abandon_turn(self, ticket: Ticket) -> None:
-        """Give a turn up that can't be ended here: `recover` names it at once, in any process."""
-        await self._store.write(lambda uow: turn.abandon(uow, ticket))
-
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))
@@ -225,6 +221,13 @@ class Lifecycle:
     async def resume_turn(self, turn_id: str) -> Ticket | None:
         """Go on with a turn that `recover` named. `None` if another process was faster."""
         return await self._store.write(lambda uow: turn.take_over(uow, turn_id, self._setting("recovery")))
+
+    async def abandon_turn(self, ticket: Ticket) -> None:
+        """Give a turn back that can't be gone on with, say because of an error: `recover` names it, for any process.
+
+        It may fail again: `ticket.fence` grows each time. To give it up, commit it with `interrupted=True`.
+        """
+        await self._store.write(lambda uow: turn.abandon(uow, ticket, self._setting("recovery")))
 
     async def write_note(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> NoteVersion:
         _check_owner(owner)

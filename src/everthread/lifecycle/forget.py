@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
-from everthread.domain.model import Cause, ChatType, InboxState, Kind, Session, SessionKey, SessionRef
+from everthread.domain.model import FORGOTTEN, Cause, ChatType, InboxState, Kind, Session, SessionKey, SessionRef
 from everthread.lifecycle.crossing import Setting, cross, owned
 from everthread.lifecycle.log import append, ref_to
 from everthread.ports.store import UnitOfWork
@@ -97,12 +97,14 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: Setting) ->
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.forgetting.buried("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    wordings = uow.forgetting.scrub_fact(note_id, owner)
+    wordings = tuple(text for text in uow.forgetting.scrub_fact(note_id, owner) if text != FORGOTTEN)
+    if not wordings:
+        raise NotFound(f"there is no note {note_id!r}")
     _bury_facts(uow, wordings, owner, setting.now)
     uow.forgetting.bury("note", note_id, owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
-    # A note that was removed before has no words left of its own.
-    text = note.content or next(iter(wordings), "")
+    # The last version of a note that was removed, or written in a forgotten session, has no words left of its own.
+    text = note.content if note.content in wordings else wordings[0]
     detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": text}
     _tell_providers(uow, session, detail, setting.now, hides_the_rest=False)
 

@@ -30,8 +30,9 @@ from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
 
 PROCESS_TTL_S = 30.0
-NOBODY = ""
 REMEMBERED_S = 24 * 3600.0
+NOBODY = ""
+"""Who holds a turn that was given back: no process ever has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) ->
     binding = uow.sessions.binding(key)
     session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
     if session is not None and policy.expired(session.active_at, row.accepted_at):
-        cross(uow, key, Expire(policy, row.accepted_at), row.inbound.owner, replace(setting, actor="expiry"))
+        # Whoever comes next: it is over for the one whose session it was.
+        cross(uow, key, Expire(policy, row.accepted_at), session.owner, replace(setting, actor="expiry"))
         binding = uow.sessions.binding(key)
         session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
     if session is None or session.owner != row.inbound.owner:
@@ -195,19 +197,22 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
     return row
 
 
-def abandon(uow: UnitOfWork, ticket: Ticket) -> None:
-    """Leave a turn to whoever recovers it next, with the tools it has run."""
-    uow.slots.take_over(held(uow, ticket).turn_id, NOBODY)
-
-
 def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
     """Record what cancelled turns of dead processes had, and name the turns that must be run again."""
-    again: list[str] = []
     uow.lanes.sweep(setting.now - REMEMBERED_S)
-    for slot in uow.slots.orphans(setting.now):
-        if slot.fate is Fate.LIVE:
-            again.append(slot.turn_id)
-            continue
-        ticket = _ticket(uow, uow.slots.take_over(slot.turn_id, setting.holder))
-        commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting)
-    return tuple(again)
+    return tuple(slot.turn_id for slot in uow.slots.orphans(setting.now) if not _settled(uow, slot, setting))
+
+
+def abandon(uow: UnitOfWork, ticket: Ticket, setting: Setting) -> None:
+    """Give a begun turn back, with its tools and its draft: from here on it is as if its process were gone."""
+    if not _settled(uow, held(uow, ticket), setting):
+        uow.slots.take_over(ticket.turn_id, NOBODY)
+
+
+def _settled(uow: UnitOfWork, slot: Slot, setting: Setting) -> bool:
+    """Store a cancelled turn with what there was of it; false for one that must be run again."""
+    if slot.fate is Fate.LIVE:
+        return False
+    ticket = _ticket(uow, slot)
+    commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting)
+    return True

@@ -8,10 +8,10 @@ from typing import cast
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
-from everthread.domain.events import EntryKind
-from everthread.domain.model import FORGOTTEN, SessionKey
+from everthread.domain.model import FORGOTTEN, Kind, SessionKey
+from everthread.testing.model import Entry, ModelSession, hold
 from everthread.testing.sim import Backend, Effect
-from everthread.testing.world import Entry, ModelSession, World, hold
+from everthread.testing.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Evidence:
 
 def check_everything(town: Evidence) -> None:
     _every_key_is_where_it_should_be(town)
-    for session in town.world.sessions.values():
+    for session in town.world.logs():
         _the_store_agrees(town, session)
     _every_message_has_one_home(town)
     for backend in town.backends.values():
@@ -50,18 +50,22 @@ def _the_store_agrees(town: Evidence, session: ModelSession) -> None:
     stored = town.tables.sessions.get(session.id)
     assert stored is not None
     hold(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
-    hold(stored.owner == session.owner, f"{session.id} belongs to {stored.owner}")
+    found, wanted = (stored.owner, stored.kind), (session.owner, session.kind)
+    hold(found == wanted, f"{session.id} is {found}, not {wanted}")
+    hold(session.key in (None, stored.key), f"{session.id} was opened at {stored.key}, not {session.key}")
+    hold(stored.generation == session.generation, f"{session.id} has generation {stored.generation}")
     shown = [(turn.number, turn.user_text) for turn in town.tables.turns.view(stored).turns]
     wanted = [(number, _as_stored(town, text)) for number, text in session.shown]
     hold(shown == wanted, f"{session.id} shows {shown}, not {wanted}")
     rows = town.database.execute("SELECT seq, kind FROM log WHERE session_id = ? ORDER BY seq", (session.id,))
     log = list(rows)
     hold(log == list(enumerate((e[0] for e in session.log), 1)), f"the log of {session.id} is {log}, not {session.log}")
-    hold(not (stored.dirty and not town.tables.sessions.keys_on(session.id)), f"{session.id} was left unclosed")
+    left = session.kind is not Kind.NOTES and not town.tables.sessions.keys_on(session.id)
+    hold(not (stored.dirty and left), f"{session.id} was left unclosed")
 
 
 def _as_stored(town: Evidence, text: str) -> str:
-    return FORGOTTEN if town.world.fates.get(text, "").startswith("forgotten") else text
+    return FORGOTTEN if town.world.fates.get(text, "").startswith("forgotten") else town.world.words.stored(text)
 
 
 def _every_message_has_one_home(town: Evidence) -> None:
@@ -79,7 +83,7 @@ def _every_message_has_one_home(town: Evidence) -> None:
             continue
         found = [
             home.replace("done", "live").replace("interrupted", "live").replace("set_aside", "aside")
-            for home in homes[text]
+            for home in homes[_as_stored(town, text)]
         ]
         hold(found == [fate], f"{text!r} is {found}, not {fate}")
 
@@ -88,14 +92,18 @@ def _the_back_end_has_it_all(town: Evidence, backend: Backend) -> None:
     by_session: defaultdict[str, list[Effect]] = defaultdict(list)
     for effect in backend.effects:
         by_session[effect.ref.session_id].append(effect)
-    for session in town.world.sessions.values():
-        effects = by_session[session.id]
+    for session in town.world.logs():
+        effects = by_session.pop(session.id, [])
+        if not session.kind.remembered:
+            hold(not effects, f"{backend.name} was told of {session.id}, which is {session.kind.value}: {effects}")
+            continue
         for effect in effects:
             _the_effect_is_true(town, backend.name, session, effect)
         # A delivery that a stopped process had under way may arrive after another has told to forget: nobody can know.
         if not (session.forgotten and town.time_was_bent):
             _in_order(backend, session, effects)
         _complete(town, backend, session, effects)
+    hold(not by_session, f"{backend.name} was told of sessions that are none: {list(by_session)}")
 
 
 def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
@@ -105,6 +113,9 @@ def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, ef
     entry = session.log[effect.delivery.seq - 1]
     hold(effect.kind == entry[0], f"{where}: entry {effect.delivery.seq} is {entry}")
     hold(effect.ref.owner == session.owner, f"{where}: it belongs to {session.owner}")
+    at, (key, *numbers) = effect.ref, session.refs[effect.delivery.seq - 1]
+    same = key in (None, at.key) and [at.epoch, at.generation] == numbers
+    hold(same, f"{where} at {at}: it should be at {(key, *numbers)}")
     facts = effect.facts
     told: Entry
     match effect.kind:
@@ -118,21 +129,23 @@ def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, ef
         case "close":
             told = ("close", facts["shown"])
         case "forget":
-            told = ("forget", facts["scope"])
+            # Once everybody has been told what to forget, its words are gone from the log.
+            fact = (facts["text"] or entry[-1],) if facts["scope"] == "fact" else ()
+            told = ("forget", facts["scope"], *fact)
         case _:
             told = (effect.kind, facts["text"])
     hold(_same(town, told, entry), f"{where}: it should be {entry}")
 
 
 def _same(town: Evidence, told: Entry, wanted: Entry) -> bool:
-    """Equal, but that what was forgotten meanwhile may be blanked already."""
+    """Equal, but that what was forgotten since may have been blanked already."""
     return len(told) == len(wanted) and all(_same_part(town, a, b) for a, b in zip(told, wanted, strict=True))
 
 
 def _same_part(town: Evidence, told: object, wanted: object) -> bool:
     if isinstance(told, tuple) and isinstance(wanted, tuple):
         return _same(town, cast(Entry, told), cast(Entry, wanted))
-    return told == wanted or (isinstance(wanted, str) and told == FORGOTTEN == _as_stored(town, wanted))
+    return told == wanted or (isinstance(wanted, str) and told in town.world.words.told(wanted))
 
 
 def _in_order(backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
@@ -158,8 +171,9 @@ def _complete(town: Evidence, backend: Backend, session: ModelSession, effects: 
     hold(cursor is not None, f"{backend.name} never heard of {session.id}")
     assert cursor is not None
     arrived = {effect.delivery.seq for effect in effects if effect.delivery.replay == cursor.replay}
-    first = next((i for i, entry in enumerate(session.log, 1) if entry[0] == EntryKind.FORGET), 1)
-    missing = set(range(first, len(session.log) + 1)) - arrived
+    first = _first_told(session)
+    empty = {seq for seq in range(1, len(session.log) + 1) if town.world.is_forgotten_note(session.id, seq)}
+    missing = set(range(first, len(session.log) + 1)) - arrived - empty
     hold(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
     if session.forgotten and not town.time_was_bent:
         told = next(i for i, e in enumerate(effects) if e.kind == "forget")
@@ -167,7 +181,13 @@ def _complete(town: Evidence, backend: Backend, session: ModelSession, effects: 
         hold(not later, f"{backend.name} was told {later} of {session.id} after it had been forgotten")
     closes = [effect for effect in effects if effect.kind == "close"]
     if closes and not session.forgotten:
-        hold(not closes[-1].facts["missing"], f"the last close of {session.id} lacks {closes[-1].facts['missing']}")
+        lacking = set(closes[-1].facts["missing"]) - empty
+        hold(not lacking, f"the last close of {session.id} lacks {lacking}")
+
+
+def _first_told(session: ModelSession) -> int:
+    """Nothing that came before the forgetting of a session or a person is told any more."""
+    return max((i for i, entry in enumerate(session.log, 1) if entry[1] in ("session", "owner")), default=1)
 
 
 Calls = list[tuple[str, str]]

@@ -23,8 +23,9 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, NoteChange, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.journal import Limits
-from everthread.testing import world as model
+from everthread.testing import operations as asked
 from everthread.testing.sim import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
+from everthread.testing.world import World
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Surroundings(Protocol):
     clock: SimClock
     database: Connection
     faults: Faults
-    world: model.World
+    world: World
     backends: dict[str, Backend]
     heard: dict[SessionKey, list[tuple[str, str]]]
 
@@ -106,7 +107,7 @@ class Server(SimProcess):
         self._answering.add(key)
         try:
             await asyncio.sleep(self.random.uniform(0.0, 0.6))
-            ticket = await self.does(model.Begin(key), self.lifecycle.begin_turn(key))
+            ticket = await self.does(asked.Begin(key), self.lifecycle.begin_turn(key))
             if ticket is not None:
                 await self._answer(ticket)
         except (Busy, StoreError) as error:
@@ -117,8 +118,8 @@ class Server(SimProcess):
     async def _recover(self) -> None:
         while True:
             try:
-                for turn_id in await self.does(model.Recover(), self.lifecycle.recover()):
-                    ticket = await self.does(model.TakeOver(), self.lifecycle.resume_turn(turn_id))
+                for turn_id in await self.does(asked.Recover(), self.lifecycle.recover()):
+                    ticket = await self.does(asked.TakeOver(), self.lifecycle.resume_turn(turn_id))
                     if ticket is not None:
                         await self._answer(ticket)
             except StoreError as error:
@@ -134,12 +135,15 @@ class Server(SimProcess):
                 await self._town.clock.sleep(dice.random())
                 await self.insist(lambda: self.lifecycle.finish_tool(ticket, "c1", "seen"))
             if dice.random() < 0.15:
-                await self.insist(lambda: self.note(ticket.ref, f"note in {ticket.message.inbound.text}"))
+                await self.insist(lambda: self.note(ticket.ref, f"note in {ticket.message.inbound.text.split()[0]}"))
             await self._town.clock.sleep(dice.choice((0.0, 0.3, 1.0, 6.0)) * dice.random())
+            if dice.random() < 0.06:
+                await self.insist(lambda: self.does(asked.Abandon(ticket), self.lifecycle.abandon_turn(ticket)))
+                return
             text = ticket.message.inbound.text
             messages = (Message(Role.USER, text), Message(Role.ASSISTANT, f"answer to {text}"))
             interrupted = dice.random() < 0.1
-            operation = model.Commit(ticket, interrupted)
+            operation = asked.Commit(ticket, interrupted)
             await self.insist(
                 lambda: self.does(
                     operation, self.lifecycle.commit_turn(ticket, messages, "answer", interrupted=interrupted)
@@ -152,8 +156,10 @@ class Server(SimProcess):
 
     async def note(self, ref: SessionRef, text: str) -> None:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text)
-        operation = model.Note(ref.session_id, change)
-        await self.does(operation, self.lifecycle.write_note(change, owner=ref.owner, ref=ref))
+        await self.write_note(change, ref.owner, ref)
+
+    async def write_note(self, change: NoteChange, owner: str, ref: SessionRef | None) -> None:
+        await self.does(asked.Note(ref, owner, change), self.lifecycle.write_note(change, owner=owner, ref=ref))
 
     async def _run_hooks(self, lease: Lease) -> float | None:
         """Hooks as a plugin would see them, without threads."""

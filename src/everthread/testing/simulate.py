@@ -21,7 +21,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from everthread.testing.town import Step, Town, make_schedule
+from everthread.testing.schedule import Step, make_schedule
+from everthread.testing.town import Town
 
 
 @dataclass

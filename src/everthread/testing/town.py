@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from everthread.adapters.stores.tables.unit import Tables
@@ -14,13 +13,18 @@ from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, R
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import (
     Inbound,
+    Kind,
+    NoteAction,
+    NoteTarget,
     SessionKey,
     SessionRef,
 )
-from everthread.lifecycle import ForgetOwner, ForgetSession
+from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.ports.store import BoundaryRow
-from everthread.testing import world as model
+from everthread.testing import operations as asked
 from everthread.testing.checks import Evidence, check_everything
+from everthread.testing.model import Violation, hold
+from everthread.testing.schedule import FAULTS, Step
 from everthread.testing.serving import KEYS, POLICIES, Server
 from everthread.testing.sim import (
     Backend,
@@ -29,61 +33,16 @@ from everthread.testing.sim import (
     SimLoop,
     fresh_database,
 )
-from everthread.testing.world import Violation, World, hold
+from everthread.testing.world import World
 
 T = TypeVar("T")
 
-STEPS = 36
-STEP_S = 1.6
 START_S = 1.0
 TRACE_CHARS_MAX = 240
 SETTLE_S_MAX = 900.0
 LEASE_S_MAX = 60.0
 PROVIDERS = ("alpha", "beta")
-ACTIONS = {
-    "send": 14.0,
-    "new": 2.0,
-    "reset": 0.7,
-    "resume": 2.5,
-    "branch": 1.6,
-    "compress": 1.6,
-    "rewind": 1.6,
-    "note": 1.2,
-    "delegate": 0.6,
-    "recall": 1.0,
-    "forget": 0.5,
-    "forget_owner": 0.15,
-    "retry": 0.6,
-    "replay": 0.5,
-    "kill": 0.9,
-    "kill_inside": 0.7,
-    "stop": 0.4,
-    "freeze": 0.6,
-    "jump": 0.5,
-    "fault": 4.0,
-    "busy": 0.4,
-    "full": 0.3,
-}
-FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that befalls the town; `dice` makes its details."""
-
-    at: float
-    action: str
-    dice: int
-
-
-def make_schedule(dice: random.Random) -> list[Step]:
-    actions, weights = tuple(ACTIONS), tuple(ACTIONS.values())
-    steps: list[Step] = []
-    at = 0.0
-    for action in dice.choices(actions, weights, k=STEPS):
-        at += dice.expovariate(1 / STEP_S) if dice.random() < 0.6 else dice.random() * 0.1
-        steps.append(Step(round(at, 3), action, dice.getrandbits(32)))
-    return steps
+OWNERS = ("ann", "bob")
 
 
 class Town:
@@ -159,12 +118,14 @@ class Town:
                 new.append(row)
                 self.counts["boundaries"][row.kind] += 1
                 self.note_down(row.kind, row.key, row.from_session, "->", row.to_session, "by", row.actor)
-            if isinstance(operation, model.Commit):
+            if isinstance(operation, asked.Commit):
                 self.counts["totals"]["turns"] += 1
-            if operation is not None and not isinstance(operation, model.Recover):
+            if operation is not None and not isinstance(operation, asked.Recover):
                 self.note_down(operation, "=", result)
             self.world.sees(operation, result, new, self._active_at, self.clock.now())
-            if isinstance(operation, model.Recover):
+            if isinstance(operation, asked.Abandon):
+                self.counts["totals"]["abandoned"] += 1
+            if isinstance(operation, asked.Recover | asked.Abandon):
                 for turn_id in sorted(self.world.slots):
                     if self.tables.slots.get(turn_id) is None:
                         self.world.settled(turn_id)
@@ -210,8 +171,12 @@ class Town:
         self._started += 1
         server = Server(self, f"p{self._started}", self._dice.getrandbits(32))
         self._servers = [other for other in self._servers if not other.dead] + [server]
-        server.spawn(server.run())
+        server.spawn(server.run()).add_done_callback(self._server_ended)
         return server
+
+    def _server_ended(self, running: asyncio.Task[None]) -> None:
+        if not running.cancelled() and (error := running.exception()) is not None:
+            self._violated(f"a process has crashed: {error!r}")
 
     def _server(self, dice: random.Random) -> Server:
         living = [server for server in self._servers if not server.dead]
@@ -224,7 +189,7 @@ class Town:
                 await self._send(key, dice)
             case "new" | "reset" | "resume" | "branch" | "compress" | "rewind":
                 await self._on(dice, lambda server: self._cross(server, key, step.action, dice))
-            case "note" | "delegate" | "recall" | "forget" | "forget_owner" | "retry" | "replay":
+            case "note" | "delegate" | "recall" | "forget" | "forget_owner" | "forget_fact" | "retry" | "replay":
                 await self._on(dice, lambda server: self._do(server, key, step.action, dice))
             case _:
                 await self._befall(step.action, dice)
@@ -245,16 +210,23 @@ class Town:
             raise error
         return not task.cancelled()
 
+    def _who(self, key: SessionKey, dice: random.Random) -> str:
+        """Whoever talks at a key; now and then it is somebody else."""
+        return dice.choice(OWNERS) if dice.random() < 0.12 else KEYS[key]
+
     async def _send(self, key: SessionKey, dice: random.Random) -> None:
         """The platform delivers a message until somebody takes it, and now and then once more."""
         self._messages += 1
-        text = f"m{self._messages}"
-        inbound = Inbound(key, KEYS[key], text, update_id=text)
+        name = f"m{self._messages}."
+        owner = self._who(key, dice)
+        facts = [text for whose, text, _ in self.world.words.notes.values() if whose == owner]
+        text = f"{name} {dice.choice(facts)}" if facts and dice.random() < 0.3 else name
+        inbound = Inbound(key, owner, text, update_id=name)
         taken = 0
         while taken < (2 if dice.random() < 0.1 else 1):
 
             async def accept(server: Server) -> None:
-                operation = model.Accept(key, text)
+                operation = asked.Accept(key, text, owner)
                 await server.insist(lambda: server.does(operation, server.lifecycle.accept(inbound)))
 
             taken += await self._on(dice, accept)
@@ -262,17 +234,18 @@ class Town:
         self.counts["totals"]["messages"] += 1
 
     async def _cross(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
-        boundary = self._boundary(key, action, dice)
+        owner = self._who(key, dice)
+        boundary = self._boundary(key, owner, action, dice)
         if boundary is None:
             return
-        work = server.lifecycle.cross(key, boundary, owner=KEYS[key])
-        await server.does(model.Cross(key, boundary), work)
+        work = server.lifecycle.cross(key, boundary, owner=owner)
+        await server.does(asked.Cross(key, boundary), work)
 
-    def _boundary(self, key: SessionKey, action: str, dice: random.Random) -> Boundary | None:
+    def _boundary(self, key: SessionKey, owner: str, action: str, dice: random.Random) -> Boundary | None:
         here = self.world.sessions.get(self.world.on[key] or "")
         match action:
             case "new":
-                return New()
+                return New(kind=self._kind(key, dice))
             case "reset":
                 return Reset()
             case "branch":
@@ -280,7 +253,9 @@ class Town:
             case "rewind":
                 return Rewind(dice.choice((1, 1, 2, 5)))
             case "resume":
-                mine = [s.id for s in self.world.sessions.values() if s.owner == KEYS[key] and not s.forgotten]
+                anybodys = dice.random() < 0.1
+                there = [s for s in self.world.sessions.values() if not s.forgotten]
+                mine = [s.id for s in there if anybodys or (s.owner == owner and s.kind is self.world.kinds[key])]
                 return Resume(dice.choice(mine)) if mine else Resume("")
             case _:
                 stored = self.tables.sessions.get(here.id) if here else None
@@ -288,6 +263,12 @@ class Town:
                     return None
                 covers = dice.randint(stored.floor, stored.last_turn)
                 return Compress(stored.id, stored.generation - (dice.random() < 0.1), "what was said", covers)
+
+    def _kind(self, key: SessionKey, dice: random.Random) -> Kind | None:
+        """Now and then a key is given to scheduled or delegated work, and mostly back to people soon."""
+        if self.world.kinds[key] is not Kind.CHAT:
+            return dice.choice((Kind.CHAT, Kind.CHAT, None))
+        return dice.choice((Kind.CRON, Kind.SUBAGENT)) if dice.random() < 0.08 else None
 
     async def _do(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
         ref = await server.lifecycle.current(key)
@@ -301,25 +282,35 @@ class Town:
             case "forget_owner":
                 owner = KEYS[key]
                 await server.does(
-                    model.Forgetting(ForgetOwner(), owner), server.lifecycle.forget(ForgetOwner(), owner=owner)
+                    asked.Forgetting(ForgetOwner(), owner), server.lifecycle.forget(ForgetOwner(), owner=owner)
                 )
             case _ if ref is None:
                 return
             case "note":
-                await server.note(ref, self._word())
+                change = NoteChange(NoteAction.ADD, NoteTarget.USER, self._word())
+                await server.write_note(change, ref.owner, ref if dice.random() < 0.8 else None)
             case "delegate":
                 text = self._word()
                 work = server.lifecycle.record_delegation(ref, text, "done", "child")
-                await server.does(model.Delegate(ref.session_id, text), work)
+                await server.does(asked.Delegate(ref, text), work)
             case "recall":
                 await self._recall(server, key, ref)
             case _:
-                what = ForgetSession(dice.choice([s.id for s in self.world.sessions.values() if s.owner == ref.owner]))
-                await server.does(model.Forgetting(what, ref.owner), server.lifecycle.forget(what, owner=ref.owner))
+                await self._forget(server, ref.owner, action, dice)
+
+    async def _forget(self, server: Server, owner: str, action: str, dice: random.Random) -> None:
+        if action == "forget_fact":
+            notes = [note_id for note_id, (whose, _, _) in self.world.words.notes.items() if whose == owner]
+            what = ForgetFact(dice.choice(notes)) if notes else None
+        else:
+            what = ForgetSession(dice.choice([s.id for s in self.world.sessions.values() if s.owner == owner]))
+        if what is not None:
+            await server.does(asked.Forgetting(what, owner), server.lifecycle.forget(what, owner=owner))
+            self.counts["totals"]["facts forgotten"] += isinstance(what, ForgetFact)
 
     def _word(self) -> str:
         self._messages += 1
-        return f"w{self._messages}"
+        return f"w{self._messages}."
 
     async def _recall(self, server: Server, key: SessionKey, ref: SessionRef) -> None:
         recall = server.memory.start_recall("anything", ref=ref)
@@ -367,7 +358,7 @@ class Town:
         close_memory = dice.random() < 0.3
 
         async def stop(server: Server) -> None:
-            operation = model.Stop(server.name, close_memory)
+            operation = asked.Stop(server.name, close_memory)
             await server.does(operation, server.lifecycle.suspend(close_memory=close_memory))
             self.faults.hit["stop"] += 1
             server.kill()
@@ -434,7 +425,7 @@ class Town:
         backend = self.backends[provider]
         reported = list(self.database.execute("SELECT 1 FROM incidents WHERE source = ?", (f"memory:{provider}",)))
         parked = [row for row in self.tables.cursors.redeliveries(provider) if row.due_at is None]
-        forgotten = any(session.forgotten for session in self.world.sessions.values())
+        forgotten = self.world.words.forgotten or any(session.forgotten for session in self.world.sessions.values())
         hold(reported or not parked or forgotten, f"nobody was told that {provider} rejected {parked}")
         for key in backend.rejected - backend.keys:
             session_id, seq, _, replay = key.rsplit(":", 3)
@@ -444,7 +435,8 @@ class Town:
             hold(
                 (int(seq), int(replay)) in rows
                 or (cursor is not None and cursor.replay > int(replay))
-                or (session is not None and session.forgotten_seq is not None),
+                or (session is not None and session.forgotten_seq is not None)
+                or self.world.is_forgotten_note(session_id, int(seq)),
                 f"{key} was rejected and is gone",
             )
 

@@ -7,117 +7,29 @@ of the commits; whatever the store then holds, and whatever the back ends have t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from everthread.domain.boundary import Boundary, Branch, Compress, Resume, Rewind
-from everthread.domain.model import InboxRow, SessionKey
+from everthread.domain.boundary import Boundary, Branch, Compress, New, Resume, Rewind
+from everthread.domain.model import FORGOTTEN, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
 from everthread.domain.policy import ResetPolicies
-from everthread.lifecycle import Committed, Crossing, ForgetOwner, ForgetSession, NoteChange, Ticket
+from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, Ticket
+from everthread.lifecycle.forget import Forgettable
 from everthread.ports.store import BoundaryRow
+from everthread.testing.model import At, Entry, ModelSession, ModelSlot, Words, hold
+from everthread.testing.operations import (
+    Abandon,
+    Accept,
+    Begin,
+    Commit,
+    Cross,
+    Delegate,
+    Forgetting,
+    Note,
+    Stop,
+    TakeOver,
+)
 
-
-class Violation(AssertionError):
-    """Something that must hold does not."""
-
-
-def hold(condition: object, what: str) -> None:
-    if not condition:
-        raise Violation(what)
-
-
-@dataclass(frozen=True, slots=True)
-class Accept:
-    key: SessionKey
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    key: SessionKey
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    ticket: Ticket
-    interrupted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cross:
-    key: SessionKey
-    boundary: Boundary
-
-
-@dataclass(frozen=True, slots=True)
-class Recover:
-    """Late and hidden turns of dead processes are settled."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOver:
-    """A turn of a dead process is gone on with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A process says goodbye."""
-
-    holder: str
-    close_memory: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    session_id: str
-    change: NoteChange
-
-
-@dataclass(frozen=True, slots=True)
-class Delegate:
-    session_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Forgetting:
-    what: ForgetSession | ForgetOwner
-    owner: str
-
-
-Entry = tuple[Any, ...]
 ActiveAt = Callable[[str], float]
-
-
-@dataclass
-class ModelSession:
-    id: str
-    owner: str
-    shown: list[tuple[int, str]]
-    active_at: float
-    last: int = 0
-    log: list[Entry] = field(default_factory=list[Entry])
-    dirty: bool = False
-    ended: str | None = None
-    forgotten: bool = False
-    parent: str | None = None
-    continued_by: str | None = None
-    generation: int = 0
-
-    def end(self, reason: str) -> None:
-        self.ended = reason
-        self.generation += 1
-
-    def close(self) -> None:
-        if self.dirty:
-            self.log.append(("close", tuple(text for _, text in self.shown)))
-            self.dirty = False
-
-    def write(self, *entry: Any) -> None:
-        self.log.append(entry)
-        self.dirty = True
-
-
 Left = ModelSession | None
 Others = list[SessionKey]
 B = TypeVar("B")
@@ -131,30 +43,24 @@ def _boundary(operation: object | None, kind: type[B]) -> B:
     return boundary
 
 
-@dataclass
-class ModelSlot:
-    key: SessionKey
-    session: str
-    text: str
-    fate: str = "live"
-
-
 class World:
     """The model. `sees` is called after each commit, with what was asked for and what came back."""
 
     def __init__(self, owners: dict[SessionKey, str], policies: ResetPolicies) -> None:
-        self.owners = owners
         self.policies = policies
         self.sessions: dict[str, ModelSession] = {}
         self.on: dict[SessionKey, str | None] = dict.fromkeys(owners)
         self.epoch: dict[SessionKey, int] = dict.fromkeys(owners, 0)
         self.pending: dict[SessionKey, str | None] = dict.fromkeys(owners)
-        self.waiting: dict[SessionKey, list[tuple[int, str, float]]] = {key: [] for key in owners}
+        self.kinds: dict[SessionKey, Kind] = dict.fromkeys(owners, Kind.CHAT)
+        self.waiting: dict[SessionKey, list[tuple[str, float]]] = {key: [] for key in owners}
+        self.senders: dict[str, str] = {}
+        self.words = Words()
+        self.desks: dict[str, ModelSession] = {}
         self.slots: dict[str, ModelSlot] = {}
         self.fates: dict[str, str] = {}
         self.hooks: dict[SessionKey, list[tuple[str, str]]] = {key: [] for key in owners}
         self.served: set[tuple[str, str]] = set()
-        self._aside: dict[str, list[str]] = {}
 
     def sees(
         self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt, now: float
@@ -162,31 +68,55 @@ class World:
         for row in rows:
             self._crossing(row, operation)
         match operation, result:
-            case Accept(key, text), (InboxRow() as row, True):
-                self.waiting[key].append((row.id, text, row.accepted_at))
+            case Accept(key, text, owner), (InboxRow() as row, True):
+                self.waiting[key].append((text, row.accepted_at))
+                self.senders[text] = owner
                 self.fates[text] = "waiting"
             case Begin(key), Ticket() as ticket:
                 self._begun(key, ticket, just_opened=bool(rows))
             case Commit(ticket, interrupted), Committed() as done:
+                self._held(ticket)
+                self.words.written(self.slots[ticket.turn_id].text, ticket.message.inbound.text)
                 self._committed(ticket.turn_id, done, interrupted, active_at, now)
+            case Abandon(ticket), None:
+                self._held(ticket)
+                self.slots[ticket.turn_id].ticket = ("", 0)
             case TakeOver(), Ticket() as ticket:
+                self.slots[ticket.turn_id].ticket = (ticket.holder, ticket.fence)
                 self.served.add((ticket.holder, ticket.ref.session_id))
             case Cross(key, boundary), Crossing() as crossing:
                 self._answered(key, boundary, crossing, rows)
-            case Note(session_id, change), _:
-                self._written(session_id, ("note", change.content))
-            case Delegate(session_id, text), _:
-                self._written(session_id, ("delegation", text))
+            case _:
+                self._told(operation, result)
+
+    def _told(self, operation: object | None, result: object) -> None:
+        """What belongs to no turn and is no boundary."""
+        match operation, result:
+            case Note(ref, owner, change), NoteVersion() as note:
+                self.words.notes[note.note_id] = (owner, change.content, note.session_id)
+                self._written(ref, owner, ("note", change.content))
+            case Delegate(ref, text), _:
+                self._written(ref, ref.owner, ("delegation", text))
             case Forgetting(what, owner), int() if not isinstance(result, bool):
                 self._forgotten(what, owner)
             case _:
                 pass
+
+    def logs(self) -> list[ModelSession]:
+        """Everything that has a log: conversations, and what concerns a person."""
+        return [*self.sessions.values(), *self.desks.values()]
+
+    def is_forgotten_note(self, session_id: str, seq: int) -> bool:
+        kind, *words = next(session for session in self.logs() if session.id == session_id).log[seq - 1]
+        return kind == "note" and words[0] in self.words.forgotten
 
     # What a boundary does, told once more ---------------------------------------------------------------------------
 
     def _crossing(self, row: BoundaryRow, operation: object | None) -> None:
         key, left = row.key, self.sessions.get(row.from_session or "")
         hold(self.on[key] == row.from_session, f"{row.kind} of {key} left {row.from_session}, it was on {self.on[key]}")
+        strange = left is not None and left.owner != row.owner and row.actor == "user"
+        hold(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {left}")
         others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
         told = getattr(self, f"_told_{row.kind}", None)
         hold(told, f"unknown boundary {row.kind}")
@@ -201,10 +131,14 @@ class World:
 
     def _told_new(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         key = row.key
-        self._set_aside(key, left or row.to_session, operation)
+        asked = operation.boundary if isinstance(operation, Cross) else None
+        kind = asked.kind if isinstance(asked, New) else None
+        self.kinds[key] = kind or self.kinds[key]
+        self._set_aside(key, left, None, operation)
         self._leave(key, left, row.kind if not others else None)
         cause = self.pending[key] or ("new_session" if row.kind == "new" else "reset")
         opened = self._open(row, [], ("opened", "", True, cause))
+        self._set_aside(key, None, opened, operation)
         if left is not None or self.pending[key]:
             self.hooks[key].append(("on_session_reset", opened.id))
 
@@ -213,17 +147,18 @@ class World:
     def _told_resume(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         boundary = _boundary(operation, Resume)
         target = self.sessions[self._tip(boundary.target)]
-        self._set_aside(row.key, left or target, operation)
+        self._set_aside(row.key, left, target, operation)
         hold(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
         hold(target.owner == row.owner, "resumed somebody else's session")
         self._leave(row.key, left, None)
         target.ended = None
         target.active_at = row.at
-        target.log.append(("opened", left.id if left else target.parent or "", False, "resume"))
+        self.kinds[row.key] = target.kind
+        target.tell(self._at(row, target), "opened", left.id if left else target.parent or "", False, "resume")
 
     def _told_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
-        self._set_aside(row.key, left, operation)
+        self._set_aside(row.key, left, None, operation)
         self._leave(row.key, left, None)
         self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
 
@@ -232,7 +167,7 @@ class World:
         boundary = _boundary(operation, Compress)
         hold(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
         hold(not self._running(left.id), "compressed in mid-turn")
-        left.close()
+        left.close(self._here(row.key, left))
         left.end("compressed")
         kept = [(n, text) for n, text in left.shown if n > boundary.covers_to]
         left.continued_by = self._open(row, kept, ("opened", left.id, False, "compression"), left).id
@@ -247,7 +182,7 @@ class World:
         del left.shown[len(left.shown) - len(hidden) :]
         left.generation += 1
         if hidden:
-            left.write("rewind", tuple(n for n, _ in hidden))
+            left.write(self._at(row, left), "rewind", tuple(n for n, _ in hidden))
         for slot in self.slots.values():
             if slot.session == left.id and slot.fate == "live":
                 slot.fate = "hidden"
@@ -258,7 +193,7 @@ class World:
         if (operation.holder, left.id) in self.served:
             self._finalize(row.key, left)
         if operation.close_memory:
-            left.close()
+            left.close(self._here(row.key, left))
 
     def _told_forget(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
@@ -274,10 +209,10 @@ class World:
         policy = self.policies.of(key)
         due = policy.due(left.active_at)
         waiting = self.waiting[key]
-        hold(due is not None and (row.at >= due or (waiting and waiting[0][2] >= due)), f"{key} expired too early")
+        hold(due is not None and (row.at >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
         hold(not self._running(left.id), f"{key} expired in mid-turn")
-        hold(not (waiting and due is not None and waiting[0][2] < due), f"{key} expired before a message in time")
-        at = max(row.at, waiting[0][2]) if waiting else row.at
+        hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
+        at = max(row.at, waiting[0][1]) if waiting else row.at
         reason = policy.expired(left.active_at, at)
         assert reason is not None
         self._leave(key, left, reason.value if not others else None)
@@ -286,7 +221,7 @@ class World:
     def _leave(self, key: SessionKey, left: ModelSession | None, ends: str | None) -> None:
         if left is None:
             return
-        left.close()
+        left.close(self._here(key, left))
         if ends is not None:
             left.end(ends)
         self._finalize(key, left)
@@ -303,27 +238,31 @@ class World:
     ) -> ModelSession:
         assert row.to_session is not None
         hold(row.to_session not in self.sessions, f"{row.to_session} was opened twice")
-        session = ModelSession(row.to_session, row.owner, shown, row.at)
-        session.log.append(entry)
+        kind, key = (parent.kind, parent.key) if parent else (self.kinds[row.key], row.key)
+        session = ModelSession(row.to_session, row.owner, key, kind, shown, row.at)
+        session.tell(self._at(row, session), *entry)
         if parent is not None:
             session.last, session.parent = parent.last, parent.id
-        held = self._aside.pop(row.to_session, [])
         self.sessions[session.id] = session
-        for text in held:
-            session.last += 1
-            self.fates[text] = f"aside in {session.id}"
         return session
 
-    def _set_aside(self, key: SessionKey, into: ModelSession | str | None, operation: object | None) -> None:
+    def _here(self, key: SessionKey, session: ModelSession) -> At:
+        return key, self.epoch[key], session.generation
+
+    def _at(self, row: BoundaryRow, session: ModelSession) -> At:
+        """Where the boundary leads."""
+        return row.key, self.epoch[row.key] + 1, session.generation
+
+    def _set_aside(self, key: SessionKey, left: Left, opened: Left, operation: object | None) -> None:
+        """Into the session that is left or opened, whichever is the sender's; what fits neither goes on waiting."""
         if isinstance(operation, Begin):
             return
-        for _, text, _ in self.waiting[key]:
-            if isinstance(into, ModelSession):
+        for text, accepted_at in list(self.waiting[key]):
+            into = next((s for s in (left, opened) if s is not None and s.owner == self.senders[text]), None)
+            if into is not None:
                 into.last += 1
                 self.fates[text] = f"aside in {into.id}"
-            else:
-                self._aside.setdefault(str(into), []).append(text)
-        self.waiting[key].clear()
+                self.waiting[key].remove((text, accepted_at))
 
     def _answered(self, key: SessionKey, boundary: Boundary, crossing: Crossing, rows: list[BoundaryRow]) -> None:
         hold((crossing.refusal is None) == bool(rows), f"{boundary} of {key} answered {crossing.refusal}, wrote {rows}")
@@ -333,26 +272,35 @@ class World:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     def _begun(self, key: SessionKey, ticket: Ticket, *, just_opened: bool) -> None:
-        _, text, accepted_at = self.waiting[key].pop(0)
+        text, accepted_at = self.waiting[key].pop(0)
         session = self.sessions[self.on[key] or ""]
-        hold(ticket.message.inbound.text == text, f"{key} took up {ticket.message.inbound.text!r} before {text!r}")
+        found = ticket.message.inbound.text
+        hold(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
+        hold(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session}")
         hold(
             ticket.ref.session_id == session.id,
             f"{text!r} began in {ticket.ref.session_id}, its key is on {session.id}",
         )
-        hold(ticket.ref.epoch == self.epoch[key], f"{text!r} began at epoch {ticket.ref.epoch}")
+        at = self._here(key, session)
+        ref = ticket.ref
+        hold((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
         hold(not self._running(session.id), f"two turns run in {session.id}")
         due = self.policies.of(key).due(session.active_at)
         hold(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
         session.active_at = max(session.active_at, accepted_at)
-        self.slots[ticket.turn_id] = ModelSlot(key, session.id, text)
+        self.slots[ticket.turn_id] = ModelSlot(key, session.id, text, at, (ticket.holder, ticket.fence))
         self.fates[text] = "running"
         self.served.add((ticket.holder, session.id))
 
-    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
-        slot = self.slots.pop(turn_id, None)
-        hold(slot is not None, f"turn {turn_id} was committed twice, or never began")
+    def _held(self, ticket: Ticket) -> None:
+        slot = self.slots.get(ticket.turn_id)
+        hold(slot is not None, f"turn {ticket.turn_id} was written twice, or never began")
         assert slot is not None
+        mine = (ticket.holder, ticket.fence)
+        hold(slot.ticket == mine, f"turn {ticket.turn_id} was written by {mine}, it is {slot.ticket}'s")
+
+    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
+        slot = self.slots.pop(turn_id)
         wanted = {"late": "late", "hidden": "hidden", "live": "interrupted" if interrupted else "done"}[slot.fate]
         hold(done.status.value == wanted, f"{slot.text!r} was stored as {done.status.value}, it is {wanted}")
         hold(done.ref.session_id == slot.session, f"{slot.text!r} was committed into {done.ref.session_id}")
@@ -370,9 +318,9 @@ class World:
         self.fates[slot.text] = f"{slot.fate} in {session.id}"
         if slot.fate != "hidden":
             session.shown.append((session.last, slot.text))
-            session.write("turn", session.last, slot.text)
+            session.write(slot.at, "turn", session.last, slot.text)
         if slot.fate != "live":
-            self._close_if_left(session)
+            self._close_if_left(session, slot.at)
 
     def settled(self, turn_id: str) -> None:
         """A cancelled turn of a dead process was stored with what there was of it."""
@@ -380,32 +328,55 @@ class World:
         hold(slot.fate != "live", f"the running turn {slot.text!r} was thrown away")
         self._store_turn(slot)
 
-    def _written(self, session_id: str, entry: Entry) -> None:
-        session = self.sessions[session_id]
-        session.write(*entry)
-        self._close_if_left(session)
+    def _written(self, ref: SessionRef | None, owner: str, entry: Entry) -> None:
+        if ref is None:
+            self._desk(owner).tell((None, 0, 0), *entry)
+            return
+        session, at = self.sessions[ref.session_id], (ref.key, ref.epoch, ref.generation)
+        session.write(at, *entry)
+        self._close_if_left(session, at)
 
-    def _close_if_left(self, session: ModelSession) -> None:
+    def _close_if_left(self, session: ModelSession, at: At) -> None:
         if session.id not in self.on.values() and all(slot.session != session.id for slot in self.slots.values()):
-            session.close()
+            session.close(at)
 
-    def _forgotten(self, what: ForgetSession | ForgetOwner, owner: str) -> None:
-        ids = [what.session_id] if isinstance(what, ForgetSession) else list(self.sessions)
-        for session in (self.sessions[sid] for sid in ids):
-            if session.owner == owner and not session.forgotten:
-                self._forgotten_session(session)
-        if isinstance(what, ForgetOwner):
-            for key in (key for key, whose in self.owners.items() if whose == owner):
-                for _, text, _ in self.waiting[key]:
-                    self.fates[text] = "forgotten in the inbox"
-                self.waiting[key].clear()
+    # Forgetting -----------------------------------------------------------------------------------------------------
+
+    def _desk(self, owner: str) -> ModelSession:
+        """The log of what concerns a person and no conversation."""
+        fresh = ModelSession(f"notes:{owner}", owner, None, Kind.NOTES, [], 0.0)
+        return self.desks.setdefault(owner, fresh)
+
+    def _forgotten(self, what: Forgettable, owner: str) -> None:
+        match what:
+            case ForgetFact(note_id):
+                hold(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
+                text = self.words.notes[note_id][1]
+                self.words.forget_fact(text, owner, [t for t, whose in self.senders.items() if whose == owner])
+                self._desk(owner).tell((None, 0, 0), "forget", "fact", text)
+            case ForgetSession(session_id):
+                self._forgotten_session(self.sessions[session_id])
+            case ForgetOwner():
+                for session in self.sessions.values():
+                    if session.owner == owner and not session.forgotten:
+                        self._forgotten_session(session)
+                self._forgotten_owner(owner)
+
+    def _forgotten_owner(self, owner: str) -> None:
+        for waiting in self.waiting.values():
+            for text, accepted_at in [(t, at) for t, at in waiting if self.senders[t] == owner]:
+                self.fates[text] = "forgotten in the inbox"
+                waiting.remove((text, accepted_at))
+        self.words.forget_notes(lambda whose, session_id: whose == owner)
+        self._desk(owner).tell((None, 0, 0), "forget", "owner")
 
     def _forgotten_session(self, session: ModelSession) -> None:
         session.forgotten = True
         if session.ended is None:
             session.end("forgotten")
-        session.log.append(("forget", "session"))
+        session.tell((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
+        self.words.forget_notes(lambda whose, session_id: session_id == session.id)
         for turn_id, slot in list(self.slots.items()):
             if slot.session == session.id:
                 self.fates[slot.text] = f"forgotten in {session.id}"
@@ -413,6 +384,7 @@ class World:
         for text, fate in self.fates.items():
             if fate.endswith(f" in {session.id}"):
                 self.fates[text] = f"forgotten in {session.id}"
+                self.words.written(text, FORGOTTEN)
 
     def _running(self, session_id: str) -> bool:
         return any(slot.session == session_id and slot.fate == "live" for slot in self.slots.values())

@@ -1,0 +1,103 @@
+"""What the model of a simulated town is made of: sessions, running turns and words, as plain lists and dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from everthread.domain.model import FORGOTTEN, Kind, SessionKey
+
+
+class Violation(AssertionError):
+    """Something that must hold does not."""
+
+
+def hold(condition: object, what: str) -> None:
+    if not condition:
+        raise Violation(what)
+
+
+Entry = tuple[Any, ...]
+At = tuple[SessionKey | None, int, int]
+"""Of a ref: the key, its epoch and the session's generation. No key: the person's own log, which is at none."""
+
+
+@dataclass
+class ModelSession:
+    id: str
+    owner: str
+    key: SessionKey | None
+    kind: Kind
+    shown: list[tuple[int, str]]
+    active_at: float
+    last: int = 0
+    log: list[Entry] = field(default_factory=list[Entry])
+    refs: list[At] = field(default_factory=list[At])
+    dirty: bool = False
+    ended: str | None = None
+    forgotten: bool = False
+    parent: str | None = None
+    continued_by: str | None = None
+    generation: int = 0
+
+    def end(self, reason: str) -> None:
+        self.ended = reason
+        self.generation += 1
+
+    def close(self, at: At) -> None:
+        if self.dirty:
+            self.tell(at, "close", tuple(text for _, text in self.shown))
+            self.dirty = False
+
+    def write(self, at: At, *entry: Any) -> None:
+        self.tell(at, *entry)
+        self.dirty = True
+
+    def tell(self, at: At, *entry: Any) -> None:
+        self.log.append(entry)
+        self.refs.append(at)
+
+
+@dataclass
+class ModelSlot:
+    key: SessionKey
+    session: str
+    text: str
+    at: At
+    ticket: tuple[str, int]
+    """Who may write it, under which fence."""
+    fate: str = "live"
+
+
+class Words:
+    """What became of the words of messages and notes since they were written."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, tuple[str, str, str]] = {}
+        """By id: whose, what it says, and the session it was written in."""
+        self.forgotten: set[str] = set()
+        """What was said by notes that are forgotten."""
+        self._forms: dict[str, list[str]] = {}
+
+    def stored(self, text: str) -> str:
+        return self._forms[text][-1] if text in self._forms else text
+
+    def told(self, text: str) -> set[str]:
+        """As it may have been handed over, at one time or another."""
+        return {text, *self._forms.get(text, ())}
+
+    def written(self, text: str, now: str) -> None:
+        if now != self.stored(text):
+            self._forms.setdefault(text, []).append(now)
+
+    def forget_fact(self, fact: str, owner: str, texts: list[str]) -> None:
+        for text in texts:
+            self.written(text, self.stored(text).replace(fact, FORGOTTEN))
+        self.forget_notes(lambda whose, session_id: whose == owner, fact)
+
+    def forget_notes(self, concerned: Callable[[str, str], bool], fact: str | None = None) -> None:
+        for note_id, (owner, text, session_id) in list(self.notes.items()):
+            if concerned(owner, session_id) and fact in (None, text):
+                self.forgotten.add(text)
+                del self.notes[note_id]
