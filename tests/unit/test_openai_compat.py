@@ -322,3 +322,32 @@ async def test_deltas_come_as_they_are_written() -> None:
         assert await anext(stream) == Delta("o")
         await stream.aclose()
         await client.aclose()
+
+
+async def test_a_connection_that_was_not_kept_after_all_is_made_again_at_once() -> None:
+    """As llama.cpp's server does it: it says that it keeps the connection, and ends it."""
+    served = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+        served += 1
+        answer = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: keep-alive\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(answer) + answer)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        client = OpenAICompat(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        request = Request(client.head(Prompt("m", "s")), b"", (Message(Role.USER, "hello"),))
+        for pause_s in (0.0, 0.1, 0.0):
+            await asyncio.sleep(pause_s)
+            parts = [part async for part in client.stream(request)]
+            assert isinstance(parts[-1], Answer)
+        await client.aclose()
+        await asyncio.sleep(0.1)
+    assert served == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from everthread.agent.asking import Asker, Choice
@@ -23,6 +24,9 @@ from everthread.ports.model import Traits
 if TYPE_CHECKING:
     from everthread.adapters.tools.mcp import McpServers
     from everthread.bootstrap import Runtime
+
+
+LOCAL_IDLE_S_MAX = 300.0
 
 
 class Models:
@@ -65,7 +69,9 @@ class Models:
             case "local":
                 from everthread.adapters.models.local import LocalModel
 
-                return LocalModel(self._settings.local_model_path, OpenAICompat)
+                # A small model reads slowly, and says nothing while it does.
+                connect = partial(OpenAICompat, idle_s=LOCAL_IDLE_S_MAX)
+                return LocalModel(self._settings.local_model_path, connect)
             case "anthropic":
                 from everthread.adapters.models.anthropic import Anthropic
 

@@ -89,5 +89,5 @@ def built_in_providers() -> dict[str, Provider]:
         "ollama": Provider(base_url="http://127.0.0.1:11434/v1"),
         "vllm": Provider(base_url="http://127.0.0.1:8000/v1"),
         "llamacpp": Provider(base_url="http://127.0.0.1:8080/v1"),
-        "local": Provider("local", context_tokens=8192),
+        "local": Provider("local", tools=False, context_tokens=2048),
     }

@@ -66,7 +66,7 @@ class Wire:
         An answer that is no stream is yielded as one event. Closing this closes the connection.
         """
         try:
-            async with self._post(path, body) as response:
+            async with await self._begun(path, body) as response:
                 if not 200 <= response.status <= 299:
                     raise await self._refusal(response)
                 async for event in _events_of(response):
@@ -106,6 +106,15 @@ class Wire:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _begun(self, path: str, body: Sequence[bytes]) -> aiohttp.ClientResponse:
+        """The response, once it has begun. Some servers end a connection that they said they would keep."""
+        try:
+            return await self._post(path, body)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            return await self._post(path, body)
 
     def _post(self, path: str, body: Sequence[bytes]) -> aiohttp.client._RequestContextManager:  # pyright: ignore[reportPrivateUsage]
         if self._session is None:
