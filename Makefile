@@ -41,8 +41,9 @@ sim: $(READY) ## Run the simulation (make sim SEEDS=2000)
 mutants: $(READY) ## Break the code on purpose and see that tests fail
 	$(BIN)/python -m tests.mutants.run
 
-bench: $(READY) ## Measure the core
+bench: $(READY) ## Measure the core and the agent
 	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.turn
 
 fmt: $(READY) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix --select I
