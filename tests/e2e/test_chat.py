@@ -527,6 +527,7 @@ def test_a_session_that_somebody_else_is_answered_in_is_waited_for(home: Home) -
         two.expect("yours comes after it")
         one.expect("end")
         two.expect(f"{LONG} end")
+        two.expect("> ")
     assert [turn.user_text for turn in home.turns(session)] == ["hello", "first", "second"]
 
 

@@ -13,18 +13,22 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, opened, until
 
 from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
+from everthread.agent.prepared import fitting
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
 from everthread.agent.turn import TurnLimits
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
     Busy,
+    DiskFull,
     ModelRefused,
     ModelUnauthorized,
     ModelUnavailable,
+    StoreBusy,
     ToolFailed,
 )
 from everthread.domain.model import InboxState, Role, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
+from everthread.lifecycle import ForgetFact
 from everthread.ports import RecallItem
 from everthread.ports.model import Finish, Traits, Usage
 from everthread.ports.tools import ToolUse
@@ -708,3 +712,133 @@ async def test_ended_is_the_last_that_is_heard(tmp_path: Path) -> None:
         await house.ask("go")
         assert [type(event) for event in house.heard].count(TurnEnded) == 1
         assert isinstance(house.heard[-1], TurnEnded)
+
+
+# --- What a hostile reader thought of --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [[100] * 20 + [600], [100] * 9 + [400, 400], [300], [2000, 100], [100, 2000]])
+def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> None:
+    pieces = [b"x" * size for size in sizes]
+    kept = fitting(pieces, 1000)
+    assert kept
+    assert sum(len(piece) + 1 for piece in kept) <= 1000
+    small = [piece for piece in pieces if len(piece) < 1000]
+    assert list(kept) == small[len(small) - len(kept) :]
+
+
+def test_the_start_of_a_cut_history_stays_the_same_whoever_cuts_it() -> None:
+    pieces = [b"%03d" % number + b"x" * 96 for number in range(40)]
+    starts = [fitting(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
+    assert len(set(starts)) <= 7
+
+
+async def test_what_was_forgotten_elsewhere_is_not_sent_from_what_was_prepared(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["fine"])) as house:
+        await house.ask("the gate code is 4711")
+        note = await house.note("the gate code is 4711")
+        await house.ask("and now?")
+        assert "4711" in house.model.sent()
+        async with AgentHouse(tmp_path) as elsewhere:
+            await elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
+        await house.ask("what is it?")
+        assert "4711" not in house.model.sent()
+
+
+async def test_a_turn_that_can_not_be_written_is_there_to_be_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["lost", "found"])) as house:
+
+        async def full(*args: Any, **more: Any) -> Any:
+            raise DiskFull("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(house.lifecycle, "commit_turn", full)
+            with pytest.raises(DiskFull):
+                await house.ask("hello")
+        (turn_id,) = await house.lifecycle.recover()
+        ended = await house.agent.go_on(turn_id, house.manner())
+        assert ended is not None
+        assert ended.text == "found"
+
+
+async def test_a_store_that_is_busy_for_a_moment_costs_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["still here"])) as house:
+        commit, refusals = house.lifecycle.commit_turn, [StoreBusy("busy")]
+
+        async def busy(*args: Any, **more: Any) -> Any:
+            if refusals:
+                raise refusals.pop()
+            return await commit(*args, **more)
+
+        monkeypatch.setattr(house.lifecycle, "commit_turn", busy)
+        assert (await house.ask("hello")).text == "still here"
+
+
+async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path) as house:
+        await house.say("a message that kills")
+        ticket = await house.lifecycle.begin_turn(CLI)
+        for _ in range(7):
+            assert ticket is not None
+            await house.lifecycle.abandon_turn(ticket)
+            (turn_id,) = await house.lifecycle.recover()
+            ticket = await house.lifecycle.resume_turn(turn_id)
+        assert ticket is not None
+        await house.lifecycle.abandon_turn(ticket)
+        ended = await house.agent.go_on(ticket.turn_id, house.manner())
+        assert ended is not None
+        assert "given up" in ended.problem
+        assert house.model.requests == []
+
+
+async def test_a_model_out_of_its_mind_gets_some_of_its_calls_run(tmp_path: Path) -> None:
+    calls = [ToolCall(f"c{n}", "look", "{}") for n in range(100)]
+    async with AgentHouse(tmp_path, FakeModel([calls, "enough"]), tools=(tool("look", says_nothing),)) as house:
+        assert (await house.ask("go")).text == "enough"
+        assert sum(isinstance(event, ToolBegan) for event in house.heard) == 32
+
+
+async def test_a_tool_that_cancels_itself_has_a_result(tmp_path: Path) -> None:
+    async def gone(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        raise asyncio.CancelledError
+
+    async with AgentHouse(
+        tmp_path, FakeModel([ToolCall("c", "gone", "{}"), "ok"]), tools=(tool("gone", gone),)
+    ) as house:
+        assert (await house.ask("go")).text == "ok"
+        assert "cancelled by itself" in house.model.sent()
+
+
+async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def stubborn(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        begun.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            return "I carry on"
+        return ""
+
+    model = FakeModel([ToolCall("c", "stubborn", "{}"), "never said"])
+    async with AgentHouse(tmp_path, model, tools=(tool("stubborn", stubborn),)) as house:
+        await house.say("go")
+        turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        await begun.wait()
+        house.agent.stop((await house.at(CLI)).session_id)
+        ended = await turn
+        assert ended is not None
+        assert ended.problem == "stopped"
+        assert len(model.requests) == 1
+
+
+async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess(tmp_path: Path) -> None:
+    model = FakeModel(["fine"], usage=Usage())
+    async with AgentHouse(tmp_path, model) as house:
+        house.choices = [model.choice(price=Price(3.0, 15.0))]
+        await house.ask("漢字" * 3000)
+        assert await _spent(house) > 6000 * 3.0 / 1e6

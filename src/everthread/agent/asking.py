@@ -139,6 +139,7 @@ class Asker:
         spend_id = await self._reserve(choice, request, ref, turn_id, progress)
         await self.hooks.tell("pre_model_call", ref=ref, model=choice.name)
         usage: Usage | None = None
+        refused = False
         try:
             async with aclosing(choice.client.stream(request)) as parts:
                 async for part in parts:
@@ -148,8 +149,16 @@ class Asker:
                         await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=usage)
                         return part
                     _pass_on(part, progress, listen)
+        except ModelError:
+            # An endpoint that said nothing before it failed has done nothing that could be charged.
+            refused = not progress.writing
+            raise
         finally:
-            progress.spent.append(_spent(choice, usage or _guessed(request, progress), spend_id))
+            if refused:
+                usage = Usage()
+            elif usage is None or not usage.input_tokens:
+                usage = _guessed(request, progress)
+            progress.spent.append(_spent(choice, usage, spend_id))
         raise ModelUnavailable(f"{choice.name} ended its answer without an end")
 
     async def _reserve(
@@ -182,15 +191,17 @@ def _pass_on(part: Delta, progress: Progress, listen: Listen) -> None:
 
 
 def _size(request: Request) -> int:
-    tail = sum(len(text) for message in request.tail for text in message.texts())
-    return len(request.head) + len(request.history) + tail + len(request.recall)
+    tail = sum(_bytes(text) for message in request.tail for text in message.texts())
+    return len(request.head) + len(request.history) + tail + _bytes(request.recall)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _guessed(request: Request, progress: Progress) -> Usage:
-    """What a call that was cut off has probably cost: nothing, unless the model had begun to write."""
-    if not progress.writing:
-        return Usage()
-    written = sum(len(piece) for piece in progress.writing)
+    """What a call has probably cost that was cut off, or whose endpoint does not say."""
+    written = sum(_bytes(piece) for piece in progress.writing)
     return Usage(_size(request) // BYTES_PER_TOKEN, written // BYTES_PER_TOKEN + 1)
 
 

@@ -35,6 +35,8 @@ class Prepared:
     generation: int
     prefix_number: int
     signature: Signature
+    burials: int
+    """Something that was forgotten since may still stand here."""
     last_turn: int
     """The newest turn that `history` covers."""
     head: bytes
@@ -42,18 +44,20 @@ class Prepared:
 
 
 def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
-    """The newest pieces that there is room for.
+    """The newest pieces that there is room for, without those that are too large for it by themselves.
 
-    If some have to go, so many go that half the room is free: the start then stays the same for the turns to come.
+    What has to go is counted from the front, in halves of the room: whoever counts, the start stays the same until
+    another half is full.
     """
-    if sum(map(len, pieces)) + len(pieces) <= room_bytes:
-        return pieces
-    used = 0
-    for count, piece in enumerate(reversed(pieces)):
-        used += len(piece) + 1
-        if used > room_bytes // 2:
-            return pieces[len(pieces) - count :]
-    return pieces
+    pieces = [piece for piece in pieces if len(piece) < room_bytes]
+    surplus = sum(map(len, pieces)) + len(pieces) - room_bytes
+    half = max(room_bytes // 2, 1)
+    going = -(-surplus // half) * half
+    for number, piece in enumerate(pieces):
+        if going <= 0:
+            return pieces[number:]
+        going -= len(piece) + 1
+    return pieces[-1:]
 
 
 class Preparer:
@@ -82,9 +86,10 @@ class Preparer:
     async def prepare(self, ref: SessionRef, choice: Choice, toolbox: Toolbox) -> Prepared:
         """The start of the next request in the ref's session, as the store has it now."""
         signature = (choice.name, toolbox.digest)
-        session, number = await self._store.peek(lambda uow: _state(uow, ref))
+        session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
         kept = self._get(ref.session_id, signature)
-        if kept is not None and (kept.generation, kept.prefix_number) == (session.generation, number):
+        now = (session.generation, number, burials)
+        if kept is not None and (kept.generation, kept.prefix_number, kept.burials) == now:
             if kept.last_turn == session.last_turn:
                 return kept
             newer = await self._store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
@@ -95,12 +100,12 @@ class Preparer:
 
     async def borrow(self, ref: SessionRef, choice: Choice) -> Prepared:
         """The same start for a model that only stands in: nothing of it is stored or kept."""
-        session, prefix, view, _ = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
         prompt = read_back(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return self._start(session, prefix.number, (choice.name, ""), choice, prompt, view)
+        return self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
     def committed(self, prepared: Prepared, turn: Turn, choice: Choice) -> None:
         """A turn was added: what was prepared need not be read again."""
@@ -124,7 +129,7 @@ class Preparer:
 
     async def _make(self, ref: SessionRef, choice: Choice, toolbox: Toolbox, signature: Signature) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
-        session, prefix, view, notes = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, notes, burials = await self._store.read(lambda uow: _everything(uow, ref))
         frozen = read_back(prefix.content) if prefix else None
         if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
             prompt = await self._prompts.build(
@@ -138,15 +143,22 @@ class Preparer:
             )
             frozen = Frozen(choice.name, prompt)
             prefix = await self._lifecycle.put_prefix(ref, stored(frozen))
-        return self._start(session, prefix.number, signature, choice, frozen.prompt, view)
+        return self._start(session, prefix.number, signature, burials, choice, frozen.prompt, view)
 
     def _start(
-        self, session: Session, number: int, signature: Signature, choice: Choice, prompt: Prompt, view: View
+        self,
+        session: Session,
+        number: int,
+        signature: Signature,
+        burials: int,
+        choice: Choice,
+        prompt: Prompt,
+        view: View,
     ) -> Prepared:
         head = choice.client.head(prompt)
         pieces = [choice.client.encode(as_sent(turn)) for turn in view.turns]
         history = b",".join(fitting([piece for piece in pieces if piece], self._room(choice, head)))
-        return Prepared(session.id, session.generation, number, signature, session.last_turn, head, history)
+        return Prepared(session.id, session.generation, number, signature, burials, session.last_turn, head, history)
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
         used_at, kept = self._kept.get((session_id, signature), (0.0, None))
@@ -167,9 +179,9 @@ def _fits(frozen: Frozen, choice: Choice, schemas: tuple[ToolSchema, ...]) -> bo
     return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
 
 
-def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int]:
+def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
     prefix = uow.turns.prefix(ref.session_id)
-    return _session(uow, ref), prefix.number if prefix else 0
+    return _session(uow, ref), prefix.number if prefix else 0, uow.forgetting.burials(ref.owner)
 
 
 def _session(uow: UnitOfWork, ref: SessionRef) -> Session:
@@ -186,7 +198,7 @@ def _turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[Turn, 
 
 def _everything(
     uow: UnitOfWork, ref: SessionRef
-) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]]]:
+) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
     session = _session(uow, ref)
     notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
-    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes
+    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.forgetting.burials(ref.owner)

@@ -55,7 +55,7 @@ class Titler:
     def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[Choice]) -> None:
         """Begin to name the turn's session, if it is young."""
         if committed.number <= TURNS_MAX:
-            task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), self._auxiliary() or choices[0]))
+            task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), choices[0]))
             self._going.add(task)
             task.add_done_callback(self._going.discard)
 
@@ -68,6 +68,7 @@ class Titler:
 
     async def _name(self, ref: SessionRef, messages: tuple[Message, ...], choice: Choice) -> None:
         try:
+            choice = self._auxiliary() or choice
             session = await self._store.peek(lambda uow: uow.sessions.get(ref.session_id))
             if session is None or session.title or session.kind is not Kind.CHAT:
                 return

@@ -26,6 +26,8 @@ from everthread.ports.tools import ToolUse
 ARGUMENTS_CHARS_MAX = 1_000_000
 RESULT_CHARS_MAX = 100_000
 PROVIDER_TOOL_S_MAX = 60.0
+CALLS_MAX = 32
+"""In one answer. More would be a model out of its mind, and a turn too large to store."""
 
 
 class Toolbox:
@@ -96,7 +98,9 @@ class ToolRunner:
         async def one(call: ToolCall) -> None:
             done.append(result(call, await self._one(toolbox, call, ticket, listen, approve)))
 
-        for together, group in groupby(calls, key=lambda call: _is_parallel(toolbox, call)):
+        for call in calls[CALLS_MAX:]:
+            done.append(result(call, f"Error: at most {CALLS_MAX} calls in one answer are run; this one was not"))
+        for together, group in groupby(calls[:CALLS_MAX], key=lambda call: _is_parallel(toolbox, call)):
             batch = list(group)
             for some in [batch] if together else [[call] for call in batch]:
                 try:
@@ -133,6 +137,11 @@ async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> st
             answer = cast(object, await tool.run(arguments, use))
     except TimeoutError:
         return f"Error: {tool.name} did not answer within {tool.timeout_s:g} s; it may or may not have taken effect"
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return f"Error: {tool.name} was cancelled by itself; it may or may not have taken effect"
     except StoreError:
         raise
     except EverthreadError as error:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
 from everthread.agent.events import (
@@ -26,9 +28,9 @@ from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, recovered, with_own_ids
-from everthread.domain.errors import EverthreadError, Fenced, StoreError, TurnTooLong
+from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
 from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
-from everthread.lifecycle import Committed, Lifecycle, Ticket
+from everthread.lifecycle import TURN_CHARS_MAX, Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
 from everthread.ports import Clock
@@ -36,6 +38,12 @@ from everthread.ports.model import Finish, Request
 
 log = logging.getLogger("everthread.agent")
 
+T = TypeVar("T")
+
+STOP_S_MAX = 5.0
+FENCE_MAX = 12
+"""A fence grows by one or two with each attempt."""
+MESSAGES_MAX = 1_000
 QUERY_CHARS_MAX = 2_000
 """A question is in the first lines; the rest of a long paste only blurs it."""
 
@@ -72,9 +80,25 @@ class _Running:
     prepared: tuple[Prepared, Choice] | None = None
 
     def stop(self, why: str) -> None:
-        if self.work is not None and not self.stopped:
-            self.stopped = why
+        if self.work is not None:
+            self.stopped = self.stopped or why
             self.work.cancel()
+
+    def go_on(self) -> None:
+        """Raises if it was stopped, whoever swallowed that, or has become more than can be stored."""
+        if self.stopped:
+            raise asyncio.CancelledError
+        messages = self.progress.messages
+        if len(messages) > MESSAGES_MAX or sum(len(text) for m in messages for text in m.texts()) > TURN_CHARS_MAX // 2:
+            raise TurnTooLong("stopped: this turn has become too large to be stored; its last steps are left out")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    text: str
+    problem: str
+    error: Exception | None = None
+    whole: bool = False
 
 
 class Agent:
@@ -106,12 +130,12 @@ class Agent:
 
     async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
-        ticket = await self._lifecycle.begin_turn(key)
+        ticket = await self._taken(self._lifecycle.begin_turn(key))
         return None if ticket is None else await self._see_through(ticket, manner)
 
     async def go_on(self, turn_id: str, manner: Manner) -> TurnEnded | None:
         """Finish a turn that another process left behind. `None` if somebody else does."""
-        ticket = await self._lifecycle.resume_turn(turn_id)
+        ticket = await self._taken(self._lifecycle.resume_turn(turn_id))
         return None if ticket is None else await self._see_through(ticket, manner, recovering=True)
 
     def stop(self, session_id: str, why: str = "stopped") -> bool:
@@ -135,43 +159,55 @@ class Agent:
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
         running = _Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))
-        manner.listen(TurnBegan(ticket.ref, ticket.turn_id, ticket.message.inbound.text, recovering))
-        running.work = asyncio.ensure_future(self._work(running, manner))
         self._running[ticket.turn_id] = running
         try:
-            text, problem = await self._outcome(running, running.work)
-            return await asyncio.shield(self._commit(running, text, problem, manner))
+            manner.listen(TurnBegan(ticket.ref, ticket.turn_id, ticket.message.inbound.text, recovering))
+            running.work = asyncio.ensure_future(self._work(running, manner))
+            end = await self._outcome(running, running.work)
+            return await asyncio.shield(self._commit(running, end, manner))
         except Fenced:
             log.warning("turn %s was taken over by another process", ticket.turn_id)
             return None
-        except asyncio.CancelledError:
-            # Whoever runs this will not wait for it: the turn is there to be recovered, here or in another process.
+        except BaseException:
+            # Whoever runs this will not wait, or the store can't be written: the turn is there to be recovered.
             await asyncio.shield(self._give_back(ticket))
             raise
         finally:
             del self._running[ticket.turn_id]
 
-    async def _outcome(self, running: _Running, work: asyncio.Task[str]) -> tuple[str, str]:
+    async def _taken(self, taking: Awaitable[Ticket | None]) -> Ticket | None:
+        """The ticket; given back if nobody waits for it any more by the time it is there."""
+        task = asyncio.ensure_future(taking)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            with suppress(EverthreadError):
+                if (ticket := await task) is not None:
+                    await self._give_back(ticket)
+            raise
+
+    async def _outcome(self, running: _Running, work: asyncio.Task[str]) -> _End:
         """The answer, and why it is none or not the whole one."""
         try:
             await asyncio.wait({work}, timeout=self._limits.turn_s)
             if not work.done():
                 running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
-                await asyncio.wait({work})
+                # Somebody's tool may not heed being cancelled: it is left behind.
+                await asyncio.wait({work}, timeout=STOP_S_MAX)
         finally:
             work.cancel()
         partial = "".join(running.progress.writing)
-        if work.cancelled():
-            return partial, running.stopped or "stopped"
+        if not work.done() or work.cancelled():
+            return _End(partial, running.stopped or "stopped")
         error = work.exception()
         if error is None:
-            return work.result(), running.note
+            return _End(work.result(), running.note, whole=True)
         if isinstance(error, StoreError | Fenced):
             raise error
         if isinstance(error, EverthreadError):
-            return partial, str(error)
+            return _End(partial, str(error), error)
         log.error("turn %s failed", running.ticket.turn_id, exc_info=error)
-        return partial, f"something went wrong inside: {error!r}"
+        return _End(partial, f"something went wrong inside: {error!r}")
 
     async def _work(self, running: _Running, manner: Manner) -> str:
         toolbox, progress, ticket = self._toolbox(), running.progress, running.ticket
@@ -190,7 +226,10 @@ class Agent:
             tail = tuple(progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
+        if ticket.fence > FENCE_MAX:
+            raise TurnTooLong("given up: it was begun several times and never came to an end")
         for _ in range(self._limits.iterations):
+            running.go_on()
             answer = await self._asker.ask(
                 manner.choices,
                 request_to,
@@ -230,32 +269,42 @@ class Agent:
 
     async def _take_up_steering(self, running: _Running, listen: Listen) -> None:
         while running.steering:
-            row = await self._lifecycle.steer(running.ticket, running.steering.pop(0))
-            if row is not None:
-                running.progress.messages.append(Message(Role.USER, row.inbound.text))
-                listen(Steered(row.inbound.text))
+            steering = asyncio.ensure_future(self._lifecycle.steer(running.ticket, running.steering.pop(0)))
+            try:
+                await asyncio.shield(steering)
+            finally:
+                # Once it is written that the message is part of this turn, it must be.
+                row = await steering
+                if row is not None:
+                    running.progress.messages.append(Message(Role.USER, row.inbound.text))
+                    listen(Steered(row.inbound.text))
 
-    async def _commit(self, running: _Running, text: str, problem: str, manner: Manner) -> TurnEnded:
-        ticket, progress = running.ticket, running.progress
-        whole = running.work is not None and not running.work.cancelled() and running.work.exception() is None
+    async def _commit(self, running: _Running, end: _End, manner: Manner) -> TurnEnded:
+        progress = running.progress
         messages = list(answered(progress.messages, STOPPED))
-        if not whole and text:
-            messages.append(Message(Role.ASSISTANT, text))
-        committed = await self._lifecycle.commit_turn(
-            ticket,
-            messages,
-            (text or problem) if manner.outbox else None,
-            interrupted=not whole,
-            spent=progress.spent,
+        if not end.whole and end.text:
+            messages.append(Message(Role.ASSISTANT, end.text))
+        reply = (end.text or end.problem) if manner.outbox else None
+        committed = await self._patiently(
+            lambda: self._lifecycle.commit_turn(
+                running.ticket, messages, reply, interrupted=not end.whole, spent=progress.spent
+            )
         )
         self._remember_prepared(running, committed, messages)
-        if self._titler is not None and whole and committed.status is TurnStatus.DONE:
+        if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
-        error = None if running.work is None or running.work.cancelled() else running.work.exception()
-        told = error if isinstance(error, Exception) else None
-        ended = TurnEnded(committed, text, problem, told, progress.model, progress.usage)
+        ended = TurnEnded(committed, end.text, end.problem, end.error, progress.model, progress.usage)
         manner.listen(ended)
         return ended
+
+    async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
+        """What must be written is tried more than once: another program may hold the store for a while."""
+        for pause_s in (0.2, 1.0):
+            try:
+                return await write()
+            except StoreBusy:
+                await self._clock.sleep(pause_s)
+        return await write()
 
     def _remember_prepared(self, running: _Running, committed: Committed, messages: Sequence[Message]) -> None:
         if running.prepared is not None:
@@ -271,7 +320,7 @@ class Agent:
 
     async def _give_back(self, ticket: Ticket) -> None:
         try:
-            await self._lifecycle.abandon_turn(ticket)
+            await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
         except (Fenced, StoreError) as error:
             log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error)
 

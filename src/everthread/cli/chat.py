@@ -55,6 +55,7 @@ class Chat:
         self._screen = screen
         self._lines = lines
         self._interactive = interactive
+        self._somebody_there = interactive
         self._hear = Hearing(screen, verbose=wish.verbose, began=self._began)
         self._jobs: asyncio.Queue[Order | None] = asyncio.Queue()
         """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
@@ -101,6 +102,10 @@ class Chat:
                 self._leave(REFUSED)
             if not self._busy and self._jobs.empty() and not self._left.is_set():
                 self._screen.prompt()
+        # Nobody is left to answer: what is asked from here on is denied.
+        self._somebody_there = False
+        if self._question is not None and not self._question.done():
+            self._question.set_result(False)
         if self._busy and not self._left.is_set():
             self._screen.notice("Finishing what was asked; Ctrl-C leaves at once.")
         await self._jobs.join()
@@ -237,7 +242,7 @@ class Chat:
 
     async def _approve(self, call: ToolCall, ref: SessionRef) -> bool:
         wanted = call_in_words(call.name, call.arguments)
-        if not self._interactive:
+        if not self._somebody_there:
             self._screen.notice(f"Not allowed, as there is nobody to ask: {wanted}")
             return False
         async with self._asking:

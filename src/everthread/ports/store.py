@@ -383,6 +383,10 @@ class Forgetting(Protocol):
         """A provider has been told to forget a fact; once all have, the fact's words go from the log as well."""
         ...
 
+    def burials(self, owner: str) -> int:
+        """How often something of the owner's was forgotten: whatever was read before the last time may not be used."""
+        ...
+
     def buried(self, kind: str, identity: str) -> bool: ...
 
 

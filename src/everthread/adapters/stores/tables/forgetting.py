@@ -167,6 +167,11 @@ class ForgettingTables:
         if row is not None:
             self._strip_text(session_id, seq)
 
+    def burials(self, owner: str) -> int:
+        row = first(self._execute("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,)))
+        assert row is not None
+        return row[0]
+
     def buried(self, kind: str, identity: str) -> bool:
         row = first(self._execute("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity)))
         return row is not None

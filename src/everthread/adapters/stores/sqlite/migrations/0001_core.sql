@@ -265,6 +265,7 @@ CREATE TABLE tombstones (
     at       REAL NOT NULL,
     PRIMARY KEY (kind, identity)
 ) WITHOUT ROWID;
+CREATE INDEX tombstones_owner ON tombstones (owner);
 
 -- Lanes ------------------------------------------------------------------------------------------------------------
 
