@@ -172,7 +172,7 @@ def _complete(town: Evidence, backend: Backend, session: ModelSession, effects: 
     assert cursor is not None
     arrived = {effect.delivery.seq for effect in effects if effect.delivery.replay == cursor.replay}
     first = _first_told(session)
-    empty = {seq for seq in range(1, len(session.log) + 1) if town.world.is_forgotten_note(session.id, seq)}
+    empty = town.world.forgotten_notes(session)
     missing = set(range(first, len(session.log) + 1)) - arrived - empty
     hold(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
     if session.forgotten and not town.time_was_bent:

@@ -106,9 +106,10 @@ class World:
         """Everything that has a log: conversations, and what concerns a person."""
         return [*self.sessions.values(), *self.desks.values()]
 
-    def is_forgotten_note(self, session_id: str, seq: int) -> bool:
-        kind, *words = next(session for session in self.logs() if session.id == session_id).log[seq - 1]
-        return kind == "note" and words[0] in self.words.forgotten
+    def forgotten_notes(self, session: ModelSession) -> set[int]:
+        """Which entries of its log are notes of which no word is left."""
+        entries = enumerate(session.log, 1)
+        return {seq for seq, entry in entries if entry[0] == "note" and entry[1] in self.words.forgotten}
 
     # What a boundary does, told once more ---------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class World:
         key, left = row.key, self.sessions.get(row.from_session or "")
         hold(self.on[key] == row.from_session, f"{row.kind} of {key} left {row.from_session}, it was on {self.on[key]}")
         strange = left is not None and left.owner != row.owner and row.actor == "user"
-        hold(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {left}")
+        hold(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {row.from_session}")
         others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
         told = getattr(self, f"_told_{row.kind}", None)
         hold(told, f"unknown boundary {row.kind}")
@@ -276,7 +277,7 @@ class World:
         session = self.sessions[self.on[key] or ""]
         found = ticket.message.inbound.text
         hold(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
-        hold(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session}")
+        hold(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session.id}")
         hold(
             ticket.ref.session_id == session.id,
             f"{text!r} began in {ticket.ref.session_id}, its key is on {session.id}",
