@@ -129,6 +129,8 @@ def terms(query: str) -> list[tuple[str, bool]]:
     return list(found)[:MAX_QUERY_TERMS]
 
 
+# Whoever asks needs them twice: to find what was said, and to show where.
+@lru_cache(maxsize=64)
 def telling(question: str) -> list[tuple[str, bool]]:
     """The words of a question that tell what it is about, each with whether words that begin like it count as well.
 
