@@ -212,6 +212,8 @@ def test_an_interrupted_setup_leaves_nothing_that_could_be_used(
         env=environment(None, PIP_NO_INDEX="0", PIP_INDEX_URL=slow_index, PIP_NO_CACHE_DIR="1"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # Whoever runs the tests in the background has had interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     part = home / "models" / ".local.part"
     wait_until(lambda: any(file.stat().st_size > 100_000 for file in part.glob("tmp/**/*.whl")), 40)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import importlib.util
 import os
 import shutil
@@ -205,10 +206,11 @@ def _wait(process: subprocess.Popen[bytes], stage: Path, look: Callable[[], None
 def _size(folder: Path, pattern: str) -> int:
     """The bytes of the files in there, each name once: a finished download is copied before it is removed."""
     sizes: dict[str, int] = {}
-    for path in folder.rglob(pattern):
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_file():
-                sizes[path.name] = max(path.stat().st_size, sizes.get(path.name, 0))
+    # Unlike a glob, a walk does not mind that folders go while it is under way.
+    for place, _, names in os.walk(folder):
+        for name in fnmatch.filter(names, pattern):
+            with contextlib.suppress(FileNotFoundError):
+                sizes[name] = max(os.lstat(os.path.join(place, name)).st_size, sizes.get(name, 0))
     return sum(sizes.values())
 
 
