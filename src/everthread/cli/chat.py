@@ -344,8 +344,10 @@ class Chat:
 
     async def welcome(self) -> None:
         """Say which model answers, and in which conversation."""
+        small = False
         try:
-            model = self._runtime.choices(self._wish.model)[0].name
+            choice = self._runtime.choices(self._wish.model)[0]
+            model, small = choice.name, choice.traits.small
         except EverthreadError as error:
             self._screen.complain(str(error))
             model = "no model yet"
@@ -357,6 +359,10 @@ class Chat:
 
         where = await self._runtime.store.read(look)
         self._screen.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
+        if small:
+            self._screen.notice(
+                "This is a small model for trying things out; it is often wrong. Set `model` for another."
+            )
 
     async def _goodbye(self) -> None:
         waiting = await self._runtime.store.read(lambda uow: uow.inbox.waiting(self._key))
