@@ -18,6 +18,7 @@ from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
 from everthread.agent.turn import TurnLimits
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
+    BadKey,
     Busy,
     DiskFull,
     ModelRefused,
@@ -93,7 +94,7 @@ async def test_a_tool_is_run_and_its_result_is_sent_back(tmp_path: Path) -> None
         assert [m.role for m in turn.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
 
 
-async def test_every_tool_call_gets_the_ref_of_its_own_turn(tmp_path: Path) -> None:
+async def test_s21_every_tool_call_gets_the_ref_of_its_own_turn(tmp_path: Path) -> None:
     """Fifty conversations at once in one process: none is told of another's session."""
     seen: dict[str, list[SessionRef]] = {}
 
@@ -842,3 +843,14 @@ async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess
         house.choices = [model.choice(price=Price(3.0, 15.0))]
         await house.ask("漢字" * 3000)
         assert await _spent(house) > 6000 * 3.0 / 1e6
+
+
+async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path) -> None:
+    wrong: Any = str(CLI)
+    async with AgentHouse(tmp_path) as house:
+        with pytest.raises(BadKey):
+            await house.agent.answer(wrong, house.manner())
+        house.choices = []
+        ended = await house.ask("hello")
+        assert "went wrong inside" in ended.problem
+        assert ended.committed.status is TurnStatus.INTERRUPTED
