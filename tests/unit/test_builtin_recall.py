@@ -95,6 +95,7 @@ QUESTIONS = {
     "C'est quand, mon anniversaire ?": "mon anniversaire est le 3 mai",
     "¿Cómo se llama mi madre?": "Mi madre se llama Carmen",
     "你还记得我的狗叫什么名字吗？": "我的狗叫旺财",
+    "你能不能告诉我上次说过的那只我很喜欢的狗叫什么名字": "我的狗叫旺财",
     "犬の名前を覚えていますか": "私の犬の名前はポチです",
     "강아지 이름이 뭐였지?": "내 강아지 이름은 초코예요",
 }

@@ -18,6 +18,8 @@ MAX_QUERY_TERMS = 32
 MIN_PREFIX_CHARS = 3
 # A question is looked up word by word, each for up to a millisecond.
 MAX_TELLING = 6
+# A pair of characters says less than a word, and costs a quarter.
+MAX_TELLING_PAIRS = 20
 # Shorter words would be the beginning of too many others.
 MIN_STEM_CHARS = 4
 # How far into a text a hit is looked for.
@@ -144,8 +146,9 @@ def telling(question: str) -> list[tuple[str, bool]]:
     chosen = [word for word, folded in words.items() if folded not in common and not _is_letter(word)]
     # A pair of hiragana is mostly grammar, unless somebody writes in nothing else.
     chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
-    longest = sorted(chosen, key=len, reverse=True)[:MAX_TELLING]
-    return list(dict.fromkeys(_with_endings(word) for word in longest))
+    longest = sorted((word for word in chosen if not RUN.match(word)), key=len, reverse=True)[:MAX_TELLING]
+    pairs = [word for word in chosen if RUN.match(word)][:MAX_TELLING_PAIRS]
+    return list(dict.fromkeys(_with_endings(word) for word in (*longest, *pairs)))
 
 
 def _words_of(text: str) -> str:
