@@ -24,9 +24,6 @@ from everthread import cli
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.domain.model import Turn
 
-# Each test starts processes of its own, and other tests keep the machine busy.
-pytestmark = pytest.mark.timeout(60)
-
 WORKER = Path(__file__).with_name("chat_worker.py")
 PATIENCE_S = 12.0
 CTRL_C = b"\x03"
@@ -51,7 +48,7 @@ class Home:
     def run(self, *arguments: str, typed: str | bytes = b"", **more: Any) -> subprocess.CompletedProcess[str]:
         given = typed.encode() if isinstance(typed, str) else typed
         done = subprocess.run(
-            self.command(*arguments), capture_output=True, input=given, timeout=50, check=False, env=_env(), **more
+            self.command(*arguments), capture_output=True, input=given, timeout=18, check=False, env=_env(), **more
         )
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -598,7 +595,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(home: Home) -> None:
     with os.fdopen(write, "wb") as gone:
         for arguments, typed in (((), b"hello\nthere\n"), (("-p", "hello"), b"")):
             done = subprocess.run(
-                home.command(*arguments), input=typed, stdout=gone, stderr=subprocess.PIPE, check=False, timeout=50
+                home.command(*arguments), input=typed, stdout=gone, stderr=subprocess.PIPE, check=False, timeout=18
             )
             assert done.returncode == 1
             assert done.stderr == b""

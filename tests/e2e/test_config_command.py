@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-# Each test starts processes of its own, and other tests keep the machine busy.
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = "sk-ant-0123456789abcdefghij"
 CONFIG = """\
 model = "ollama/qwen3"
@@ -47,7 +44,7 @@ def everthread(home: Path, *arguments: str, **variables: str) -> subprocess.Comp
         capture_output=True,
         text=True,
         env=inherited | variables,
-        timeout=50,
+        timeout=18,
         check=False,
     )
 

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-# Each test starts processes of its own, and other tests keep the machine busy.
-pytestmark = pytest.mark.timeout(60)
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
@@ -41,7 +38,7 @@ SHOWN_IN = {
 def run(*command: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"EVERTHREAD_HOME": str(cwd / "home"), "PYTHONPATH": f"{ROOT / 'src'}:{EXAMPLES}"}
     return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=environment, input=typed, capture_output=True, text=True, timeout=50
+        [sys.executable, *command], cwd=cwd, env=environment, input=typed, capture_output=True, text=True, timeout=18
     )
 
 

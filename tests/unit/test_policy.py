@@ -247,7 +247,7 @@ def due_by_reading_the_clock(last_active: float, hour: int, zone: str) -> float:
     return min(at for at in firsts if at > last_active)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=100)
 @given(odd=st.sampled_from(ODD_DAYS), minutes=st.integers(-2 * 1440, 2 * 1440), second=st.floats(0, 59.9), hour=HOURS)
 @example(odd=("Europe/Berlin", "2024-03-31"), minutes=0, second=0.0, hour=2)
 @example(odd=("Europe/Berlin", "2024-10-27"), minutes=0, second=0.0, hour=2)
