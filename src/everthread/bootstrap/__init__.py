@@ -168,6 +168,12 @@ class Runtime:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
 
+    def known_models(self) -> tuple[str, ...]:
+        """Names of models that the settings mention."""
+        settings = self.settings
+        named = (settings.model, *settings.fallback_models, settings.auxiliary_model, *settings.prices)
+        return tuple(dict.fromkeys(name for name in named if name))
+
     async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
         """Let what is due be delivered, for at most this long; whether all of it was.
 

@@ -146,6 +146,15 @@ class TurnTables:
             self._turns(_Segment(session_id, number - 1, number), frozenset(), inherited=False, shown="1"), None
         )
 
+    def asked(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
+        rows = self._execute(
+            "SELECT t.at, m.content FROM turns t JOIN messages m ON m.id = t.id * ? "
+            "WHERE t.session_id = ? AND m.role = ? AND length(m.content) BETWEEN 1 AND ? "
+            "ORDER BY t.number DESC LIMIT ?",
+            (MESSAGES_PER_TURN, session_id, Role.USER.value, chars_max, limit),
+        )
+        return tuple((at, content) for at, content in rows)
+
     def size(self, session_id: str, number: int) -> int:
         """How many bytes a turn's messages have, without reading them."""
         row = first(
