@@ -87,7 +87,12 @@ def test_every_command_can_be_told_by_its_name_and_has_one_line_of_help() -> Non
 
 
 def test_what_can_wait_for_the_answer_before_it_does() -> None:
-    assert {command.name for command in COMMANDS if not command.skips_queue} == {"title", "sessions", "memory"}
+    assert {command.name for command in COMMANDS if not command.skips_queue} == {
+        "title",
+        "sessions",
+        "memory",
+        "export",
+    }
 
 
 # --- A desk ----------------------------------------------------------------------------------------------------------
