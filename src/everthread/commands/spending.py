@@ -54,6 +54,8 @@ def _in_words(used: Used) -> str:
 
 def dollars(amount: float) -> str:
     """To the cent; of less than a dollar, to a hundredth of one."""
+    if 0 < amount < 0.0001:
+        return "less than $0.0001"
     return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:.4f}"
 
 

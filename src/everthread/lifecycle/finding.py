@@ -37,7 +37,7 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     """The owner's sessions whose titles are most like the text, of those opened lately; the most alike first."""
     if not text.strip() or len(text) > titles.TITLE_CHARS_MAX:
         return ()
-    named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if _is_to_go_to(session)}
+    named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_to_go_to(session)}
     wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
     # What was typed may be a part of a title, which is less alike than it is meant.
     holding = [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
@@ -64,7 +64,7 @@ def _is_conversation(session: Session) -> bool:
     return session.forgotten_seq is None and session.kind is not Kind.NOTES
 
 
-def _is_to_go_to(session: Session) -> bool:
+def is_to_go_to(session: Session) -> bool:
     """Whether it is the place where its conversation goes on."""
     return _is_conversation(session) and session.kind is Kind.CHAT and session.end_reason != "compressed"
 
