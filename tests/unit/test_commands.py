@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_what_can_wait_for_the_answer_before_it_does() -> None:
         "memory",
         "export",
     }
+
+
+def test_the_reference_has_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
+    rows = re.findall(r"^\| `(/(?:[^`\\]|\\.)*)` \| (.+) \| (at once|in its turn) \|$", page, re.MULTILINE)
+    told = [(usage.replace("\\|", "|"), acts == "at once") for usage, _, acts in rows]
+    assert told == [(command.usage, command.skips_queue) for command in COMMANDS]
+    for command, (_, text, _) in zip(COMMANDS, rows, strict=True):
+        assert all(f"`/{alias}`" in text for alias in command.aliases)
 
 
 # --- Moving ----------------------------------------------------------------------------------------------------------

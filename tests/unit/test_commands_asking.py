@@ -123,9 +123,7 @@ async def test_somebody_elses_words_are_not_asked_again(tmp_path: Path) -> None:
         assert await office.shown((await office.at(CLI)).session_id) == ["mine"]
 
 
-async def test_a_retry_that_can_not_be_taken_in_hides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retry_that_can_not_be_taken_in_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Office(tmp_path) as office:
         session = (await office.ask("one")).committed.ref.session_id
 
