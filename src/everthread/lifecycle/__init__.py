@@ -22,6 +22,7 @@ from everthread.domain.model import (
     Prefix,
     Reply,
     ReplyState,
+    Session,
     SessionKey,
     SessionRef,
     ToolRow,
@@ -31,11 +32,13 @@ from everthread.domain.model import (
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Spent
 from everthread.lifecycle import crossing, turn
+from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
 from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.lifecycle.turn import Committed, Ticket
+from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
 from everthread.ports.store import Hit, Incident, UnitOfWork
 
@@ -43,7 +46,6 @@ TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 """A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
 RECHECK_S = 30.0
-DAY_S = 86_400.0
 _TIMERS_AT_ONCE = 64
 
 __all__ = [
@@ -109,6 +111,12 @@ class Lifecycle:
         return await self._store.write(
             lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
         )
+
+    async def ask_again(self, key: SessionKey, *, owner: str) -> AskedAgain:
+        """Take back the key's running or last turn, and let its words wait to be answered once more."""
+        _check_key(key)
+        _check_owner(owner)
+        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user")))
 
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
@@ -214,6 +222,10 @@ class Lifecycle:
 
         await self._store.write(settle)
 
+    async def usage(self, owner: str, session: Session | None = None) -> Usage:
+        """What the owner's model calls came to, and those of one of their sessions."""
+        return await self._store.read(lambda uow: usage(uow, owner, session, self._clock.now()))
+
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))
@@ -270,7 +282,8 @@ class Lifecycle:
                 return session.title
             taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
             if taken.get(titles.fold(title), session.id) != session.id:
-                raise TitleTaken(f"another session is already called {title!r}; choose another title")
+                free = titles.next_title(title, taken)
+                raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
             uow.sessions.set_title(session.id, title)
             return title
 

@@ -34,7 +34,7 @@ from everthread.domain.model import (
     Turn,
     TurnStatus,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 
 T = TypeVar("T")
 
@@ -143,6 +143,13 @@ class Sessions(Protocol):
 
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
         """The owner's (or everybody's) sessions whose titles begin like `title`, lowest lineage number first."""
+        ...
+
+    def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
+        """The owner's (or everybody's) sessions whose titles begin so, by title; of no beginning, the last opened.
+
+        Of those it looks at the newest only, so that it is fast however many there are.
+        """
         ...
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]: ...
@@ -367,6 +374,9 @@ class Spend(Protocol):
         ...
 
     def total(self, owner: str, since: float) -> float: ...
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        """What each model was used for since, in these sessions or in all; the dearest first."""
+        ...
 
 
 class Forgetting(Protocol):

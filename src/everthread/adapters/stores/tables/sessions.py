@@ -10,6 +10,7 @@ from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey, S
 from everthread.ports.store import BoundaryRow
 
 BASE_CHARS = 80
+NAMED_LOOKED_AT = 500
 
 _COLUMNS = (
     "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
@@ -92,6 +93,23 @@ class SessionTables:
         rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
         found = [_session(row) for row in rows]
         return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
+
+    def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
+        whose, given = _whose(owner)
+        if start := titles.fold(beginning):
+            rows = self._execute(
+                f"SELECT {_COLUMNS} FROM sessions WHERE title_fold >= ? AND title_fold < ? {whose} "
+                "ORDER BY title_fold, id LIMIT ?",
+                (start, start + "\U0010ffff", *given, limit),
+            )
+        else:
+            # Ids grow with time; whoever names few sessions among many need not wait for the search of all.
+            rows = self._execute(
+                f"SELECT {_COLUMNS} FROM (SELECT * FROM sessions WHERE 1 {whose} ORDER BY id DESC "
+                f"LIMIT {NAMED_LOOKED_AT}) AS newest WHERE title IS NOT NULL ORDER BY id DESC LIMIT ?",
+                (*given, limit),
+            )
+        return tuple(_session(row) for row in rows)
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]:
         whose, given = _whose(owner)
