@@ -33,6 +33,9 @@ class Desk:
     """How much of MEMORY.md the model is shown."""
     user_chars: int = 4_000
     """How much of USER.md."""
+    account: str = ""
+    update_id: str | None = None
+    """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
 
 
 @dataclass(frozen=True, slots=True)

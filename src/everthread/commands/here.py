@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everthread.commands.desk import Desk, Said, counted, listed, name_of, refused
 from everthread.domain import titles
-from everthread.domain.model import Inbound, InboxRow, Session, Slot
+from everthread.domain.model import Inbound, InboxRow, InboxState, Session, Slot
 from everthread.ports import UnitOfWork
 
 _NONE_YET = "There is no conversation here yet; say something, or start one with /new TITLE."
@@ -32,7 +32,9 @@ async def stop(desk: Desk, _: str) -> Said:
 async def steer(desk: Desk, text: str) -> Said:
     if not text:
         return refused("Usage: /steer TEXT")
-    row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text))
+    row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text, desk.account, desk.update_id))
+    if row.state is not InboxState.WAITING:
+        return Said("This was taken up before.")
     session = await _here(desk)
     if session is not None and desk.agent.steer(session.id, row.id):
         return Said("Passed on; it is taken up at the next step.", wakes=True)

@@ -37,7 +37,7 @@ from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.ports import Clock, Store
-from everthread.ports.store import Hit, Incident, UnitOfWork
+from everthread.ports.store import Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
@@ -113,11 +113,6 @@ class Lifecycle:
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
         return await self._store.peek(lambda uow: uow.sessions.ref(key))
-
-    async def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """The owner's messages that hold all words of the query: the newest, or the best."""
-        await self._store.index()
-        return await self._store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
