@@ -62,11 +62,14 @@ class AgentHouse(House):
             self.preparer,
             Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day),
             ToolRunner(self.lifecycle, self.hooks, self._allowed),
-            lambda: self.toolbox,
+            self._tools,
             self.clock,
             limits=self._turn_limits,
         )
         return self
+
+    async def _tools(self) -> Toolbox:
+        return self.toolbox
 
     async def say(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> InboxRow:
         row, _ = await self.lifecycle.accept(Inbound(key, owner, text))

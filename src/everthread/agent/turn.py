@@ -111,7 +111,7 @@ class Agent:
         preparer: Preparer,
         asker: Asker,
         runner: ToolRunner,
-        toolbox: Callable[[], Toolbox],
+        toolbox: Callable[[], Awaitable[Toolbox]],
         clock: Clock,
         *,
         titler: Titler | None = None,
@@ -210,9 +210,11 @@ class Agent:
         return _End(partial, f"something went wrong inside: {error!r}")
 
     async def _work(self, running: _Running, manner: Manner) -> str:
-        toolbox, progress, ticket = self._toolbox(), running.progress, running.ticket
+        progress, ticket = running.progress, running.ticket
         recalling = asyncio.ensure_future(self._recall(ticket, manner))
         try:
+            # Once: the tools of a turn stay what the model was told at its start.
+            toolbox = await self._toolbox()
             prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
             recall = await recalling
         finally:

@@ -32,6 +32,8 @@ def tools(how):
             {"name": "long" * 30, "inputSchema": OBJECT},
             "not even an object",
         ]
+    if how == "as_told":
+        found += [{"name": name, "inputSchema": OBJECT} for name in Path(sys.argv[2]).read_text().split()]
     return found
 
 
@@ -112,6 +114,12 @@ def main():
             if marker.exists():
                 sys.exit("gone for good")
             marker.touch()
+        case "as_told":
+            # Starts once there is a file, and has the tools that are named in it besides.
+            if not Path(rest[0]).exists():
+                sys.exit("nobody has told me anything")
+        case "slow":
+            time.sleep(float(rest[0]))
         case "garbage":
             write(b"Welcome to my server!\n\n{}\n[1]\n\xff\xfe\n" + b'{"jsonrpc": "2.0"}\n')
         case "noise":
