@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
@@ -27,7 +27,7 @@ from everthread.agent.events import (
 from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
-from everthread.agent.transcript import STOPPED, answered, recovered, with_own_ids
+from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
 from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
 from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
 from everthread.lifecycle import TURN_CHARS_MAX, Committed, Lifecycle, Ticket
@@ -225,7 +225,7 @@ class Agent:
             start = prepared
             if choice is not manner.choices[0]:
                 start = await self._preparer.borrow(ticket.ref, choice)
-            tail = tuple(progress.messages)
+            tail = shown_to(choice.name, progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
         if ticket.fence > FENCE_MAX:
@@ -242,6 +242,8 @@ class Agent:
             )
             taken = [call.id for message in progress.messages for call in message.tool_calls]
             message = with_own_ids(answer.message, taken)
+            if message.thought is not None:
+                message = replace(message, thought=replace(message.thought, model=progress.model))
             progress.messages.append(message)
             progress.writing.clear()
             if not message.tool_calls:
@@ -249,7 +251,7 @@ class Agent:
                 return message.content
             await self._runner.run(
                 toolbox,
-                message.tool_calls,
+                message,
                 ticket,
                 done=progress.messages,
                 listen=manner.listen,
@@ -283,7 +285,7 @@ class Agent:
 
     async def _commit(self, running: _Running, end: _End, manner: Manner) -> TurnEnded:
         progress = running.progress
-        messages = list(answered(progress.messages, STOPPED))
+        messages = list(answered(as_stored(progress.messages), STOPPED))
         if not end.whole and end.text:
             messages.append(Message(Role.ASSISTANT, end.text))
         reply = (end.text or end.problem) if manner.outbox else None

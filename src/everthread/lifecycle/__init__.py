@@ -24,6 +24,7 @@ from everthread.domain.model import (
     ReplyState,
     SessionKey,
     SessionRef,
+    Thought,
     ToolRow,
     ToolState,
     whole,
@@ -119,10 +120,12 @@ class Lifecycle:
         _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
-    async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
+    async def start_tool(
+        self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
+    ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
-        _check_size("a tool call", call_id, name, arguments)
-        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
+        _check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
+        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
