@@ -1,4 +1,4 @@
-"""MCP servers that change, die or come late: the model is told of their tools from the next turn on, never within one."""
+"""MCP servers that change, die or come late: the model is told of their tools from the next turn on, not within one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def script(*lines: Any) -> Any:
 
 
 @asynccontextmanager
-async def agent(home: Path, *servers: tuple[ModelServer, Any], looked: list[str] | None = None) -> AsyncIterator[Runtime]:
+async def agent(
+    home: Path, *servers: tuple[ModelServer, Any], looked: list[str] | None = None
+) -> AsyncIterator[Runtime]:
     async def look(arguments: Any, use: Any) -> str:
         if looked is not None:
             looked.append(use.call_id)
@@ -53,9 +55,7 @@ async def agent(home: Path, *servers: tuple[ModelServer, Any], looked: list[str]
         home,
         model="stub0/one",
         fallback_models=tuple(f"{name}/one" for name in names[1:]),
-        providers={
-            name: Provider(kind, server.base_url) for name, (server, kind) in zip(names, servers, strict=True)
-        },
+        providers={name: Provider(kind, server.base_url) for name, (server, kind) in zip(names, servers, strict=True)},
     )
     async with Runtime(settings, tools=(tool("look", look),)) as runtime:
         await runtime.ready()

@@ -18,6 +18,7 @@ from everthread.domain.model import (
     ReplyState,
     Role,
     SessionKey,
+    Thought,
     ToolCall,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
@@ -364,6 +365,21 @@ async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(
         await forget(house, ForgetFact(note))
         assert await house.search(ME, SECRET, limit=9) == ()
         assert (await house.shown(ref.session_id))[0] == "Listen: [forgotten], you know"
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_a_forgotten_fact_is_gone_from_what_a_model_has_thought_in_a_turn_that_goes_on(tmp_path: Path) -> None:
+    fact = f'the "name" is {SECRET}'
+    async with House(tmp_path) as house:
+        note = await write_note(house, fact)
+        await house.lifecycle.accept(Inbound(CLI, ME, "hello"))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        thought = Thought(json.dumps({"reasoning_content": json.dumps(fact)}), "a/one")
+        await house.lifecycle.start_tool(ticket, "c1", "look", "{}", thought)
+        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought == thought
+        await forget(house, ForgetFact(note))
+        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought is None
     assert SECRET.encode() not in stored_words(house)
 
 

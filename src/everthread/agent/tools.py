@@ -93,7 +93,7 @@ class ToolRunner:
         listen: Listen,
         approve: Approve,
     ) -> None:
-        """Put a result for each call of an answer into `done` as it comes. Neighbours that are safe together run at once."""
+        """Put a result for each call into `done` as it comes. Neighbours that are safe together run at once."""
 
         async def one(call: ToolCall) -> None:
             done.append(result(call, await self._one(toolbox, call, answer.thought, ticket, listen, approve)))

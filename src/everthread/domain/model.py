@@ -219,8 +219,8 @@ class Message:
 
     def texts(self) -> tuple[str, ...]:
         """Everything in it that takes room."""
-        thought = self.thought.content if self.thought else ""
-        return (self.content, self.reasoning or "", thought, *(call.arguments for call in self.tool_calls))
+        thought = (self.thought.content,) if self.thought else ()
+        return (self.content, self.reasoning or "", *thought, *(call.arguments for call in self.tool_calls))
 
 
 class TurnStatus(StrEnum):

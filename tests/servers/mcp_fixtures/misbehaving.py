@@ -101,11 +101,22 @@ def serve(how):
                 call(params["name"], params.get("arguments") or {}, ident)
 
 
-def main():
-    how, *rest = [*sys.argv[1:], "well"]
+def start_late(how, rest):
     match how:
         case "silent":
             time.sleep(60)
+        case "slow":
+            time.sleep(float(rest[0]))
+        case "as_told":
+            # Starts once there is a file, and has the tools that are named in it besides.
+            if not Path(rest[0]).exists():
+                sys.exit("nobody has told me anything")
+
+
+def main():
+    how, *rest = [*sys.argv[1:], "well"]
+    start_late(how, rest)
+    match how:
         case "exits":
             sys.exit("there is no such database")
         case "once":
@@ -114,12 +125,6 @@ def main():
             if marker.exists():
                 sys.exit("gone for good")
             marker.touch()
-        case "as_told":
-            # Starts once there is a file, and has the tools that are named in it besides.
-            if not Path(rest[0]).exists():
-                sys.exit("nobody has told me anything")
-        case "slow":
-            time.sleep(float(rest[0]))
         case "garbage":
             write(b"Welcome to my server!\n\n{}\n[1]\n\xff\xfe\n" + b'{"jsonrpc": "2.0"}\n')
         case "noise":

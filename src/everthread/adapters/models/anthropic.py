@@ -267,7 +267,6 @@ class _Reading:
         sent = (self._usage.input_tokens or 0) + cached + (self._usage.cache_creation_input_tokens or 0)
         return Answer(message, Usage(sent, self._usage.output_tokens or 0, cached), finish)
 
-
     def _thought(self) -> Thought | None:
         """What must be sent back as it is; what is not signed would be refused."""
         places: list[_Place] = []
