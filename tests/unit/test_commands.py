@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent_house import AgentHouse
@@ -96,7 +97,7 @@ def test_what_can_wait_for_the_answer_before_it_does() -> None:
 class Office(AgentHouse):
     """An agent's house with somebody at the desk."""
 
-    async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME, **came: str) -> Said:
+    async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME, **came: Any) -> Said:
         found = parse(text)
         assert isinstance(found, Order), text
 

@@ -143,7 +143,7 @@ class Runtime:
             self._serving.add_done_callback(_report_end)
 
     async def _take_note_of_the_gone(self) -> None:
-        """What a process had begun that is gone for certain is anybody's at once; others have until their lease ends."""
+        """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
         self._presence.enter()
         for holder in self._presence.gone():
             await self.store.write(lambda uow, holder=holder: uow.lanes.leave(holder))

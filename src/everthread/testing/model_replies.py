@@ -144,7 +144,8 @@ def _chat_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[bytes]
 def _thoughts(say: Say, thinks: Thinks | None) -> Iterator[dict[str, object]]:
     pieces = in_chunks(say.reasoning, say.chunks)
     if thinks is not Thinks.DETAILS:
-        yield from ({"reasoning_content": piece} for piece in pieces)
+        for piece in pieces:
+            yield {"reasoning_content": piece}
         return
     start = {"type": "reasoning.text", "index": 0, "format": "stub"}
     for piece in pieces:

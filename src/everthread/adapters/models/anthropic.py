@@ -350,10 +350,15 @@ class Anthropic:
 
 def _body(request: Request) -> tuple[bytes, ...]:
     tail = _merged(request.tail)
-    tail[0].content[0].cache_control = _CACHE
+    _mark(tail[0].content[0])
     if request.recall:
         tail[0].content.insert(1, _Text(whole(request.recall)))
     if len(tail) > 1:
-        tail[-1].content[-1].cache_control = _CACHE
+        _mark(tail[-1].content[-1])
     closing = f'],"max_tokens":{request.output_tokens_max}}}'.encode()
     return request.head, request.history, b"," if request.history else b"", b",".join(map(_JSON.encode, tail)), closing
+
+
+def _mark(block: _Sendable) -> None:
+    if isinstance(block, _Text | _Use | _Result):
+        block.cache_control = _CACHE

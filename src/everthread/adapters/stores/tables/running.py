@@ -38,8 +38,9 @@ def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
 
 
 def _tool_row(row: tuple[Any, ...]) -> ToolRow:
-    *call, state, result, thought, thinker = row
-    return ToolRow(*call, ToolState(state), result, None if thought is None else Thought(thought, thinker))
+    turn_id, call_id, name, arguments, state, result, thought, thinker = row
+    known = None if thought is None else Thought(thought, thinker)
+    return ToolRow(turn_id, call_id, name, arguments, ToolState(state), result, known)
 
 
 def _reply(row: tuple[Any, ...]) -> Reply:
