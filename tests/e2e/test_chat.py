@@ -391,6 +391,20 @@ def test_a_dangerous_tool_is_asked_about(home: Home, reply: str, wiped: bool) ->
     assert (home.path / "wiped").exists() == wiped
 
 
+def test_the_end_of_the_input_at_a_question_is_a_no(home: Home) -> None:
+    home.scripted(lines=[{"tool": "wipe"}, "not done then"])
+    with home.terminal() as terminal:
+        terminal.type("wipe it\n")
+        terminal.expect(r"\[y/N\] ")
+        terminal.type(CTRL_D)
+        terminal.expect("not done then")
+        assert terminal.ended() == 0
+    assert not (home.path / "wiped").exists()
+    [turn] = home.turns()
+    assert turn.status.value == "done"
+    assert any("not approved by the user" in message.content for message in turn.messages)
+
+
 def test_ctrl_c_at_a_question_stops_the_turn(home: Home) -> None:
     home.scripted(lines=[{"tool": "wipe"}, "echo"])
     with home.terminal() as terminal:
