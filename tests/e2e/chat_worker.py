@@ -90,6 +90,10 @@ class ScriptedRuntime(Runtime):
 
         home = self.settings.home
         toolbox = Toolbox([tool("look", look), tool("wipe", wipe, dangerous=True)])
+
+        async def tools() -> Toolbox:
+            return toolbox
+
         self.agent = Agent(
             self.lifecycle,
             self.memory,
@@ -102,7 +106,7 @@ class ScriptedRuntime(Runtime):
             ),
             Asker(self.lifecycle, Hasty(), lambda: 0.5, self.hooks),
             ToolRunner(self.lifecycle, self.hooks),
-            lambda: toolbox,
+            tools,
             self.clock,
         )
         return tuple(self._script.get("problems", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent_house import AgentHouse
@@ -350,6 +351,27 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         said = await office.order("/steer and now this")
         assert said.wakes
         assert "next message" in said.text
+
+
+async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
+    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as office:
+        await office.say("one", TELEGRAM)
+        answering = asyncio.ensure_future(office.agent.answer(TELEGRAM, office.manner()))
+        await until(lambda: office.model.requests)
+        for _ in range(2):
+            said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+            assert "next step" in said.text
+        await answering
+        ended = await office.agent.answer(TELEGRAM, office.manner())
+        assert ended is not None
+        assert (await office.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
+        said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+        assert "before" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is None, "it has been answered"
+        # The same number from another account is another message.
+        said = await office.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
+        assert "next message" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is not None
 
 
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
@@ -105,6 +106,7 @@ class Runtime:
         self.tools = tuple(tools)
         """Those that the agent is given besides its own."""
         self._policies = policies
+        self._presence = Presence(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
         self._workshop: Workshop | None = None
         self._stopped = False
@@ -135,9 +137,17 @@ class Runtime:
     async def start(self) -> None:
         """Register the providers and serve the lanes, until `stop`."""
         if self._serving is None:
+            await self._take_note_of_the_gone()
             await self.memory.start()
             self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
             self._serving.add_done_callback(_report_end)
+
+    async def _take_note_of_the_gone(self) -> None:
+        """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
+        self._presence.enter()
+        for holder in self._presence.gone():
+            await self.store.write(lambda uow, holder=holder: uow.lanes.leave(holder))
+            self._presence.forget(holder)
 
     async def ready(self) -> tuple[str, ...]:
         """Serve, and have an agent; what is not as it should be, a line each."""
@@ -231,6 +241,7 @@ class Runtime:
         except StoreError as error:
             log.warning("left to run out: %s", error)
         finally:
+            self._presence.leave()
             await self.store.aclose()
 
     async def _shut_down_providers(self) -> None:

@@ -38,7 +38,7 @@ async def look_around(runtime: Runtime, key: SessionKey, model: str, context_tok
 
 
 def _cost(uow: UnitOfWork, session: Session) -> float:
-    return sum(used.amount for used in getattr(uow.spend,"by_model",lambda *a:())(session.owner, session.opened_at, (session.id,)))
+    return sum(used.amount for used in uow.spend.by_model(session.owner, session.opened_at, (session.id,)))
 
 
 async def _memory(runtime: Runtime) -> str:

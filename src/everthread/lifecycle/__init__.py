@@ -25,6 +25,7 @@ from everthread.domain.model import (
     Session,
     SessionKey,
     SessionRef,
+    Thought,
     ToolRow,
     ToolState,
     whole,
@@ -40,7 +41,7 @@ from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
-from everthread.ports.store import Hit, Incident, UnitOfWork
+from everthread.ports.store import Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
@@ -122,20 +123,17 @@ class Lifecycle:
         """Where a key is now."""
         return await self._store.peek(lambda uow: uow.sessions.ref(key))
 
-    async def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """The owner's messages that hold all words of the query: the newest, or the best."""
-        await self._store.index()
-        return await self._store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
-
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
         _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
-    async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
+    async def start_tool(
+        self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
+    ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
-        _check_size("a tool call", call_id, name, arguments)
-        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
+        _check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
+        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)

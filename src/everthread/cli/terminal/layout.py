@@ -206,7 +206,7 @@ class _Candidates(Completer):
         if "\n" in document.text or not document.text.startswith("/"):
             return
         for found in await self._helper.candidates(document.text_before_cursor):
-            yield Completion(found.text, start_position=-found.replaces, display_meta=found.note)
+            yield Completion(found.text, start_position=-found.start, display_meta=found.note)
 
 
 class _Asked(History):
