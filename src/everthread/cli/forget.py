@@ -10,7 +10,6 @@ import click
 from everthread.cli import show
 from everthread.cli.exits import REFUSED
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
-from everthread.cli.sessions import turns_of
 
 if TYPE_CHECKING:
     from everthread.lifecycle.forget import Forgettable
@@ -122,7 +121,7 @@ def _about_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, s
     name = f'"{session.title}" ({session.id})' if session.title else session.id
     words = (
         f"Session {show.one_line(name)} of {show.one_line(session.owner)}: "
-        f"{show.counted(turns_of(uow, session), 'turn')}, last active {show.local_time(session.active_at)}."
+        f"{show.counted(uow.turns.count(session), 'turn')}, last active {show.local_time(session.active_at)}."
     )
     children = [child for child in uow.sessions.descendants(session.id) if child.forgotten_seq is None]
     if children:

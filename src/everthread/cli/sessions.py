@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +13,6 @@ from everthread.cli.opened import Invocation, home_option, json_option, limit_op
 if TYPE_CHECKING:
     from everthread.domain.model import Session
     from everthread.ports import UnitOfWork
-
-_EVERY_TURN = 2**31
 
 
 @click.group()
@@ -40,10 +39,7 @@ def list_sessions(invocation: Invocation, as_json: bool, limit: int) -> None:
       everthread sessions list --limit 5 --json | jq -r '.[].title'
     """
 
-    def listed(uow: UnitOfWork) -> list[tuple[Session, int]]:
-        return [(session, turns_of(uow, session)) for session in newest(uow, limit)]
-
-    found = invocation.look(lambda runtime: runtime.store.read(listed), nothing=[])
+    found = newest(invocation, limit)
     if as_json:
         show.print_json([_as_json(session, turns) for session, turns in found])
     elif not found:
@@ -59,22 +55,14 @@ def list_sessions(invocation: Invocation, as_json: bool, limit: int) -> None:
         click.echo(show.table(("ID", "TITLE", "STATE", "TURNS", "LAST ACTIVE", "KEY"), rows))
 
 
-def newest(uow: UnitOfWork, limit: int) -> list[Session]:
-    """The sessions a person has to do with: no forgotten ones, and not the one that only holds a person's notes."""
-    from everthread.domain.model import Kind
+def newest(invocation: Invocation, limit: int) -> Sequence[tuple[Session, int]]:
+    """Conversations of every owner, the last active first, each with how many turns it shows."""
 
-    asked = limit
-    while True:
-        found = uow.sessions.recent(owner=None, limit=asked)
-        shown = [s for s in found if s.kind is not Kind.NOTES and s.forgotten_seq is None]
-        if len(shown) >= limit or len(found) < asked:
-            return shown[:limit]
-        asked *= 2
+    def listed(uow: UnitOfWork) -> Sequence[tuple[Session, int]]:
+        return [(session, uow.turns.count(session)) for session in uow.sessions.conversations(limit)]
 
-
-def turns_of(uow: UnitOfWork, session: Session) -> int:
-    """How many turns the session shows, inherited ones included."""
-    return len(uow.turns.last_visible(session, _EVERY_TURN))
+    found = invocation.glance(limit)
+    return invocation.look(lambda runtime: runtime.store.read(listed), nothing=[]) if found is None else found
 
 
 def state(session: Session) -> str:
