@@ -160,10 +160,17 @@ class SessionTables:
         row = first(self._execute(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,)))
         return _boundary(row) if row else None
 
-    def boundaries(self, *, limit: int, session_id: str | None = None) -> tuple[BoundaryRow, ...]:
-        concerns = "" if session_id is None else "WHERE from_session = ? OR to_session = ?"
-        given = () if session_id is None else (session_id, session_id)
-        rows = self._execute(f"SELECT {_BOUNDARY} FROM boundaries {concerns} ORDER BY id DESC LIMIT ?", (*given, limit))
+    def boundaries(
+        self, *, limit: int, session_id: str | None = None, kind: str | None = None
+    ) -> tuple[BoundaryRow, ...]:
+        clauses = (
+            ["1"] + ["? IN (from_session, to_session)"] * (session_id is not None) + ["kind = ?"] * (kind is not None)
+        )
+        given = [value for value in (session_id, kind) if value is not None]
+        rows = self._execute(
+            f"SELECT {_BOUNDARY} FROM boundaries WHERE {' AND '.join(clauses)} ORDER BY id DESC LIMIT ?",
+            (*given, limit),
+        )
         return tuple(_boundary(row) for row in rows)
 
     def serve(self, holder: str, session_id: str, key: SessionKey) -> None:
