@@ -51,7 +51,7 @@ def test_narrow_terminals_shorten_titles_and_nothing_else() -> None:
     [root] = grow(long, {}, [resumed(1, "somewhere far away", "b")])
     lines = list(drawn(root, 40))
     assert lines[0] == "A journey through a... (0 turns, open) a"
-    assert lines[1] == "└─ branch: xxxxxx... (0 turns, open) b"
+    assert lines[1] == "└─ branch: xxxxxxxx... (0 turns, open) b"
     assert max(len(line) for line in lines) <= 40
     # Narrower than what must be said: it is said all the same.
     assert [line[-2:] for line in drawn(root, 10)][:2] == [" a", " b"]

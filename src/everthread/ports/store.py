@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from everthread.domain.events import Event, LogEntry, View
+from everthread.domain.events import EntryKind, Event, LogEntry, View
 from everthread.domain.model import (
     Binding,
     Fate,
@@ -193,6 +193,10 @@ class Turns(Protocol):
         ...
 
     def get(self, session_id: str, number: int) -> Turn | None: ...
+    def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
+        """The session's own turns, of whatever status and shown or not."""
+        ...
+
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None: ...
     def put_prefix(self, prefix: Prefix, owner: str) -> None: ...
     def prefix(self, session_id: str) -> Prefix | None: ...
@@ -245,6 +249,7 @@ class Log(Protocol):
         """The next entry, if there is one."""
         ...
 
+    def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]: ...
     def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None: ...
     def event(self, entry: LogEntry, missing: tuple[int, ...]) -> Event: ...
     def is_light(self, entry: LogEntry) -> bool:
@@ -408,6 +413,34 @@ class Forgetting(Protocol):
     def buried(self, kind: str, identity: str) -> bool: ...
 
 
+class Archive(Protocol):
+    """Sessions that come or go as a whole."""
+
+    def untold(self, session_id: str) -> bool:
+        """Whether some provider has not been told all of the session's log."""
+        ...
+
+    def count_as_told(self, session_id: str) -> None:
+        """Every provider there is now counts as told of all that the session's log has so far."""
+        ...
+
+    def ended_before(self, before: float, session_id: str | None = None) -> tuple[Session, ...]:
+        """Conversations that ended, and were last active, before then, and that nobody is on or at work for."""
+        ...
+
+    def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
+        """Who grew out of whom: parent and child, of all that are not forgotten."""
+        ...
+
+    def holds_the_newest(self, session_id: str) -> bool:
+        """Whether the newest turn or log entry of all is the session's: their numbers must not be given again."""
+        ...
+
+    def remove(self, session_id: str) -> int:
+        """Take every row of the session's conversation away; how many turns it had. Notes and the audit trail stay."""
+        ...
+
+
 class UnitOfWork(Protocol):
     @property
     def sessions(self) -> Sessions: ...
@@ -429,6 +462,8 @@ class UnitOfWork(Protocol):
     def spend(self) -> Spend: ...
     @property
     def forgetting(self) -> Forgetting: ...
+    @property
+    def archive(self) -> Archive: ...
 
 
 class Store(Protocol):

@@ -149,6 +149,18 @@ class TurnTables:
             self._turns(_Segment(session_id, number - 1, number), frozenset(), inherited=False, shown="1"), None
         )
 
+    def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
+        row = first(
+            self._execute(
+                "SELECT MAX(number) FROM (SELECT number FROM turns WHERE session_id = ? AND number > ? "
+                "AND number <= ? ORDER BY number LIMIT ?) AS some",
+                (session_id, after, up_to, limit),
+            )
+        )
+        if row is None or row[0] is None:
+            return ()
+        return tuple(self._turns(_Segment(session_id, after, row[0]), frozenset(), inherited=False, shown="1"))
+
     def size(self, session_id: str, number: int) -> int:
         """How many bytes a turn's messages have, without reading them."""
         row = first(
