@@ -10,10 +10,12 @@ import click
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from everthread.agent.asking import Choice
     from everthread.agent.turn import Agent
     from everthread.config import Settings
+    from everthread.domain.model import Session
     from everthread.lifecycle import Lifecycle
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
@@ -50,13 +52,16 @@ class Runtime(Protocol):
 
 
 OpenRuntime = Callable[["Settings"], "AbstractAsyncContextManager[Runtime]"]
+Glance = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
+"""The newest conversations of a store with their numbers of turns; None if that takes more than a glance."""
 
 
 class Invocation:
     """One run of the program. Only `talk` makes a home: the commands are about what is there already."""
 
-    def __init__(self, open_runtime: OpenRuntime) -> None:
+    def __init__(self, open_runtime: OpenRuntime, glance: Glance | None = None) -> None:
         self._open_runtime = open_runtime
+        self._glance = glance
         self.home: str | None = None
 
     @property
@@ -64,6 +69,10 @@ class Invocation:
         from everthread import config
 
         return config.load(self.home)
+
+    def glance(self, limit: int) -> Sequence[tuple[Session, int]] | None:
+        """The newest conversations without opening more than must be; None if the store has to be opened for them."""
+        return self._glance(self.settings.db_path, limit) if self._glance is not None else None
 
     def look(self, work: Callable[[Runtime], Awaitable[T]], *, nothing: T) -> T:
         """What `work`, which only reads, finds; `nothing` if there is no store yet."""

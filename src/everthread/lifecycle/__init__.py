@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
+from everthread.domain.exchange import Item, NoteLine, SessionLine
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
     Inbound,
@@ -36,8 +37,10 @@ from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
+from everthread.lifecycle.importing import Imported, import_session, is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.lifecycle.pruning import prune
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
@@ -301,6 +304,30 @@ class Lifecycle:
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
         return Incident(self._clock.now(), "forget", None, text)
+
+    async def import_session(
+        self,
+        line: SessionLine,
+        items: Iterable[Item],
+        *,
+        owner: str,
+        ids: Mapping[str, str | None],
+        dry_run: bool = False,
+    ) -> Imported:
+        """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
+        _check_owner(owner)
+        return await import_session(self._store, self._clock.now, line, items, owner=owner, ids=ids, dry_run=dry_run)
+
+    async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
+        """Take in an exported note; false if it is there already, or was forgotten."""
+        _check_owner(owner)
+        if dry_run:
+            return await self._store.read(lambda uow: is_new_note(uow, line, owner))
+        return await self._store.write(lambda uow: take_note(uow, line, owner, self._new_id(), self._clock.now()))
+
+    async def prune(self, session_id: str, *, before: float) -> int | None:
+        """Remove a session that ended before then and that nothing needs; how many turns. None if it must stay."""
+        return await self._store.write(lambda uow: prune(uow, session_id, before))
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""
