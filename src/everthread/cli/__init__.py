@@ -27,6 +27,8 @@ _COMMANDS = {
     "config": "Look at the settings.",
     "forget": "Forget a session, a person or a fact.",
     "journal": "See and repair what memory providers are told.",
+    "memory": "Look after the curated notes.",
+    "recall": "See what memory would recall.",
     "sessions": "Look at conversations.",
     "setup": "Fetch what a feature needs.",
 }

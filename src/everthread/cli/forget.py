@@ -55,6 +55,13 @@ def forget(
     """
     if sum(given is not None for given in (session, owner, note)) != 1:
         raise click.UsageError("Give one thing to forget: a session, --owner or --note")
+    carry_out(invocation, session, owner, note, yes=yes, as_json=as_json)
+
+
+def carry_out(
+    invocation: Invocation, session: str | None, owner: str | None, note: str | None, *, yes: bool, as_json: bool
+) -> None:
+    """Say what would be forgotten, ask, and forget it."""
 
     async def make_plan(runtime: Runtime) -> Plan:
         return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, session, owner, note))

@@ -82,6 +82,10 @@ class Invocation:
 
         return self._run(start_and_drain)
 
+    def tend(self, work: Callable[[Runtime], Awaitable[T]], *, nothing: T) -> T:
+        """The same for what also brings something into step before it looks; `nothing` if there is no store yet."""
+        return self.act(work)[0] if self._is_there() else nothing
+
     def talk(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         """Do what needs an agent. This makes the home, if there is none yet."""
         return self._run(work)
