@@ -99,7 +99,7 @@ def meant(notes: Sequence[NoteVersion], wanted: str) -> NoteVersion:
         found = [note for note in notes if note.note_id.startswith(wanted)]
     found = found or [note for note in notes if words in " ".join(note.content.casefold().split())]
     if not found:
-        raise NotFound(f"there is no note {excerpt(wanted)}; /memory (`everthread memory list`) shows the ones there are")
+        raise NotFound(f"there is no note {excerpt(wanted)}; /memory (`everthread memory list`) shows those there are")
     if len(found) > 1:
         some = ", ".join(note.note_id for note in found[:3])
         raise BadInput(f"{excerpt(wanted)} fits {counted(len(found), 'note')}, among them {some}; give an id")
@@ -140,13 +140,12 @@ def _change_meant(uow: UnitOfWork, owner: str, wanted: str) -> Change:
         return _change(uow, newest)
     note, colon, number = wanted.partition(":")
     last = _of_id(uow, owner, note)
-    if last is None or (colon and not number.isdecimal()):
-        raise NotFound(f"there is no change {excerpt(wanted)}; /memory log (`everthread memory log`) shows the ones there are")
-    versions = {str(version.version): version for version in uow.notes.versions(last.note_id)}
-    version = versions.get(number.lstrip("0")) if colon else last
-    if version is None:
-        raise NotFound(f"there is no change {excerpt(wanted)}; /memory log (`everthread memory log`) shows the ones there are")
-    return _change(uow, version)
+    versions = uow.notes.versions(last.note_id) if last is not None else ()
+    named = [version for version in versions if not colon or str(version.version) == number]
+    if not named:
+        shown = "/memory log (`everthread memory log`) shows those there are"
+        raise NotFound(f"there is no change {excerpt(wanted)}; {shown}")
+    return _change(uow, named[-1])
 
 
 def _change(uow: UnitOfWork, version: NoteVersion) -> Change:
