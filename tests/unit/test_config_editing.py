@@ -62,6 +62,11 @@ def test_inline_tables_and_dotted_keys_grow_in_their_own_way() -> None:
     assert tomllib.loads(grown) == {"providers": {"openai": {"tools": True}, "ollama": {"tools": False}}}
 
 
+def test_what_reads_well_and_says_something_else_is_not_taken() -> None:
+    assert changed('a = "x=1"\n', ("a", "b"), 2) is None
+    assert changed("[[a]]\nb = 1\n", ("a", "b"), 2) is None
+
+
 def test_lines_keep_their_ends() -> None:
     assert set_in("[limits]\r\nturn_s=1\r\n[memory]\r\n", "limits.iterations", 4) == (
         "[limits]\r\nturn_s=1\r\niterations = 4\r\n[memory]\r\n"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
 
     from everthread.agent.asking import Choice
     from everthread.agent.turn import Agent
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
     from everthread.ports import Clock, MemoryProvider, Store
+    from everthread.ports.store import Examined
 
 T = TypeVar("T")
 
@@ -46,7 +47,21 @@ class Runtime(Protocol):
     async def stop(self, drain_s: float = ..., *, close_memory: bool = ...) -> None: ...
 
 
-OpenRuntime = Callable[["Settings"], "AbstractAsyncContextManager[Runtime]"]
+class Unopened(Protocol):
+    """A core that is wired up once it is entered. What is here needs no store."""
+
+    clock: Clock
+
+    async def __aenter__(self) -> Runtime: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    async def reach(self, model: str = "") -> str: ...
+    async def try_mcp(self, *, offline: bool = ...) -> dict[str, str]: ...
+    async def examine_store(self, bound_s: float) -> Examined: ...
+
+
+OpenRuntime = Callable[["Settings"], Unopened]
 
 
 class Invocation:
@@ -61,6 +76,10 @@ class Invocation:
         from everthread import config
 
         return config.load(self.home)
+
+    def unopened(self, settings: Settings) -> Unopened:
+        """For what needs no store, or is not to make one."""
+        return self._open_runtime(settings)
 
     def look(self, work: Callable[[Runtime], Awaitable[T]], *, nothing: T) -> T:
         """What `work`, which only reads, finds; `nothing` if there is no store yet."""
@@ -90,7 +109,8 @@ class Invocation:
         """Do what needs an agent. This makes the home, if there is none yet."""
         return self._run(work)
 
-    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out what opens the home by itself, if at all."""
         import asyncio
         import logging
 
@@ -99,12 +119,14 @@ class Invocation:
         if not debugging():
             # A command says how it went by itself; what else is worth a warning is kept in the store.
             logging.getLogger("everthread").addHandler(logging.NullHandler())
+        return asyncio.run(work)
 
+    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         async def run() -> T:
             async with self._open_runtime(self.settings) as runtime:
                 return await work(runtime)
 
-        return asyncio.run(run())
+        return self.run(run())
 
     def _is_there(self) -> bool:
         from everthread.domain.errors import StoreUnwritable

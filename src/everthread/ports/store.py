@@ -120,6 +120,23 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Examined:
+    """What an examination of a store has found."""
+
+    engine: str
+    """What keeps it, with its version."""
+    engine_problem: str
+    schema: int
+    """0 if there is none yet."""
+    schema_known: int
+    """The newest that this program knows."""
+    damage: str
+    """Empty if none was found."""
+    whole: bool
+    """False if there was not time for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A message that a search found, with where it stands."""
 
