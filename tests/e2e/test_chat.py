@@ -340,10 +340,15 @@ def test_leaving_at_once_keeps_what_there_is_and_names_what_was_not_answered(hom
         terminal.type("two\n")
         terminal.expect("Queued")
         terminal.type("/quit\n")
-        terminal.expect('Left without an answer: "two"')
+        terminal.expect('Set aside without an answer: "two"')
         assert terminal.ended() == 0
     [turn] = home.turns()
     assert (turn.user_text, turn.status.value) == ("one", "interrupted")
+    with home.terminal("-c") as terminal:
+        # What was set aside is not taken up by anybody any more.
+        terminal.type("three\n")
+        terminal.expect("alpha")
+        assert "two" not in terminal.seen
 
 
 def test_the_end_of_the_input_waits_for_the_answer(home: Home) -> None:
@@ -482,6 +487,51 @@ def test_an_answer_that_a_killed_process_left_is_finished(home: Home) -> None:
         assert terminal.ended() == 0
     [turn] = home.turns(found[1])
     assert (turn.status.value, turn.assistant_text) == ("done", "echo what was it (0 before, 11 characters)")
+
+
+def test_what_a_killed_process_had_not_taken_up_is_answered_too(home: Home) -> None:
+    home.scripted(lines=[LONG], pause_s=0.3)
+    with home.terminal() as terminal:
+        terminal.type("first\n")
+        terminal.expect("alpha")
+        terminal.type("second\n")
+        terminal.expect("Queued")
+        terminal.process.kill()
+    _forget_processes(home)
+    home.scripted()
+    with home.terminal() as terminal:
+        terminal.expect(r'Finished an answer that was cut off: "first"')
+        terminal.expect(r'Finished an answer that was cut off: "second"')
+    assert [turn.assistant_text[:12] for turn in home.turns()] == ["echo first (", "echo second "]
+
+
+def test_two_terminals_leave_each_others_messages_alone(home: Home) -> None:
+    home.scripted(lines=[LONG], pause_s=0.2)
+    with home.terminal() as one:
+        one.type("first\n")
+        one.expect("alpha")
+        one.type("second\n")
+        one.expect("Queued")
+        home.scripted()
+        with home.terminal() as two:
+            two.type("mine\n")
+            two.expect("echo mine")
+            one.expect("juliett")
+            assert "cut off" not in two.seen
+
+
+def test_one_question_that_has_to_wait_too_long_is_set_aside(
+    home: Home, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    session = home.asked("-p", "hello")["session"]
+    home.scripted(lines=[LONG], pause_s=0.5)
+    with home.terminal("-r", session) as terminal:
+        terminal.type("first\n")
+        terminal.expect("alpha")
+        monkeypatch.setattr("everthread.cli.talking.BUSY_S_MAX", 0.0)
+        done = run("-r", session, "-p", "me too")
+        assert (done.returncode, done.stdout) == (75, "")
+        assert "what you asked is set aside there" in done.stderr
 
 
 def test_an_answer_that_was_cut_off_in_this_conversation_is_shown_in_it(home: Home) -> None:

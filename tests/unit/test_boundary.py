@@ -194,7 +194,7 @@ def test_column_what_the_next_message_is_told(place: Place, boundary: Boundary, 
 
 @rows(
     new=True, reset=True, idle=False, daily=False, resume=True, branch=True, compress=False, rewind=False,
-    suspend=False, exit=False, forget=False,
+    suspend=False, exit=True, forget=False,
 )  # fmt: skip
 def test_column_queued_messages_are_set_aside(place: Place, boundary: Boundary, expected: bool) -> None:
     assert planned(place, boundary).sets_aside is expected
@@ -321,6 +321,14 @@ def test_rewind_hides_and_stays() -> None:
     assert step == Step(moves=(KEY,), stays=True, hides=(8, 9))
 
 
+def test_a_rewind_takes_the_running_turn_back_first() -> None:
+    running = replace(HERE, running=KEY, visible=(8, 9))
+    assert planned(running, Rewind(1)).hides == ()
+    assert planned(running, Rewind(2)).hides == (9,)
+    assert planned(running, Rewind(3)).hides == (8, 9)
+    assert planned(running, Rewind(1)).fate is Fate.HIDDEN
+
+
 def test_rewind_of_an_empty_session_is_refused_unless_a_turn_runs() -> None:
     assert planned(HERE, Rewind()).refusal is Refusal.NOTHING_THERE
     running = planned(replace(HERE, running=KEY), Rewind())
@@ -344,7 +352,7 @@ def test_a_message_accepted_in_time_holds_expiry_up_and_a_later_one_does_not() -
 
 def test_a_process_that_did_not_serve_the_session_finalizes_nothing() -> None:
     assert planned(HERE, Suspend()) == Step()
-    assert planned(HERE, Suspend(close_memory=True)) == Step(closes=True)
+    assert planned(HERE, Suspend(close_memory=True)) == Step(closes=True, sets_aside=True)
 
 
 def test_a_child_sees_its_parent_as_it_is_once_it_was_left() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import CLI, TELEGRAM, AsyncDiary, Call, House, opened, until
+from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, House, opened, until
 
 from everthread import plugins
 from everthread.bootstrap import Runtime
 from everthread.config import Settings
-from everthread.domain.boundary import Branch, Compress, Forget, New, Reset, Resume, Rewind
+from everthread.domain.boundary import Branch, Compress, Forget, New, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadInput, BadKey, NotFound, Rejected, Unavailable
 from everthread.domain.model import ChatType, Inbound, Kind, NoteAction, NoteTarget, SessionKey
 from everthread.domain.policy import ResetPolicies, ResetPolicy
@@ -42,6 +42,40 @@ async def test_a_stranger_on_a_key_starts_afresh_and_sees_nothing(tmp_path: Path
         assert await house.shown(theirs.session_id) == []
         with pytest.raises(NotFound):
             await house.cross(CLI, Resume(mine.session_id), owner="stranger")
+
+
+async def test_a_process_that_stops_leaves_a_key_alone_that_a_stranger_has_taken_over(tmp_path: Path) -> None:
+    async with House(tmp_path) as house, House(tmp_path) as elsewhere:
+        mine = (await house.turn(CLI, "mine")).ref.session_id
+        # What was served here was left while another process took over the turn that still ran.
+        await house.store.write(lambda uow: uow.sessions.serve(house.holder, mine, TELEGRAM))
+        await elsewhere.turn(TELEGRAM, "theirs", owner="stranger")
+        crossings = await house.lifecycle.suspend(close_memory=True)
+        assert [crossing.left for crossing in crossings] == [mine]
+
+
+async def test_who_resumes_a_scheduled_session_is_remembered_again_afterwards(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await house.cross(TELEGRAM, New(kind=Kind.CRON))
+        scheduled = (await house.turn(TELEGRAM, "water the plants")).ref.session_id
+        await house.turn(CLI, "hello")
+        await house.cross(CLI, Resume(scheduled))
+        assert (await house.session(opened(await house.cross(CLI, New())))).kind is Kind.CHAT
+        assert (await house.session(opened(await house.cross(TELEGRAM, New())))).kind is Kind.CRON
+
+
+async def test_a_key_that_is_left_for_good_sets_its_messages_aside_in_its_session(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        mine = (await house.turn(CLI, "mine")).ref.session_id
+        await house.lifecycle.accept(Inbound(CLI, ME, "and this?"))
+        gateway = await house.cross(CLI, Suspend())
+        assert (gateway.set_aside, len(await house.store.read(lambda uow: uow.inbox.waiting(CLI)))) == ((), 1)
+        crossing = await house.cross(CLI, Suspend(close_memory=True))
+        assert [row.inbound.text for row in crossing.set_aside] == ["and this?"]
+        assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        aside = await house.store.read(lambda uow: uow.turns.get(mine, 2))
+        assert aside is not None
+        assert (aside.user_text, aside.status.value) == ("and this?", "set_aside")
 
 
 async def test_a_stranger_who_comes_to_an_expired_session_is_answered_in_a_new_one(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from everthread.agent.events import TurnEnded
@@ -13,15 +13,15 @@ from everthread.cli.exits import INTERRUPTED, REFUSED
 from everthread.cli.hearing import Hearing, call_in_words
 from everthread.cli.lines import Lines, Typed
 from everthread.cli.opened import Runtime
+from everthread.cli.recovering import Recovery
 from everthread.cli.screen import Screen
-from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
+from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
 from everthread.commands import Desk, Order, Said, Unknown, carry_out, parse
 from everthread.commands.desk import excerpt, listed, name_of
 from everthread.domain.errors import EverthreadError
-from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionRef, Slot, ToolCall, TurnStatus
+from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.ports import UnitOfWork
 
-RECOVER_S = 5.0
 LEAVE_S_MAX = 5.0
 _LOOK_S = 0.01
 _YES = ("y", "yes")
@@ -64,8 +64,7 @@ class Chat:
         """The user wants what is being done to stop."""
         self._answering: set[str] = set()
         """The session in which a message is being answered."""
-        self._finishing: set[str] = set()
-        """The session in which an answer of an earlier process is being finished."""
+        self._recovery = Recovery(runtime, key, lambda: runtime.choices(wish.model), self._finished, self._not_finished)
         self._question: asyncio.Future[bool] | None = None
         self._asking = asyncio.Lock()
         self._left = asyncio.Event()
@@ -76,7 +75,7 @@ class Chat:
         with self._signals():
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    work = [self._work(), self._read(), *([self._recover()] if self._interactive else [])]
+                    work = [self._work(), self._read(), *([self._recovery.run()] if self._interactive else [])]
                     going = [tasks.create_task(each) for each in work]
                     await self._left.wait()
                     await self._wind_up()
@@ -263,34 +262,7 @@ class Chat:
 
     # --- Finishing what an earlier process began ---------------------------------------------------------------------
 
-    async def _recover(self) -> None:
-        while True:
-            try:
-                for slot in await self._cut_off():
-                    await self._go_on(slot)
-            except EverthreadError as error:
-                if self._wish.verbose:
-                    self._screen.notice(f"An answer that was cut off can't be finished yet: {error}")
-            # A process that was killed is known to be gone only after a while.
-            await self._runtime.clock.sleep(RECOVER_S)
-
-    async def _cut_off(self) -> Sequence[Slot]:
-        """Turns of this person's at a terminal; those of other platforms are answered where they were asked."""
-        now = self._runtime.clock.now()
-        orphans = await self._runtime.store.peek(lambda uow: uow.slots.orphans(now))
-        mine = [slot for slot in orphans if _place(slot.ref) == (self._owner, self._key.profile, self._key.platform)]
-        again = await self._runtime.lifecycle.recover() if mine else ()
-        return [slot for slot in mine if slot.turn_id in again]
-
-    async def _go_on(self, slot: Slot) -> None:
-        choices = self._runtime.choices(self._wish.model)
-        self._finishing.add(slot.ref.session_id)
-        try:
-            ended = await self._runtime.agent.go_on(slot.turn_id, Manner(choices))
-        finally:
-            self._finishing.clear()
-        if ended is None:
-            return
+    async def _finished(self, ended: TurnEnded) -> None:
         session_id = ended.committed.ref.session_id
         turn = await self._runtime.store.read(lambda uow: uow.turns.get(session_id, ended.committed.number))
         asked = excerpt(turn.user_text if turn else "")
@@ -301,6 +273,10 @@ class Chat:
             self._screen.prompt()
         else:
             self._screen.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
+
+    def _not_finished(self, why: str) -> None:
+        if self._wish.verbose:
+            self._screen.notice(why)
 
     # --- Coming and going --------------------------------------------------------------------------------------------
 
@@ -336,10 +312,9 @@ class Chat:
         """Stop what runs, and give it a moment to be stored."""
         self._stopping = True
         self._stop()
-        for session_id in self._finishing:
-            self._runtime.agent.stop(session_id)
+        self._recovery.stop()
         deadline = self._runtime.clock.now() + LEAVE_S_MAX
-        while (self._busy or self._finishing) and self._runtime.clock.now() < deadline:
+        while (self._busy or self._recovery.busy) and self._runtime.clock.now() < deadline:
             await self._runtime.clock.sleep(_LOOK_S)
 
     async def welcome(self) -> None:
@@ -365,13 +340,9 @@ class Chat:
             )
 
     async def _goodbye(self) -> None:
-        waiting = await self._runtime.store.read(lambda uow: uow.inbox.waiting(self._key))
-        if waiting:
-            self._screen.notice(f"Left without an answer: {listed(waiting)}")
+        aside = await left(self._runtime, self._key)
+        if aside:
+            self._screen.notice(f"Set aside without an answer: {listed(aside)}")
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and self._interactive:
             self._screen.notice(f"everthread -r {here.session_id} goes on from here.")
-
-
-def _place(ref: SessionRef) -> tuple[str, str, str]:
-    return ref.owner, ref.key.profile, ref.key.platform

@@ -15,7 +15,7 @@ from everthread.cli.hearing import Hearing, call_in_words
 from everthread.cli.lines import Lines
 from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
-from everthread.cli.talking import Wish, answer_when_free, entered, made_ready
+from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
 from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 
@@ -43,7 +43,11 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
         return False
 
     with stop:
-        ended = await answer_when_free(runtime, key, replace(manner, approve=approve), screen.notice, stop.wanted)
+        try:
+            ended = await answer_when_free(runtime, key, replace(manner, approve=approve), screen.notice, stop.wanted)
+        except Busy as error:
+            await left(runtime, key)
+            raise Busy(f"{error}; what you asked is set aside there") from error
     if ended is None:
         raise Busy("another process has taken this turn over; `everthread sessions list` shows where it is")
     if as_json:

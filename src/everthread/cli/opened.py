@@ -38,6 +38,8 @@ class Runtime(Protocol):
     # What conversations use, from `ready` on.
     settings: Settings
     clock: Clock
+    holder: str
+    """This process, by a name that no other has or ever had."""
     agent: Agent
     notebook: Notebook
     new_id: Callable[[], str]

@@ -10,9 +10,9 @@ from everthread.agent.events import TurnEnded
 from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
 from everthread.commands.moving import recent
-from everthread.domain.boundary import Refusal, Resume
+from everthread.domain.boundary import Refusal, Resume, Suspend
 from everthread.domain.errors import Busy, NotFound
-from everthread.domain.model import ChatType, SessionKey
+from everthread.domain.model import ChatType, InboxRow, SessionKey
 from everthread.lifecycle.finding import find_session
 
 BUSY_S_MAX = 900.0
@@ -37,7 +37,8 @@ class Wish:
 async def entered(runtime: Runtime, wish: Wish) -> SessionKey:
     """A key of this process's own, on the session that was wished for; on none yet if none was."""
     settings = runtime.settings
-    key = SessionKey(settings.profile, "cli", ChatType.DM, runtime.new_id())
+    # Named after the process: whoever finds a message waiting there knows whether anybody is left to answer it.
+    key = SessionKey(settings.profile, "cli", ChatType.DM, runtime.holder)
     if not wish.latest and not wish.resume:
         return key
     if wish.resume:
@@ -51,6 +52,12 @@ async def entered(runtime: Runtime, wish: Wish) -> SessionKey:
     if crossing.refusal is Refusal.NOTHING_THERE:
         raise NotFound(f"there is nothing to go back to in {target.id}; `everthread sessions list` shows the others")
     return key
+
+
+async def left(runtime: Runtime, key: SessionKey) -> Sequence[InboxRow]:
+    """Be done with this process's key: its memory is closed; the messages that nobody will answer are set aside."""
+    crossing = await runtime.lifecycle.cross(key, Suspend(close_memory=True), owner=runtime.settings.owner)
+    return crossing.set_aside
 
 
 async def made_ready(runtime: Runtime, notice: Callable[[str], None]) -> Sequence[str]:

@@ -7,10 +7,21 @@ import re
 from dataclasses import dataclass
 
 from everthread.commands import here, moving, notes
-from everthread.commands.desk import Command, Desk, Said, refused
+from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
 from everthread.domain.errors import EverthreadError
 
-__all__ = ["COMMANDS", "Command", "Desk", "Order", "Said", "Unknown", "carry_out", "parse"]
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "Desk",
+    "Document",
+    "Offer",
+    "Order",
+    "Said",
+    "Unknown",
+    "carry_out",
+    "parse",
+]
 
 # A slash and a word: what has a second slash, a dot or a digit in it is a path, and `//` begins a comment.
 # Some platforms add whom it is for: /new@everthread_bot.

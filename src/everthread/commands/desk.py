@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from everthread.agent.asking import Choice
 from everthread.agent.turn import Agent
-from everthread.domain.errors import BadInput, NotFound
+from everthread.commands.recap import Recap
+from everthread.domain.errors import BadConfig, BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.finding import find_session
@@ -16,6 +18,11 @@ from everthread.ports import Store, UnitOfWork
 
 EXCERPT_CHARS_MAX = 60
 _SHOWN_MAX = 3
+
+
+def no_choices(model: str) -> Sequence[Choice]:
+    """`choices` of a desk where nobody said which models there are."""
+    raise BadConfig("no model can be asked here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,36 @@ class Desk:
     """How much of MEMORY.md the model is shown."""
     user_chars: int = 4_000
     """How much of USER.md."""
+    model: str = ""
+    """The name asked for in this conversation; empty is the configured one."""
+    choices: Callable[[str], Sequence[Choice]] = no_choices
+    """The model of that name, and those that stand in for it. Raises `BadConfig` if it can't be asked."""
+    known_models: tuple[str, ...] = ()
+    """Names worth offering; others may work as well."""
+    spend_per_day: float | None = None
+    """The limit of dollars in 24 hours, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something to choose: what to show, and the command that is sent if it is chosen."""
+
+    label: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text for a file. `name` is what the user wrote, and may be a path: only where the files are the user's own may
+    it be followed. Everybody else uses `file_name`."""
+
+    name: str
+    text: str
+
+    @property
+    def file_name(self) -> str:
+        """The last part of the name, which leads nowhere."""
+        return self.name.replace("\\", "/").rpartition("/")[2].lstrip(".") or "conversation.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +83,14 @@ class Said:
     """A message was taken in for the key: whoever serves it should have it answered."""
     quits: bool = False
     """The user wants to leave."""
+    model: str | None = None
+    """The model to use from now on, if it is to be another."""
+    offers: tuple[Offer, ...] = ()
+    """What there is to choose from; `text` names the same."""
+    document: Document | None = None
+    """To be written or sent."""
+    recap: Recap | None = None
+    """Of the conversation that one is in now; what `text` says of it need not be said twice."""
 
 
 @dataclass(frozen=True, slots=True)

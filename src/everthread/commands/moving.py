@@ -53,14 +53,12 @@ async def resume(desk: Desk, wanted: str) -> Said:
 async def undo(desk: Desk, count: str) -> Said:
     if count and not _COUNT.fullmatch(count):
         return refused(f"/undo {excerpt(count, 20)}: give the number of turns to take back, from 1; or nothing for 1.")
-    turns = int(count or "1")
-    taken, since = await desk.store.read(lambda uow: _last_turns(uow, desk, turns))
-    move = await _cross(desk, Rewind(turns))
+    move = await _cross(desk, Rewind(int(count or "1")))
     if move.crossing.refusal is not None:
         return refused("There is nothing to take back.")
-    parts = ["the answer that was being written"] if move.stopped else []
-    parts += [f"{counted(taken, 'turn')}{since}"] if taken else []
-    return Said(f"Took back {' and '.join(parts) or 'the turn that was running'}. It is hidden, and not remembered.")
+    parts = ["the answer that was being written"] if move.crossing.cancelled else []
+    parts += [await desk.store.read(lambda uow: _taken_back(uow, move.crossing))] if move.crossing.hidden else []
+    return Said(f"Took back {' and '.join(parts)}. It is hidden, and not remembered.")
 
 
 async def sessions(desk: Desk, _: str) -> Said:
@@ -91,8 +89,6 @@ class _Move:
     to: Session | None = None
     left: Session | None = None
     back: str = ""
-    stopped: bool = False
-    """An answer was being written here, and is not any more."""
 
 
 async def _cross(desk: Desk, boundary: Boundary) -> _Move:
@@ -100,16 +96,14 @@ async def _cross(desk: Desk, boundary: Boundary) -> _Move:
     if crossing.refusal is not None:
         return _Move(crossing)
 
-    def look(uow: UnitOfWork) -> tuple[Session | None, Session | None, str, bool]:
+    def look(uow: UnitOfWork) -> _Move:
         left = uow.sessions.get(crossing.left) if crossing.left else None
         to = uow.sessions.get(crossing.ref.session_id) if crossing.ref else None
-        # What still lives there is another key's: it was not asked to stop.
-        others = left is not None and uow.slots.live(left.id) is not None
-        return to, left, way_to(uow, left) if left else "", others
+        return _Move(crossing, to, left, way_to(uow, left) if left else "")
 
-    to, left, back, others = await desk.store.read(look)
-    stopped = left is not None and not others and desk.agent.stop(left.id, f"stopped by /{crossing.kind}")
-    return _Move(crossing, to, left, back, stopped)
+    if crossing.cancelled and crossing.left:
+        desk.agent.stop(crossing.left, f"stopped by /{crossing.kind}")
+    return await desk.store.read(look)
 
 
 async def _afresh(desk: Desk, boundary: New | Reset) -> Said:
@@ -125,7 +119,7 @@ def _what_was_left(move: _Move) -> Sequence[str]:
     lines: list[str] = []
     if move.left is not None:
         lines.append(f"You left {name_of(move.left)}; /resume {move.back} goes back.")
-    if move.stopped:
+    if move.crossing.cancelled:
         lines.append("The answer that was being written there was stopped; what there is of it is kept there.")
     if move.crossing.set_aside:
         rows = move.crossing.set_aside
@@ -170,13 +164,10 @@ def _turns(uow: UnitOfWork, session: Session, count: int = 2**31) -> tuple[int, 
     return uow.turns.last_visible(session, count)
 
 
-def _last_turns(uow: UnitOfWork, desk: Desk, count: int) -> tuple[int, str]:
-    """How many turns there are to take back, and what was said first in them, if it was said here."""
-    here = uow.sessions.ref(desk.key)
-    session = uow.sessions.get(here.session_id) if here and here.owner == desk.owner else None
-    numbers = _turns(uow, session, count) if session else ()
-    first = uow.turns.get(session.id, numbers[0]) if session and numbers else None
-    return len(numbers), f", from {excerpt(first.user_text)} on" if first else ""
+def _taken_back(uow: UnitOfWork, crossing: Crossing) -> str:
+    """How many turns were hidden, and what was said first in them, if it was said here."""
+    first = uow.turns.get(crossing.left or "", crossing.hidden[0])
+    return counted(len(crossing.hidden), "turn") + (f", from {excerpt(first.user_text)} on" if first else "")
 
 
 def _day(session: Session) -> str:

@@ -77,7 +77,10 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """A process stops serving. The conversation goes on elsewhere, unless this was its only place (`close_memory`)."""
+    """A process stops serving. The conversation goes on elsewhere, unless the key was this process's own.
+
+    Then (`close_memory`) nobody will answer there: memory is closed, and what waits is set aside.
+    """
 
     close_memory: bool = False
 
@@ -285,12 +288,11 @@ def _rewind(place: Place, boundary: Rewind) -> Step:
         raise BadBoundary(f"can't take back {boundary.turns} turns; give a number from 1")
     if place.session is None or not (place.visible or place.running):
         return Step(refusal=Refusal.NOTHING_THERE)
-    return Step(
-        moves=(place.key,),
-        stays=True,
-        fate=Fate.HIDDEN if place.running is not None else Fate.LIVE,
-        hides=place.visible,
-    )
+    if place.running is None:
+        return Step(moves=(place.key,), stays=True, hides=place.visible)
+    # The running turn is the last one, and so the first to be taken back.
+    hidden = place.visible[-(boundary.turns - 1) :] if boundary.turns > 1 else ()
+    return Step(moves=(place.key,), stays=True, fate=Fate.HIDDEN, hides=hidden)
 
 
 def _expire(place: Place, boundary: Expire) -> Step:
@@ -317,7 +319,11 @@ def _expire(place: Place, boundary: Expire) -> Step:
 def _suspend(place: Place, boundary: Suspend) -> Step:
     if place.session is None:
         return Step(refusal=Refusal.NOTHING_THERE)
-    return Step(closes=boundary.close_memory, hooks=_finalize(place) if place.served else ())
+    return Step(
+        closes=boundary.close_memory,
+        sets_aside=boundary.close_memory,
+        hooks=_finalize(place) if place.served else (),
+    )
 
 
 def _forget(place: Place, boundary: Forget) -> Step:

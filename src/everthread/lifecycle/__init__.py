@@ -301,8 +301,9 @@ class Lifecycle:
         def suspend(uow: UnitOfWork) -> tuple[Crossing, ...]:
             setting = self._setting("shutdown")
             boundary = Suspend(close_memory)
-            served = uow.sessions.served(setting.holder)
-            owners = {key: session.owner for sid, key in served if (session := uow.sessions.get(sid))}
+            # A key that has moved on was finalized then, and may be on somebody else's session now.
+            there = [(key, uow.sessions.ref(key), sid) for sid, key in uow.sessions.served(setting.holder)]
+            owners = {key: ref.owner for key, ref, sid in there if ref is not None and ref.session_id == sid}
             return tuple(crossing.cross(uow, key, boundary, owner, setting) for key, owner in owners.items())
 
         return await self._store.write(suspend)

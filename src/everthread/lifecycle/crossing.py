@@ -70,6 +70,10 @@ class Crossing:
     left: str | None = None
     refusal: Refusal | None = None
     set_aside: tuple[InboxRow, ...] = ()
+    hidden: tuple[int, ...] = ()
+    """Rewind: the turns that are not seen any more, the running one not among them."""
+    cancelled: bool = False
+    """A turn was running, and what comes of it is not shown where the key is now."""
 
 
 def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
@@ -114,7 +118,14 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     )
     _announce(uow, key, boundary_id, session, opened if step.opens and step.opens.fresh else None, step, setting)
     _arm(uow, key, on, setting)
-    return Crossing(kind, ref_to(on, key, epoch) if on else None, session.id if session else None, None, aside)
+    return Crossing(
+        kind,
+        ref_to(on, key, epoch) if on else None,
+        session.id if session else None,
+        set_aside=aside,
+        hidden=step.hides,
+        cancelled=step.fate is not Fate.LIVE,
+    )
 
 
 def owned(uow: UnitOfWork, session_id: str, owner: str) -> Session:
@@ -242,7 +253,8 @@ def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, own
         at = binding if key == binding.key else uow.sessions.binding(key)
         assert at is not None
         whose = owner if key == binding.key else at.owner
-        kind = on.kind if on else at.kind
+        # Only what starts afresh says what a key is for: who resumes a scheduled session goes on as a person.
+        kind = on.kind if on and step.opens and step.opens.reset else at.kind
         uow.sessions.bind(Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending, kind))
 
 

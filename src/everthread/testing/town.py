@@ -255,7 +255,7 @@ class Town:
             case "resume":
                 anybodys = dice.random() < 0.1
                 there = [s for s in self.world.sessions.values() if not s.forgotten]
-                mine = [s.id for s in there if anybodys or (s.owner == owner and s.kind is self.world.kinds[key])]
+                mine = [s.id for s in there if anybodys or s.owner == owner]
                 return Resume(dice.choice(mine)) if mine else Resume("")
             case _:
                 stored = self.tables.sessions.get(here.id) if here else None

@@ -154,7 +154,6 @@ class World:
         self._leave(row.key, left, None)
         target.ended = None
         target.active_at = row.at
-        self.kinds[row.key] = target.kind
         target.tell(self._at(row, target), "opened", left.id if left else target.parent or "", False, "resume")
 
     def _told_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
@@ -179,7 +178,9 @@ class World:
 
     def _told_rewind(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
-        hidden = left.shown[-_boundary(operation, Rewind).turns :]
+        running = any(slot.session == left.id and slot.fate == "live" for slot in self.slots.values())
+        turns = _boundary(operation, Rewind).turns - running
+        hidden = left.shown[-turns:] if turns else []
         del left.shown[len(left.shown) - len(hidden) :]
         left.generation += 1
         if hidden:
@@ -194,6 +195,7 @@ class World:
         if (operation.holder, left.id) in self.served:
             self._finalize(row.key, left)
         if operation.close_memory:
+            self._set_aside(row.key, left, None, operation)
             left.close(self._here(row.key, left))
 
     def _told_forget(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:

@@ -282,3 +282,28 @@ class CursorsAndLanes(OnAStore):
             for incident in incidents:
                 await store.write(lambda uow, i=incident: uow.lanes.add_incident(i))
             assert await store.read(lambda uow: uow.lanes.incidents(2)) == (incidents[2], incidents[1])
+
+    # Processes and what waits for them -------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_process_is_there_until_it_leaves_or_is_not_heard_of(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.lanes.keep_alive("p", 100.0, 30.0))
+
+            async def alive(holder: str, now: float) -> bool:
+                return await store.read(lambda uow: uow.lanes.is_alive(holder, now))
+
+            assert [await alive("p", 129.9), await alive("p", 130.0), await alive("q", 100.0)] == [True, False, False]
+            await store.write(lambda uow: uow.lanes.leave("p"))
+            assert not await alive("p", 100.0)
+
+    @in_loop
+    async def test_keys_with_a_waiting_message_are_known_the_longest_waiting_first(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say("answered", key_named("third"))
+            for key in (OTHER_KEY, KEY, OTHER_KEY):
+                await talk.accept("waits", key)
+            assert await store.read(lambda uow: uow.inbox.keys_waiting()) == (OTHER_KEY, KEY)
+            await talk.lifecycle.begin_turn(KEY)
+            assert await store.read(lambda uow: uow.inbox.keys_waiting()) == (OTHER_KEY,)

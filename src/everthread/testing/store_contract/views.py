@@ -261,8 +261,8 @@ class Views(OnAStore):
             done = await commit_user_message(talk, late, "too late")
             assert (done.status, done.reply and done.reply.state) == (TurnStatus.LATE, ReplyState.WITHHELD)
             await talk.say("three", KEY)
-            assert await talk.texts(parent) == ["two", "late"]
-            assert await talk.texts(child) == ["two", "three"]
+            assert await talk.texts(parent) == ["one", "two", "late"]
+            assert await talk.texts(child) == ["one", "two", "three"]
             kept = [await store.read(lambda uow, n=n: uow.turns.get(parent, n)) for n in range(1, 6)]
             assert [(turn.user_text, turn.status) for turn in kept if turn] == [
                 ("one", TurnStatus.DONE),

@@ -59,6 +59,10 @@ class LaneTables:
             )
         )
 
+    def is_alive(self, holder: str, now: float) -> bool:
+        alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
+        return first(self._execute(alive, (f"process:{holder}", now))) is not None
+
     def leave(self, holder: str) -> None:
         run(self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",)))
 

@@ -177,6 +177,10 @@ class InboxTables:
         )
         return _inbox_row(row) if row else None
 
+    def keys_waiting(self) -> tuple[SessionKey, ...]:
+        rows = self._execute("SELECT key FROM inbox WHERE state = 'waiting' GROUP BY key ORDER BY MIN(id)")
+        return tuple(SessionKey.parse(str(key)) for (key,) in rows)
+
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
         rows = self._execute(
             f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' AND id < ? ORDER BY id",

@@ -1,0 +1,75 @@
+"""Choosing one of many: what typing and moving do, and the picker under real key strokes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from everthread.cli.picking import Choosing, pick
+
+ROWS = ["Trip to Lisbon", "Taxes 2026", "Trip to Oslo", "日本旅行"]
+DOWN, UP, ENTER, ESC = "\x1b[B", "\x1b[A", "\r", "\x1b"
+
+
+def picked(keys: str, rows: list[str] = ROWS) -> int | None:
+    async def run() -> int | None:
+        with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+            typed.send_text(keys)
+            async with asyncio.timeout(5):
+                return await pick("Sessions", rows)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("keys", "index"),
+    [
+        (ENTER, 0),
+        (DOWN + ENTER, 1),
+        (DOWN * 9 + ENTER, 3),
+        (DOWN + DOWN + UP + ENTER, 1),
+        ("oslo" + ENTER, 2),
+        ("trip" + DOWN + ENTER, 2),
+        ("lisbon TRIP" + ENTER, 0),
+        ("日本" + ENTER, 3),
+        ("oslox\x7f" + ENTER, 2),
+        ("nothing\x15" + DOWN + ENTER, 1),
+        ("\x1b[200~oslo\n\x1b[201~" + ENTER, 2),
+        (ESC, None),
+        ("q", None),
+        ("\x03", None),
+        # Where nothing fits there is nothing to take.
+        ("zzz" + ENTER + "\x03", None),
+        # With something typed before it, q is a letter.
+        ("2026q" + ENTER + "\x03", None),
+    ],
+)
+def test_keys_choose_a_row(keys: str, index: int | None) -> None:
+    assert picked(keys) == index
+
+
+def test_nothing_to_choose_from_asks_nobody() -> None:
+    assert picked("", rows=[]) is None
+
+
+def test_the_marked_row_stays_marked_while_it_fits() -> None:
+    choosing = Choosing.among(ROWS).moved(2).narrowed("trip")
+    assert choosing.chosen == 2
+    assert choosing.narrowed("lisbon").chosen == 0
+    assert choosing.narrowed("zzz").chosen is None
+
+
+def test_the_window_follows_the_mark_and_never_leaves_the_rows() -> None:
+    choosing = Choosing.among([str(n) for n in range(100)])
+    assert choosing.window(10) == range(0, 10)
+    assert choosing.moved(50).window(10) == range(45, 55)
+    assert choosing.moved(99).window(10) == range(90, 100)
+    assert Choosing.among(ROWS).moved(1).window(10) == range(0, 4)
+
+
+def test_a_row_can_not_move_the_cursor() -> None:
+    assert Choosing.among(["a\x1b[31m\nb"]).rows == ("a [31m b",)

@@ -1,0 +1,50 @@
+"""What terminals that are gone left waiting is answered; what others have in hand is not touched."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.e2e.chat_worker import ScriptedRuntime
+
+from everthread.agent.events import TurnEnded
+from everthread.cli.recovering import Recovery
+from everthread.cli.talking import Wish, entered
+from everthread.config import Settings
+from everthread.domain.model import ChatType, Inbound, SessionKey
+
+
+def terminal(process: str, profile: str = "main", platform: str = "cli") -> SessionKey:
+    return SessionKey(profile, platform, ChatType.DM, process)
+
+
+async def recovered(runtime: ScriptedRuntime, inbounds: Sequence[Inbound]) -> list[str]:
+    for inbound in inbounds:
+        await runtime.lifecycle.accept(inbound)
+    finished: list[str] = []
+
+    async def tell(ended: TurnEnded) -> None:
+        finished.append(ended.text)
+
+    key = await entered(runtime, Wish())
+    await Recovery(runtime, key, runtime.choices, tell, finished.append).once()
+    return finished
+
+
+async def test_only_messages_of_terminals_that_are_gone_are_taken_up(tmp_path: Path) -> None:
+    async with ScriptedRuntime(Settings(tmp_path), {}) as runtime:
+        await runtime.ready()
+        me, now = runtime.settings.owner, runtime.clock.now()
+        await runtime.store.write(lambda uow: uow.lanes.keep_alive("living", now, 30.0))
+        finished = await recovered(
+            runtime,
+            [
+                Inbound(terminal("gone"), me, "one"),
+                Inbound(terminal("gone"), me, "two"),
+                Inbound(terminal("living"), me, "not mine"),
+                Inbound(terminal(runtime.holder), me, "this terminal's own"),
+                Inbound(terminal("gone", platform="telegram"), me, "answered where it was asked"),
+                Inbound(terminal("gone", profile="work"), me, "of another profile"),
+                Inbound(terminal("gone too"), "somebody", "of another person"),
+            ],
+        )
+        assert [text[:8] for text in finished] == ["echo one", "echo two"]
+        assert len(await runtime.store.read(lambda uow: uow.inbox.keys_waiting())) == 5
