@@ -454,6 +454,56 @@ async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: 
         assert "likes green tea" in (await office.order("/memory remove likes green tea")).text
 
 
+async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_back(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        await office.refuses("/memory undo", "nothing to take back")
+        assert "No note was ever written" in (await office.order("/memory log")).text
+        session_id = await office.titled("Tea")
+        await office.order("/memory add likes green tea")
+        ref = await office.lifecycle.current(CLI)
+        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        turn = await office.store.read(lambda uow: uow.turns.get(session_id, 1))
+        assert turn is not None
+        by_agent = NoteChange(NoteAction.REPLACE, NoteTarget.MEMORY, "likes black tea", note.note_id, turn.turn_id)
+        await office.lifecycle.write_note(by_agent, owner=ME, ref=ref)
+        newest, oldest = (await office.order("/memory log")).text.splitlines()[:2]
+        assert newest.startswith(f"{note.note_id}:2 ")
+        assert newest.endswith('replace  "likes black tea", by the agent, in turn 1 of "Tea"')
+        assert oldest.endswith('add      "likes green tea", by you, in "Tea"')
+
+        file = tmp_path / "notes" / ME / "MEMORY.md"
+        assert 'As it was before: "likes green tea"' in (await office.order("/memory undo")).text
+        assert file.read_text() == "likes green tea\n"
+        assert 'As it was before: "likes black tea"' in (await office.order("/memory undo")).text
+        assert file.read_text() == "likes black tea\n"
+        await office.refuses(f"/memory undo {note.note_id}:2", "changed again", f"{note.note_id}:4")
+        await office.refuses(f"/memory undo {note.note_id}:9", "no change")
+        await office.refuses("/memory undo nonsense", "no change")
+        await office.refuses(f"/memory undo {note.note_id}:4", "no change", owner="bob")
+        await office.refuses("/memory log now", "Usage")
+
+
+async def test_a_removed_note_comes_back_under_its_id_and_goes_when_its_conversation_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with Office(tmp_path) as office:
+        session_id = await office.titled("Tea")
+        await office.order("/memory add likes green tea")
+        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        await office.order("/memory add lives in Lisbon")
+        await office.order("/new")
+        await office.order("/memory remove green")
+        assert 'Noted again: "likes green tea"' in (await office.order(f"/memory undo {note.note_id[:26]}")).text
+        first, _ = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        assert (first.note_id, first.version, first.session_id) == (note.note_id, 3, session_id)
+        assert 'Removed again: "likes green tea"' in (await office.order("/memory undo")).text
+        assert 'Noted again: "likes green tea"' in (await office.order("/memory undo")).text
+        await office.lifecycle.forget(ForgetSession(session_id), owner=ME)
+        assert "green" not in (await office.order("/memory")).text
+        assert "green" not in (await office.order("/memory log")).text
+        await office.refuses(f"/memory undo {note.note_id}", "forgotten")
+
+
 # --- What goes wrong -------------------------------------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
 from everthread.lifecycle.importing import Imported, import_session, is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
-from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.lifecycle.notes import NoteChange, undo_note, write_note
 from everthread.lifecycle.pruning import prune
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
@@ -247,6 +247,10 @@ class Lifecycle:
         return await self._store.write(
             lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )
+
+    async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
+        """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
+        return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
         """Tell the parent session's providers what delegated work came to."""

@@ -120,6 +120,23 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Examined:
+    """What an examination of a store has found."""
+
+    engine: str
+    """What keeps it, with its version."""
+    engine_problem: str
+    schema: int
+    """0 if there is none yet."""
+    schema_known: int
+    """The newest that this program knows."""
+    damage: str
+    """Empty if none was found."""
+    whole: bool
+    """False if there was not time for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A message that a search found, with where it stands."""
 
@@ -206,6 +223,10 @@ class Turns(Protocol):
 
     def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
         """The session's own turns, of whatever status and shown or not."""
+        ...
+
+    def number(self, session_id: str, turn_id: str) -> int | None:
+        """Which turn of the session that is; none if it was not committed there."""
         ...
 
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None: ...
@@ -334,6 +355,10 @@ class Notes(Protocol):
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]: ...
     def get(self, note_id: str) -> NoteVersion | None: ...
     def versions(self, note_id: str) -> tuple[NoteVersion, ...]: ...
+    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        """Every change of the owner's notes, the newest first."""
+        ...
+
     def projected(self, owner: str, target: NoteTarget) -> str | None: ...
     def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None: ...
 

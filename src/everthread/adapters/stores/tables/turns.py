@@ -170,6 +170,12 @@ class TurnTables:
             return ()
         return tuple(self._turns(_Segment(session_id, after, row[0]), frozenset(), inherited=False, shown="1"))
 
+    def number(self, session_id: str, turn_id: str) -> int | None:
+        row = first(
+            self._execute("SELECT number FROM turns WHERE session_id = ? AND turn_id = ?", (session_id, turn_id))
+        )
+        return row[0] if row else None
+
     def size(self, session_id: str, number: int) -> int:
         """How many bytes a turn's messages have, without reading them."""
         row = first(
