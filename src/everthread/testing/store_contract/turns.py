@@ -149,6 +149,8 @@ class RunningTurns(OnAStore):
             last = await store.read(lambda uow: uow.turns.prefix(ref.session_id))
             assert last is not None
             assert (last.number, last.content) == (2, contents[1])
+            assert await store.read(lambda uow: uow.turns.prefix_number(ref.session_id)) == 2
+            assert await store.read(lambda uow: uow.turns.prefix_number("elsewhere")) == 0
 
     @in_loop
     async def test_spend_counts_what_is_reserved_until_it_is_settled(self, open_store: OpenStore) -> None:

@@ -161,6 +161,11 @@ class TurnTables:
         )
         return Prefix(*row) if row else None
 
+    def prefix_number(self, session_id: str) -> int:
+        row = first(self._execute("SELECT COALESCE(MAX(number), 0) FROM prefixes WHERE session_id = ?", (session_id,)))
+        assert row is not None
+        return row[0]
+
     def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
         match = match_query(query, owner)
         if match is None:
