@@ -15,8 +15,7 @@ _COLUMNS = (
     "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
     "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
 )
-
-
+_OF_SESSION = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
 
@@ -26,6 +25,10 @@ def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
 
 def _session(row: tuple[Any, ...]) -> Session:
     return Session(row[0], row[1], key_of(row[2]), Kind(row[3]), Cause(row[4]), *row[5:])
+
+
+def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
+    return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
 
 
 class SessionTables:
@@ -127,9 +130,19 @@ class SessionTables:
         row = first(
             self._execute("SELECT owner, session_id, epoch, pending, kind FROM bindings WHERE key = ?", (str(key),))
         )
+        return _binding(key, row) if row else None
+
+    def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
+        row = first(
+            self._execute(
+                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OF_SESSION} FROM bindings b "
+                "LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+                (str(key),),
+            )
+        )
         if row is None:
-            return None
-        return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
+            return None, None
+        return _binding(key, row), _session(row[5:]) if row[5] is not None else None
 
     def ref(self, key: SessionKey) -> SessionRef | None:
         row = first(

@@ -148,8 +148,7 @@ CREATE TABLE inbox (
     turn_id     TEXT
 );
 CREATE UNIQUE INDEX inbox_update ON inbox (platform, account, update_id) WHERE update_id IS NOT NULL;
-CREATE INDEX inbox_waiting ON inbox (key, id) WHERE state = 'waiting';
-CREATE INDEX inbox_running ON inbox (turn_id) WHERE state = 'running';
+CREATE INDEX inbox_open ON inbox (key, id) WHERE state IN ('waiting', 'running');
 
 CREATE TABLE replies (
     turn_id             TEXT PRIMARY KEY,
