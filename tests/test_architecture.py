@@ -16,9 +16,9 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
-    "sessions": "ref get tip titled matching recent of_owner descendants binding keys_on boundary boundaries "
+    "sessions": "ref at get tip titled matching recent of_owner descendants binding keys_on boundary boundaries "
     "is_served served",
-    "turns": "view last_visible get prefix is_indexed search recall",
+    "turns": "view last_visible get prefix prefix_number is_indexed search recall",
     "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after last_close event is_light end",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count",

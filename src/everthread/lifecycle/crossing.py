@@ -194,6 +194,7 @@ def _set_aside(
 
 def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now: float) -> Session:
     ref = ref_to(session, binding.key, binding.epoch)
+    generation = session.generation
     if step.stays:
         session = session.but(generation=session.generation + 1)
     if step.hides:
@@ -206,7 +207,10 @@ def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now:
         session = close(uow, session, ref, now)
     if step.ends:
         session = session.ended(step.ends, now)
-    uow.sessions.save(session)
+    if session.generation != generation:
+        uow.sessions.renew(session)
+    else:
+        uow.sessions.save(session)
     return session
 
 

@@ -77,6 +77,7 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
         session = session.ended("forgotten", setting.now)
+        uow.sessions.renew(session)
     _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, setting.now, hides_the_rest=True)
     uow.forgetting.bury("session", session.id, session.owner, setting.now)
 

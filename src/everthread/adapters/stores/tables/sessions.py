@@ -16,6 +16,10 @@ _COLUMNS = (
     "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
 )
 _OF_SESSION = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
+_CHANGING = (
+    "ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, log_seq = ?, dirty_seq = ?, closed_seq = ?, "
+    "forgotten_seq = ?"
+)
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
 
@@ -25,6 +29,10 @@ def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
 
 def _session(row: tuple[Any, ...]) -> Session:
     return Session(row[0], row[1], key_of(row[2]), Kind(row[3]), Cause(row[4]), *row[5:])
+
+
+def _changing(s: Session) -> tuple[Any, ...]:
+    return s.ended_at, s.end_reason, s.active_at, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq
 
 
 def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
@@ -56,17 +64,16 @@ class SessionTables:
             run(self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary)))
 
     def save(self, session: Session) -> None:
+        run(self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id)))
+
+    def renew(self, session: Session) -> None:
         s = session
         run(
             self._execute(
-                "UPDATE sessions SET generation = ?, ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, "
-                "log_seq = ?, dirty_seq = ?, closed_seq = ?, forgotten_seq = ? WHERE id = ?",
-                (
-                    *(s.generation, s.ended_at, s.end_reason, s.active_at, s.last_turn),
-                    *(s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq, s.id),
-                ),
+                f"UPDATE sessions SET {_CHANGING}, generation = ? WHERE id = ?", (*_changing(s), s.generation, s.id)
             )
         )
+        run(self._execute("UPDATE bindings SET generation = ? WHERE session_id = ?", (s.generation, s.id)))
 
     def set_title(self, session_id: str, title: str | None) -> None:
         run(
@@ -147,8 +154,7 @@ class SessionTables:
     def ref(self, key: SessionKey) -> SessionRef | None:
         row = first(
             self._execute(
-                "SELECT s.id, s.generation, b.epoch, s.owner FROM bindings b JOIN sessions s ON s.id = b.session_id "
-                "WHERE b.key = ?",
+                "SELECT session_id, generation, epoch, owner FROM bindings WHERE key = ? AND session_id IS NOT NULL",
                 (str(key),),
             )
         )
@@ -158,10 +164,15 @@ class SessionTables:
         b = binding
         run(
             self._execute(
-                "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind) VALUES (?, ?, ?, ?, ?, ?) "
+                "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind, generation) "
+                "VALUES (?, ?, ?, ?, ?, ?, (SELECT generation FROM sessions WHERE id = ?)) "
                 "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, session_id = excluded.session_id, "
-                "epoch = excluded.epoch, pending = excluded.pending, kind = excluded.kind",
-                (str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None, b.kind.value),
+                "epoch = excluded.epoch, pending = excluded.pending, kind = excluded.kind, "
+                "generation = excluded.generation",
+                (
+                    *(str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None),
+                    *(b.kind.value, b.session_id),
+                ),
             )
         )
 

@@ -45,7 +45,8 @@ CREATE TABLE bindings (
     session_id TEXT,
     epoch      INTEGER NOT NULL,
     pending    TEXT,                -- why the key is on no session since an expiry
-    kind       TEXT NOT NULL        -- what the key's sessions are for
+    kind       TEXT NOT NULL,       -- what the key's sessions are for
+    generation INTEGER              -- the session's, so that where a key is stands in one row
 ) WITHOUT ROWID;
 CREATE INDEX bindings_session ON bindings (session_id) WHERE session_id IS NOT NULL;
 
