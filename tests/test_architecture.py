@@ -16,7 +16,7 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
-    "sessions": "ref get tip titled matching recent of_owner descendants binding keys_on boundary boundaries "
+    "sessions": "ref get tip titled named matching recent of_owner descendants binding keys_on boundary boundaries "
     "is_served served",
     "turns": "view last_visible get prefix is_indexed search recall",
     "slots": "held_by get live of_session delegated orphans tools",

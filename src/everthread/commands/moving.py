@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from everthread.commands.desk import (
     Desk,
+    Offer,
     Said,
     counted,
     excerpt,
@@ -99,7 +100,9 @@ async def sessions(desk: Desk, _: str) -> Said:
         f"{counted(turns, 'turn'):>9}  {session.title or '(no title)'}"
         for session, turns in rows
     ]
-    return Said("\n".join([*lines, "/resume ID or /resume TITLE goes to one."]))
+    others = [session for session, _ in rows if here is None or here.session_id != session.id]
+    text = "\n".join([*lines, "/resume ID or /resume TITLE goes to one."])
+    return Said(text, offers=tuple(_offer_of(session) for session in others))
 
 
 def recent(uow: UnitOfWork, owner: str, limit: int, *, titled: bool = False) -> list[Session]:
@@ -160,8 +163,12 @@ async def _offer(desk: Desk) -> Said:
     if not rows:
         return Said("There is no other conversation with a title; /sessions shows all of them.")
     lines = [f"{number:>3}  {local_time(session.active_at)}  {session.title}" for number, session in enumerate(rows, 1)]
-    offers = tuple(offer_of(session.id, session.title or "", local_time(session.active_at)) for session in rows)
-    return Said("\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."]), offers=offers)
+    text = "\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."])
+    return Said(text, offers=tuple(_offer_of(session) for session in rows))
+
+
+def _offer_of(session: Session) -> Offer:
+    return offer_of(session.id, session.title or "", local_time(session.active_at))
 
 
 def _offered(uow: UnitOfWork, desk: Desk) -> list[Session]:
