@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent_house import AgentHouse
@@ -352,6 +353,27 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         assert "next message" in said.text
 
 
+async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
+    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as office:
+        await office.say("one", TELEGRAM)
+        answering = asyncio.ensure_future(office.agent.answer(TELEGRAM, office.manner()))
+        await until(lambda: office.model.requests)
+        for _ in range(2):
+            said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+            assert "next step" in said.text
+        await answering
+        ended = await office.agent.answer(TELEGRAM, office.manner())
+        assert ended is not None
+        assert (await office.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
+        said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+        assert "before" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is None, "it has been answered"
+        # The same number from another account is another message.
+        said = await office.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
+        assert "next message" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is not None
+
+
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:
     async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03), AsyncDiary()) as office:
         assert "no conversation here yet" in (await office.order("/status")).text
@@ -430,6 +452,56 @@ async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: 
         await office.refuses("/memory frobnicate", "Usage")
         await office.refuses(f"/memory add {'x' * 20_001}", "at most 20000")
         assert "likes green tea" in (await office.order("/memory remove likes green tea")).text
+
+
+async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_back(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        await office.refuses("/memory undo", "nothing to take back")
+        assert "No note was ever written" in (await office.order("/memory log")).text
+        session_id = await office.titled("Tea")
+        await office.order("/memory add likes green tea")
+        ref = await office.lifecycle.current(CLI)
+        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        turn = await office.store.read(lambda uow: uow.turns.get(session_id, 1))
+        assert turn is not None
+        by_agent = NoteChange(NoteAction.REPLACE, NoteTarget.MEMORY, "likes black tea", note.note_id, turn.turn_id)
+        await office.lifecycle.write_note(by_agent, owner=ME, ref=ref)
+        newest, oldest = (await office.order("/memory log")).text.splitlines()[:2]
+        assert newest.startswith(f"{note.note_id}:2 ")
+        assert newest.endswith('replace  "likes black tea", by the agent, in turn 1 of "Tea"')
+        assert oldest.endswith('add      "likes green tea", by you, in "Tea"')
+
+        file = tmp_path / "notes" / ME / "MEMORY.md"
+        assert 'As it was before: "likes green tea"' in (await office.order("/memory undo")).text
+        assert file.read_text() == "likes green tea\n"
+        assert 'As it was before: "likes black tea"' in (await office.order("/memory undo")).text
+        assert file.read_text() == "likes black tea\n"
+        await office.refuses(f"/memory undo {note.note_id}:2", "changed again", f"{note.note_id}:4")
+        await office.refuses(f"/memory undo {note.note_id}:9", "no change")
+        await office.refuses("/memory undo nonsense", "no change")
+        await office.refuses(f"/memory undo {note.note_id}:4", "no change", owner="bob")
+        await office.refuses("/memory log now", "Usage")
+
+
+async def test_a_removed_note_comes_back_under_its_id_and_goes_when_its_conversation_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with Office(tmp_path) as office:
+        session_id = await office.titled("Tea")
+        await office.order("/memory add likes green tea")
+        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        await office.order("/memory add lives in Lisbon")
+        await office.order("/new")
+        await office.order("/memory remove green")
+        assert 'Noted again: "likes green tea"' in (await office.order(f"/memory undo {note.note_id[:26]}")).text
+        first, _ = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        assert (first.note_id, first.version, first.session_id) == (note.note_id, 3, session_id)
+        assert 'Removed again: "likes green tea"' in (await office.order("/memory undo")).text
+        assert 'Noted again: "likes green tea"' in (await office.order("/memory undo")).text
+        await office.lifecycle.forget(ForgetSession(session_id), owner=ME)
+        assert "green" not in (await office.order("/memory")).text
+        assert "green" not in (await office.order("/memory log")).text
+        await office.refuses(f"/memory undo {note.note_id}", "forgotten")
 
 
 # --- What goes wrong -------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ def shortened(text: str, chars_max: int = CELL_CHARS_MAX) -> str:
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as what is in them; the last one is left ragged."""
     lines = [headings, *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(_columns(line[place]) for line in lines) for place in range(len(headings))]
+    widths = [max(columns_of(line[place]) for line in lines) for place in range(len(headings))]
     return "\n".join(
-        "  ".join(cell + " " * (width - _columns(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+        "  ".join(cell + " " * (width - columns_of(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
 
@@ -56,6 +56,6 @@ def print_json(value: object) -> None:
     click.echo(as_json(value))
 
 
-def _columns(text: str) -> int:
+def columns_of(text: str) -> int:
     """How many columns of a terminal the text takes: some scripts' characters take two, marks none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everthread.commands.desk import Desk, Said, listed, refused, session_here
 from everthread.commands.wording import counted, excerpt
-from everthread.domain.model import Inbound, InboxRow
+from everthread.domain.model import Inbound, InboxRow, InboxState
 from everthread.ports import UnitOfWork
 
 _LISTED_MAX = 20
@@ -26,7 +26,7 @@ async def retry(desk: Desk, _: str) -> Said:
 
 async def queue(desk: Desk, text: str) -> Said:
     if text:
-        row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text))
+        row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text, desk.account, desk.update_id))
         before = [other for other in await desk.store.read(lambda uow: _waiting(uow, desk)) if other.id < row.id]
         place = (
             f"after {counted(len(before), 'message')} that wait{'s' if len(before) == 1 else ''}" if before else "next"
@@ -43,7 +43,9 @@ async def queue(desk: Desk, text: str) -> Said:
 async def steer(desk: Desk, text: str) -> Said:
     if not text:
         return refused("Usage: /steer TEXT")
-    row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text))
+    row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text, desk.account, desk.update_id))
+    if row.state is not InboxState.WAITING:
+        return Said("This was taken up before.")
     session = await session_here(desk)
     if session is not None and desk.agent.steer(session.id, row.id):
         return Said("Passed on; it is taken up at the next step.", wakes=True)

@@ -50,6 +50,9 @@ class Desk:
     """Names worth offering; others may work as well."""
     spend_per_day: float | None = None
     """The limit of dollars in 24 hours, if there is one."""
+    account: str = ""
+    update_id: str | None = None
+    """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
 
 
 @dataclass(frozen=True, slots=True)

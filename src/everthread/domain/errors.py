@@ -2,7 +2,7 @@
 
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
-│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  TooLarge
+│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  TooLarge
 │   ├── TitleTaken
 │   ├── Ambiguous            what was named fits several sessions; carries them
 │   └── NotesFull  AlreadyNoted
@@ -56,6 +56,10 @@ class BadPolicy(BadInput):
 
 class BadBoundary(BadInput):
     """A boundary whose numbers or ids make no sense."""
+
+
+class BadExport(BadInput):
+    """A file of exported sessions that can't be read; names the line."""
 
 
 class TooLarge(BadInput):

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
+from everthread.domain.exchange import Item, NoteLine, SessionLine
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
     Inbound,
@@ -25,6 +26,7 @@ from everthread.domain.model import (
     Session,
     SessionKey,
     SessionRef,
+    Thought,
     ToolRow,
     ToolState,
     whole,
@@ -35,12 +37,14 @@ from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
+from everthread.lifecycle.importing import Imported, import_session, is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
-from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.lifecycle.notes import NoteChange, undo_note, write_note
+from everthread.lifecycle.pruning import prune
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
-from everthread.ports.store import Hit, Incident, UnitOfWork
+from everthread.ports.store import Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
@@ -122,20 +126,17 @@ class Lifecycle:
         """Where a key is now."""
         return await self._store.peek(lambda uow: uow.sessions.ref(key))
 
-    async def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """The owner's messages that hold all words of the query: the newest, or the best."""
-        await self._store.index()
-        return await self._store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
-
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
         _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
-    async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
+    async def start_tool(
+        self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
+    ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
-        _check_size("a tool call", call_id, name, arguments)
-        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
+        _check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
+        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
@@ -247,6 +248,10 @@ class Lifecycle:
             lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )
 
+    async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
+        """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
+        return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
+
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
         """Tell the parent session's providers what delegated work came to."""
         _check_size("delegated work", task, result)
@@ -303,6 +308,30 @@ class Lifecycle:
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
         return Incident(self._clock.now(), "forget", None, text)
+
+    async def import_session(
+        self,
+        line: SessionLine,
+        items: Iterable[Item],
+        *,
+        owner: str,
+        ids: Mapping[str, str | None],
+        dry_run: bool = False,
+    ) -> Imported:
+        """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
+        _check_owner(owner)
+        return await import_session(self._store, self._clock.now, line, items, owner=owner, ids=ids, dry_run=dry_run)
+
+    async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
+        """Take in an exported note; false if it is there already, or was forgotten."""
+        _check_owner(owner)
+        if dry_run:
+            return await self._store.read(lambda uow: is_new_note(uow, line, owner))
+        return await self._store.write(lambda uow: take_note(uow, line, owner, self._new_id(), self._clock.now()))
+
+    async def prune(self, session_id: str, *, before: float) -> int | None:
+        """Remove a session that ended before then and that nothing needs; how many turns. None if it must stay."""
+        return await self._store.write(lambda uow: prune(uow, session_id, before))
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""

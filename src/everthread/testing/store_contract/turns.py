@@ -19,6 +19,7 @@ from everthread.domain.model import (
     Session,
     SessionRef,
     Slot,
+    Thought,
     ToolCall,
     ToolState,
     Turn,
@@ -45,7 +46,8 @@ class RunningTurns(OnAStore):
         dying = await open_store()
         talk = Talk(dying, "dying")
         ticket = await talk.begin("hello", KEY)
-        await talk.lifecycle.start_tool(ticket, "c1", "search", "{}")
+        thought = Thought('{"why": "\\"so\\""}', "a/one")
+        await talk.lifecycle.start_tool(ticket, "c1", "search", "{}", thought)
         await talk.lifecycle.start_tool(ticket, "c2", "send", "{}")
         await talk.lifecycle.finish_tool(ticket, "c1", "found")
         await self.crash(dying)
@@ -57,9 +59,9 @@ class RunningTurns(OnAStore):
             taken = await heir.lifecycle.resume_turn(ticket.turn_id)
             assert taken is not None
             assert taken.fence > ticket.fence
-            assert [(tool.call_id, tool.state, tool.result) for tool in taken.tools] == [
-                ("c1", ToolState.DONE, "found"),
-                ("c2", ToolState.STARTED, None),
+            assert [(tool.call_id, tool.state, tool.result, tool.thought) for tool in taken.tools] == [
+                ("c1", ToolState.DONE, "found", thought),
+                ("c2", ToolState.STARTED, None, None),
             ]
             assert await heir.lifecycle.resume_turn(ticket.turn_id) is None
             with pytest.raises(Fenced):

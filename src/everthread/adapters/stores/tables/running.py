@@ -17,6 +17,7 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
     Slot,
+    Thought,
     ToolRow,
     ToolState,
 )
@@ -35,6 +36,12 @@ def _slot(row: tuple[Any, ...]) -> Slot:
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
     return InboxRow(row[0], Inbound(key_of(row[1]), *row[2:6]), row[6], InboxState(row[7]), *row[8:])
+
+
+def _tool_row(row: tuple[Any, ...]) -> ToolRow:
+    turn_id, call_id, name, arguments, state, result, thought, thinker = row
+    known = None if thought is None else Thought(thought, thinker)
+    return ToolRow(turn_id, call_id, name, arguments, ToolState(state), result, known)
 
 
 def _reply(row: tuple[Any, ...]) -> Reply:
@@ -111,10 +118,13 @@ class SlotTables:
     def start_tool(self, row: ToolRow, owner: str) -> None:
         added = first(
             self._execute(
-                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result) VALUES "
-                "(?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?) "
+                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result, thought, "
+                "thinker) VALUES (?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?, ?, ?) "
                 "ON CONFLICT DO NOTHING RETURNING call_id",
-                (row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value, row.result),
+                (
+                    *(row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value),
+                    *(row.result, *((row.thought.content, row.thought.model) if row.thought else (None, None))),
+                ),
             )
         )
         if added is None:
@@ -132,11 +142,11 @@ class SlotTables:
 
     def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
         rows = self._execute(
-            "SELECT turn_id, call_id, name, arguments, state, result FROM tool_rows "
+            "SELECT turn_id, call_id, name, arguments, state, result, thought, thinker FROM tool_rows "
             "WHERE turn_id = ? ORDER BY position",
             (turn_id,),
         )
-        return tuple(ToolRow(row[0], row[1], row[2], row[3], ToolState(row[4]), row[5]) for row in rows)
+        return tuple(_tool_row(row) for row in rows)
 
     def drop_tools(self, turn_id: str) -> None:
         run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))

@@ -1,0 +1,33 @@
+"""The few colours and weights that are used. They are the terminal's own, so that light and dark both work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_RESET = "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    colour: bool = True
+    """False where the user wants none: weights stay, colours go."""
+    dark: bool = True
+    """What is behind the text, for the colours of code."""
+
+    def bold(self, text: str) -> str:
+        return f"\x1b[1m{text}{_RESET}"
+
+    def faint(self, text: str) -> str:
+        return f"\x1b[2m{text}{_RESET}"
+
+    def good(self, text: str) -> str:
+        return self._coloured("32", text)
+
+    def bad(self, text: str) -> str:
+        return self._coloured("31", text)
+
+    def accent(self, text: str) -> str:
+        return self._coloured("36", text)
+
+    def _coloured(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}{_RESET}" if self.colour else text
