@@ -248,7 +248,7 @@ async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_pa
         said = await office.order("/model openai/gpt-5-mimi", **more)
         assert said.model == "openai/gpt-5-mimi"
         assert "not one of those known here; did you mean openai/gpt-5-mini or" in said.text
-        assert said.offers[0].command == "/model openai/gpt-5-mini"
+        assert said.offers == ()
 
 
 async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path) -> None:

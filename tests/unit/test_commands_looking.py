@@ -43,6 +43,7 @@ async def test_search_finds_what_was_just_said_newest_first_with_where_it_stands
         assert len(lines) == 5
         assert [offer.command for offer in said.offers] == [f"/resume {porto}", f"/resume {lisbon}"]
         assert said.offers[1].label.startswith("Lisbon  2")
+        assert said.offers[1].label.endswith("the aubergine costs two euros")
         assert (await office.order(said.offers[1].command)).ok
 
 
@@ -59,7 +60,7 @@ async def test_search_leaves_out_what_was_undone_and_says_when_nothing_is_there(
         await office.refuses(f"/search {'x' * 1001}", "at most 1000")
 
 
-async def test_search_shows_the_newest_of_many_and_each_conversation_is_offered_once(tmp_path: Path) -> None:
+async def test_search_shows_and_offers_the_newest_of_many(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         # The best of them, but not the newest.
         await office.ask("aubergine")
@@ -69,7 +70,8 @@ async def test_search_shows_the_newest_of_many_and_each_conversation_is_offered_
         assert said.text.count("you: aubergine number") == 10
         assert said.text.splitlines()[1] == "  you: aubergine number 11"
         assert "the newest 10; more words narrow it down" in said.text
-        assert [offer.command for offer in said.offers] == [f"/resume {session}"]
+        assert {offer.command for offer in said.offers} == {f"/resume {session}"}
+        assert len({offer.label for offer in said.offers}) == 10
 
 
 async def test_what_is_found_can_move_no_cursor(tmp_path: Path) -> None:
@@ -257,7 +259,6 @@ async def test_resume_alone_offers_what_it_lists(tmp_path: Path) -> None:
         assert [offer.command for offer in said.offers] == [f"/resume {porto}", f"/resume {lisbon}"]
         assert said.offers[0].label.startswith("Porto  2")
         assert "  1  " in said.text
-        assert (await office.order("/sessions")).offers == said.offers
 
 
 async def test_a_wrong_title_is_answered_with_the_nearest(tmp_path: Path) -> None:

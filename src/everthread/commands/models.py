@@ -31,7 +31,6 @@ async def model(desk: Desk, wanted: str) -> Said:
     if desk.known_models and name not in desk.known_models and (near := _nearest(desk, wanted)):
         # Whether it is there is known only when it is asked.
         text += f" It is not one of those known here; did you mean {' or '.join(near)}?"
-        return Said(text, model=name, offers=_offers(near))
     return Said(text, model=name)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from everthread.commands.desk import (
     Desk,
-    Offer,
     Said,
     counted,
     excerpt,
@@ -92,7 +91,7 @@ async def undo(desk: Desk, count: str) -> Said:
 
 async def sessions(desk: Desk, _: str) -> Said:
     here = await desk.lifecycle.current(desk.key)
-    rows = await desk.store.read(lambda uow: [(s, len(_turns(uow, s))) for s in recent(uow, desk.owner, LISTED_MAX)])
+    rows = await desk.store.read(lambda uow: [(s, uow.turns.count(s)) for s in recent(uow, desk.owner, LISTED_MAX)])
     if not rows:
         return Said("There are no conversations yet.")
     lines = [
@@ -100,9 +99,7 @@ async def sessions(desk: Desk, _: str) -> Said:
         f"{counted(turns, 'turn'):>9}  {session.title or '(no title)'}"
         for session, turns in rows
     ]
-    others = [session for session, _ in rows if here is None or here.session_id != session.id]
-    text = "\n".join([*lines, "/resume ID or /resume TITLE goes to one."])
-    return Said(text, offers=tuple(_offer_of(session) for session in others))
+    return Said("\n".join([*lines, "/resume ID or /resume TITLE goes to one."]))
 
 
 def recent(uow: UnitOfWork, owner: str, limit: int, *, titled: bool = False) -> list[Session]:
@@ -164,11 +161,7 @@ async def _offer(desk: Desk) -> Said:
         return Said("There is no other conversation with a title; /sessions shows all of them.")
     lines = [f"{number:>3}  {local_time(session.active_at)}  {session.title}" for number, session in enumerate(rows, 1)]
     text = "\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."])
-    return Said(text, offers=tuple(_offer_of(session) for session in rows))
-
-
-def _offer_of(session: Session) -> Offer:
-    return offer_of(session.id, session.title or "", local_time(session.active_at))
+    return Said(text, offers=tuple(offer_of(s.id, s.title or "", local_time(s.active_at)) for s in rows))
 
 
 def _offered(uow: UnitOfWork, desk: Desk) -> list[Session]:
@@ -199,10 +192,6 @@ def _not_there(wanted: str, error: NoSuchSession) -> Said:
 def _sentence(error: Exception) -> str:
     text = str(error)
     return text[:1].upper() + text[1:]
-
-
-def _turns(uow: UnitOfWork, session: Session, count: int = 2**31) -> tuple[int, ...]:
-    return uow.turns.last_visible(session, count)
 
 
 def _taken_back(uow: UnitOfWork, crossing: Crossing) -> str:
