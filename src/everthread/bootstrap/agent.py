@@ -116,7 +116,7 @@ class Workshop:
         )
         servers = {name: server for name, server in settings.mcp_servers.items() if not server.disabled}
         problems: dict[str, str] = {}
-        if servers:
+        if servers and self._mcp is None:
             from everthread.adapters.tools.mcp import McpServers
 
             filled = {
@@ -125,6 +125,7 @@ class Workshop:
             }
             self._mcp = McpServers(filled, runtime.clock, environ=os.environ)
             await self._mcp.start()
+        if self._mcp is not None:
             problems = self._mcp.problems()
         self._gather()
         return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())
