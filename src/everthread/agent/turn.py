@@ -310,7 +310,9 @@ class Agent:
         self._remember_prepared(running, committed, messages)
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
-        ended = TurnEnded(committed, end.text, end.problem, end.error, progress.model, progress.usage)
+        ended = TurnEnded(
+            committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
+        )
         manner.listen(ended)
         return ended
 

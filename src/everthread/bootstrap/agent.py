@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,10 +16,10 @@ from everthread.agent.prompt import PromptBuilder
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
-from everthread.config import Provider, Settings, default_model
+from everthread.config import McpServer, Provider, Settings, default_model
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
-from everthread.ports import ModelClient, Tool
+from everthread.ports import Clock, ModelClient, Tool
 from everthread.ports.model import Traits
 
 if TYPE_CHECKING:
@@ -85,6 +86,20 @@ class Models:
                 )
 
 
+def enabled_servers(settings: Settings) -> dict[str, McpServer]:
+    return {name: server for name, server in settings.mcp_servers.items() if not server.disabled}
+
+
+def mcp_servers(settings: Settings, servers: Mapping[str, McpServer], clock: Clock) -> McpServers:
+    from everthread.adapters.tools.mcp import McpServers
+
+    filled = {
+        name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
+        for name, server in servers.items()
+    }
+    return McpServers(filled, clock, environ=os.environ)
+
+
 class Workshop:
     """The agent of one runtime, with everything it works with."""
 
@@ -114,16 +129,10 @@ class Workshop:
             *await provider_tools(runtime.memory),
             *runtime.tools,
         )
-        servers = {name: server for name, server in settings.mcp_servers.items() if not server.disabled}
         problems: dict[str, str] = {}
+        servers = enabled_servers(settings)
         if servers and self._mcp is None:
-            from everthread.adapters.tools.mcp import McpServers
-
-            filled = {
-                name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
-                for name, server in servers.items()
-            }
-            self._mcp = McpServers(filled, runtime.clock, environ=os.environ)
+            self._mcp = mcp_servers(settings, servers, runtime.clock)
             await self._mcp.start()
         if self._mcp is not None:
             problems = self._mcp.problems()

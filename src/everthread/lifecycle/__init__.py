@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
+from everthread.domain.exchange import Item, NoteLine, SessionLine
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
     Inbound,
@@ -22,6 +23,7 @@ from everthread.domain.model import (
     Prefix,
     Reply,
     ReplyState,
+    Session,
     SessionKey,
     SessionRef,
     Thought,
@@ -32,11 +34,15 @@ from everthread.domain.model import (
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Spent
 from everthread.lifecycle import crossing, turn
+from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
+from everthread.lifecycle.importing import Imported, import_session, is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
-from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.lifecycle.notes import NoteChange, undo_note, write_note
+from everthread.lifecycle.pruning import prune
 from everthread.lifecycle.turn import Committed, Ticket
+from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
 from everthread.ports.store import Incident, UnitOfWork
 
@@ -44,7 +50,6 @@ TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 """A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
 RECHECK_S = 30.0
-DAY_S = 86_400.0
 _TIMERS_AT_ONCE = 64
 
 __all__ = [
@@ -110,6 +115,12 @@ class Lifecycle:
         return await self._store.write(
             lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
         )
+
+    async def ask_again(self, key: SessionKey, *, owner: str) -> AskedAgain:
+        """Take back the key's running or last turn, and let its words wait to be answered once more."""
+        _check_key(key)
+        _check_owner(owner)
+        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user")))
 
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
@@ -212,6 +223,10 @@ class Lifecycle:
 
         await self._store.write(settle)
 
+    async def usage(self, owner: str, session: Session | None = None) -> Usage:
+        """What the owner's model calls came to, and those of one of their sessions."""
+        return await self._store.read(lambda uow: usage(uow, owner, session, self._clock.now()))
+
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))
@@ -232,6 +247,10 @@ class Lifecycle:
         return await self._store.write(
             lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )
+
+    async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
+        """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
+        return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
         """Tell the parent session's providers what delegated work came to."""
@@ -268,7 +287,8 @@ class Lifecycle:
                 return session.title
             taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
             if taken.get(titles.fold(title), session.id) != session.id:
-                raise TitleTaken(f"another session is already called {title!r}; choose another title")
+                free = titles.next_title(title, taken)
+                raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
             uow.sessions.set_title(session.id, title)
             return title
 
@@ -288,6 +308,30 @@ class Lifecycle:
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
         return Incident(self._clock.now(), "forget", None, text)
+
+    async def import_session(
+        self,
+        line: SessionLine,
+        items: Iterable[Item],
+        *,
+        owner: str,
+        ids: Mapping[str, str | None],
+        dry_run: bool = False,
+    ) -> Imported:
+        """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
+        _check_owner(owner)
+        return await import_session(self._store, self._clock.now, line, items, owner=owner, ids=ids, dry_run=dry_run)
+
+    async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
+        """Take in an exported note; false if it is there already, or was forgotten."""
+        _check_owner(owner)
+        if dry_run:
+            return await self._store.read(lambda uow: is_new_note(uow, line, owner))
+        return await self._store.write(lambda uow: take_note(uow, line, owner, self._new_id(), self._clock.now()))
+
+    async def prune(self, session_id: str, *, before: float) -> int | None:
+        """Remove a session that ended before then and that nothing needs; how many turns. None if it must stay."""
+        return await self._store.write(lambda uow: prune(uow, session_id, before))
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from everthread.domain.events import Event, LogEntry, View
+from everthread.domain.events import EntryKind, Event, LogEntry, View
 from everthread.domain.model import (
     Binding,
     Fate,
@@ -34,7 +34,7 @@ from everthread.domain.model import (
     Turn,
     TurnStatus,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 
 T = TypeVar("T")
 
@@ -120,6 +120,23 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Examined:
+    """What an examination of a store has found."""
+
+    engine: str
+    """What keeps it, with its version."""
+    engine_problem: str
+    schema: int
+    """0 if there is none yet."""
+    schema_known: int
+    """The newest that this program knows."""
+    damage: str
+    """Empty if none was found."""
+    whole: bool
+    """False if there was not time for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A message that a search found, with where it stands."""
 
@@ -145,8 +162,19 @@ class Sessions(Protocol):
         """The owner's (or everybody's) sessions whose titles begin like `title`, lowest lineage number first."""
         ...
 
+    def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
+        """The owner's (or everybody's) sessions whose titles begin so, by title; of no beginning, the last opened.
+
+        Of those it looks at the newest only, so that it is fast however many there are.
+        """
+        ...
+
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]: ...
     def recent(self, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]: ...
+    def conversations(self, limit: int) -> tuple[Session, ...]:
+        """What people have to do with, the last active first: nothing forgotten, and no session that only has notes."""
+        ...
+
     def of_owner(self, owner: str) -> tuple[Session, ...]: ...
     def descendants(self, session_id: str) -> tuple[Session, ...]: ...
     def binding(self, key: SessionKey) -> Binding | None: ...
@@ -158,7 +186,9 @@ class Sessions(Protocol):
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]: ...
     def add_boundary(self, row: BoundaryRow) -> int: ...
     def boundary(self, boundary_id: int) -> BoundaryRow | None: ...
-    def boundaries(self, *, limit: int, session_id: str | None = None) -> tuple[BoundaryRow, ...]: ...
+    def boundaries(
+        self, *, limit: int, session_id: str | None = None, kind: str | None = None
+    ) -> tuple[BoundaryRow, ...]: ...
     def serve(self, holder: str, session_id: str, key: SessionKey) -> None: ...
     def is_served(self, holder: str, session_id: str) -> bool: ...
     def served(self, holder: str) -> tuple[tuple[str, SessionKey], ...]: ...
@@ -182,7 +212,23 @@ class Turns(Protocol):
         ...
 
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]: ...
+    def count(self, session: Session) -> int:
+        """How many turns the session shows, inherited ones included, without reading them."""
+        ...
+
     def get(self, session_id: str, number: int) -> Turn | None: ...
+    def asked(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
+        """What the session's own turns began with and when, the latest first; nothing longer than that."""
+        ...
+
+    def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
+        """The session's own turns, of whatever status and shown or not."""
+        ...
+
+    def number(self, session_id: str, turn_id: str) -> int | None:
+        """Which turn of the session that is; none if it was not committed there."""
+        ...
+
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None: ...
     def put_prefix(self, prefix: Prefix, owner: str) -> None: ...
     def prefix(self, session_id: str) -> Prefix | None: ...
@@ -235,6 +281,7 @@ class Log(Protocol):
         """The next entry, if there is one."""
         ...
 
+    def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]: ...
     def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None: ...
     def event(self, entry: LogEntry, missing: tuple[int, ...]) -> Event: ...
     def is_light(self, entry: LogEntry) -> bool:
@@ -308,6 +355,10 @@ class Notes(Protocol):
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]: ...
     def get(self, note_id: str) -> NoteVersion | None: ...
     def versions(self, note_id: str) -> tuple[NoteVersion, ...]: ...
+    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        """Every change of the owner's notes, the newest first."""
+        ...
+
     def projected(self, owner: str, target: NoteTarget) -> str | None: ...
     def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None: ...
 
@@ -363,6 +414,9 @@ class Spend(Protocol):
         ...
 
     def total(self, owner: str, since: float) -> float: ...
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        """What each model was used for since, in these sessions or in all; the dearest first."""
+        ...
 
 
 class Forgetting(Protocol):
@@ -398,6 +452,34 @@ class Forgetting(Protocol):
     def buried(self, kind: str, identity: str) -> bool: ...
 
 
+class Archive(Protocol):
+    """Sessions that come or go as a whole."""
+
+    def untold(self, session_id: str) -> bool:
+        """Whether some provider has not been told all of the session's log."""
+        ...
+
+    def count_as_told(self, session_id: str) -> None:
+        """Every provider there is now counts as told of all that the session's log has so far."""
+        ...
+
+    def ended_before(self, before: float, session_id: str | None = None) -> tuple[Session, ...]:
+        """Conversations that ended, and were last active, before then, and that nobody is on or at work for."""
+        ...
+
+    def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
+        """Who grew out of whom: parent and child, of all that are not forgotten."""
+        ...
+
+    def holds_the_newest(self, session_id: str) -> bool:
+        """Whether the newest turn or log entry of all is the session's: their numbers must not be given again."""
+        ...
+
+    def remove(self, session_id: str) -> int:
+        """Take every row of the session's conversation away; how many turns it had. Notes and the audit trail stay."""
+        ...
+
+
 class UnitOfWork(Protocol):
     @property
     def sessions(self) -> Sessions: ...
@@ -419,6 +501,8 @@ class UnitOfWork(Protocol):
     def spend(self) -> Spend: ...
     @property
     def forgetting(self) -> Forgetting: ...
+    @property
+    def archive(self) -> Archive: ...
 
 
 class Store(Protocol):

@@ -132,7 +132,9 @@ def there(ref: SessionRef | None) -> str:
 def view_of(uow: UnitOfWork, session_id: str) -> View:
     session = uow.sessions.get(session_id)
     assert session is not None
-    return uow.turns.view(session)
+    view = uow.turns.view(session)
+    assert uow.turns.count(session) == len(view.turns)
+    return view
 
 
 def texts_of(view: View) -> list[str]:

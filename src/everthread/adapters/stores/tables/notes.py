@@ -61,6 +61,14 @@ class NoteTables:
         rows = self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? ORDER BY version", (note_id,))
         return tuple(_version(row) for row in rows)
 
+    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ? "
+            "ORDER BY at DESC, note_id DESC, version DESC LIMIT ?",
+            (owner, limit),
+        )
+        return tuple(_version(row) for row in rows)
+
     def projected(self, owner: str, target: NoteTarget) -> str | None:
         row = first(
             self._execute("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
@@ -20,7 +21,7 @@ from everthread.domain.model import (
     ToolRow,
     ToolState,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
@@ -284,3 +285,14 @@ class SpendTables:
         )
         assert row is not None
         return row[0]
+
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        if sessions is not None and not sessions:
+            return ()
+        where = "" if sessions is None else f"AND session_id IN ({', '.join('?' * len(sessions))})"
+        rows = self._execute(
+            "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, reserved)) AS amount "
+            f"FROM spend WHERE owner = ? AND at >= ? {where} GROUP BY model ORDER BY amount DESC, model",
+            (owner, since, *(sessions or ())),
+        )
+        return tuple(Used(*row) for row in rows)
