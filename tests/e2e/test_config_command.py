@@ -96,7 +96,7 @@ def test_path_is_said_whatever_is_in_the_file(tmp_path: Path) -> None:
 
 def test_validate_is_content_with_what_is_right(home: Path, tmp_path: Path) -> None:
     assert everthread(home, "config", "validate").stdout == f"{home / 'config.toml'}: no mistakes.\n"
-    assert printed(home, "config", "validate") == {"valid": True, "error": None, "warnings": []}
+    assert printed(home, "config", "validate") == {"valid": True, "error": None, "problems": [], "warnings": []}
     assert "not there, and not needed" in everthread(tmp_path / "none", "config", "validate").stdout
     (home / ".env").chmod(0o644)
     [warning] = printed(home, "config", "validate")["warnings"]
@@ -131,3 +131,140 @@ def test_a_key_without_a_model_is_told_by_validate_and_stops_nothing_else(home: 
     assert (done.returncode, done.stdout) == (78, "")
     assert f'at the top of {home / "config.toml"}: model = "openai/MODEL"\n' in done.stderr
     assert everthread(home, "sessions", "list").returncode == 0
+
+
+def test_validate_tells_everything_that_is_wrong_with_where_it_stands(home: Path) -> None:
+    (home / "config.toml").write_text(
+        'model = "mine/x"\nowener = "me"\n[limits]\nturn_s = "long"\niterations = 0\n'
+        '[providers.mine]\ntools = true\n[tools]\nallow = ["a", 5, "b"]\n'
+    )
+    (home / ".env").write_text("A=1\nnonsense\nB='open\n")
+    (home / "mcp.json").write_text('{"mcpServers": {\n"a": {},\n"b": {"command": "x", "url": "http://x"}}}')
+    done = everthread(home, "config", "validate")
+    assert (done.returncode, done.stdout) == (78, "")
+    env, config, mcp = home / ".env", home / "config.toml", home / "mcp.json"
+    places = [line.removeprefix("everthread: ").split(": ")[0] for line in done.stderr.splitlines()]
+    assert sorted(places) == sorted(
+        [f"{env}:2", f"{env}:3", *(f"{config}:{line}" for line in (2, 4, 5, 6, 9)), f"{mcp}:2", f"{mcp}:3"]
+    )
+    told = json.loads(everthread(home, "config", "validate", "--json").stdout)
+    assert len(told["problems"]) == 9
+    assert told["error"] == told["problems"][0]
+
+
+# --- get and set -----------------------------------------------------------------------------------------------------
+
+
+def test_get_has_the_value_and_where_it_comes_from(home: Path) -> None:
+    config = home / "config.toml"
+
+    def told(key: str, **variables: str) -> tuple[Any, str]:
+        got = printed(home, "config", "get", key, **variables)
+        return got["value"], got["from"]
+
+    assert told("model") == ("ollama/qwen3", f"{config}:1")
+    assert told("model", EVERTHREAD_MODEL="local/x") == ("local/x", "environment (EVERTHREAD_MODEL)")
+    assert told("limits.turn_s") == (30.0, f"{config}:4")
+    assert told("limits.iterations") == (50, "default")
+    assert told("mcpServers.files.env.PIN") == ("[hidden]", f"{config}:9")
+    address = told("providers.openai.base_url", OPENAI_BASE_URL="http://127.0.0.1:1")
+    assert address == ("http://127.0.0.1:1", "environment (OPENAI_BASE_URL)")
+    (home / ".env").write_text("EVERTHREAD_OWNER=ana\n")
+    (home / ".env").chmod(0o600)
+    assert told("owner") == ("ana", f"{home / '.env'} (EVERTHREAD_OWNER)")
+    shown = everthread(home, "config", "get", "limits").stdout.splitlines()
+    assert shown[0].split() == ["SETTING", "VALUE", "FROM"]
+    assert f"limits.turn_s         30     {config}:4" in shown
+    for key, words in (("limits.turns", "did you mean 'turn_s'?"), ("modl", "did you mean 'model'?")):
+        done = everthread(home, "config", "get", key)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert words in done.stderr
+
+
+def test_set_changes_one_setting_and_leaves_the_rest_as_it_was(home: Path) -> None:
+    config = home / "config.toml"
+    config.write_text("# mine\n" + CONFIG.replace("30", "30  # seconds"))
+    config.chmod(0o644)
+    before = config.read_text()
+    done = everthread(home, "config", "set", "limits.turn_s", "45.5")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"limits.turn_s is set in {config}.\n", "")
+    assert config.read_text() == before.replace("30  #", "45.5  #")
+    assert config.stat().st_mode & 0o777 == 0o600
+    for key, value in (("owner", "42"), ("fallback_models", "local/a, local/b"), ("tools.allow", '["x"]')):
+        assert everthread(home, "config", "set", key, value).returncode == 0
+    shown = printed(home, "config", "show")
+    assert (shown["owner"], shown["fallback_models"]) == ("42", ["local/a", "local/b"])
+    assert shown["tools"]["allow"] == ["x"]
+    assert sorted(path.name for path in home.iterdir()) == [".env", "config.toml"], "nothing is left lying about"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("limits.turns", "5", "did you mean 'turn_s'?"),
+        ("limits.turn_s", "long", "expected a number"),
+        ("limits.turn_s", "0", "out of range"),
+        ("modle", "ollama/x", "did you mean 'model'?"),
+        ("model", "nowhere/x", "there is no provider"),
+        ("limits", "5", "config edit"),
+        ("a b", "5", "is no key"),
+        ("x = 1\ny", "5", "is no key"),
+    ],
+)
+def test_what_can_not_be_set_is_told_and_changes_nothing(home: Path, key: str, value: str, words: str) -> None:
+    done = everthread(home, "config", "set", key, value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (home / "config.toml").read_text() == CONFIG
+
+
+@pytest.mark.parametrize("key", ["providers.openai.api_key", "mcpServers.files.headers.Authorization", "owner"])
+def test_a_secret_is_refused_and_not_repeated(home: Path, key: str) -> None:
+    done = everthread(home, "config", "set", key, SECRET)
+    assert done.returncode == 2
+    assert str(home / ".env") in done.stderr
+    assert SECRET not in done.stderr
+    assert (home / "config.toml").read_text() == CONFIG
+
+
+def test_set_mends_a_file_and_makes_one_and_says_if_something_goes_before_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert everthread(home, "config", "set", "model", "ollama/x").returncode == 0
+    assert (home / "config.toml").read_text() == 'model = "ollama/x"\n'
+    assert (home.stat().st_mode & 0o777, (home / "config.toml").stat().st_mode & 0o777) == (0o700, 0o600)
+    (home / "config.toml").write_text('model = "x"\n')
+    done = everthread(home, "config", "set", "model", "ollama/y", EVERTHREAD_MODEL="local/z")
+    assert done.returncode == 0
+    assert "EVERTHREAD_MODEL) goes before it" in done.stderr
+    (home / "config.toml").write_text('[limits]\nturn_s = "x"\n')
+    done = everthread(home, "config", "set", "model", "ollama/y")
+    assert done.returncode == 78, "another mistake in the file"
+    assert f"{home / 'config.toml'}:" in done.stderr
+
+
+# --- edit ------------------------------------------------------------------------------------------------------------
+
+
+def editor(folder: Path, text: str) -> str:
+    program = folder / "editor.py"
+    program.write_text(f"import sys, pathlib\npathlib.Path(sys.argv[1]).write_text({text!r})\n")
+    return f"{sys.executable} {program}"
+
+
+def test_edit_puts_what_is_right_into_place_and_keeps_what_is_not(home: Path, tmp_path_factory: Any) -> None:
+    folder, config = tmp_path_factory.mktemp("editor"), home / "config.toml"
+    done = everthread(home, "config", "edit", EDITOR=editor(folder, 'model = "ollama/z"\n'))
+    assert (done.returncode, done.stdout) == (0, f"{config} is changed.\n")
+    assert config.read_text() == 'model = "ollama/z"\n'
+    wrong = 'model = "ollama/z"\n[limits]\nturns = 1\n'
+    done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong))
+    assert (done.returncode, done.stdout) == (78, "")
+    kept = home / "config.toml.rejected"
+    assert f"{kept}:3: unknown key 'turns'" in done.stderr
+    assert (config.read_text(), kept.read_text()) == ('model = "ollama/z"\n', wrong)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert everthread(home, "config", "edit", EDITOR="true").stdout == f"{config} is as it was.\n"
+    assert not kept.exists()
+    assert everthread(home, "config", "edit", EDITOR="false").returncode == 2
+    assert sorted(path.name for path in home.iterdir()) == [".env", "config.toml"]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
+from tests.office import Office
 
-from everthread.commands import COMMANDS, Desk, Order, Said, Unknown, carry_out, parse
+from everthread.commands import COMMANDS, Order, Unknown, parse
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreBusy
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey, TurnStatus
+from everthread.domain.model import NoteAction, NoteTarget, TurnStatus
 from everthread.lifecycle import ForgetSession, NoteChange
-from everthread.memory.notes import Notebook
 
 # --- Telling a command from a message --------------------------------------------------------------------------------
 
@@ -87,42 +88,21 @@ def test_every_command_can_be_told_by_its_name_and_has_one_line_of_help() -> Non
 
 
 def test_what_can_wait_for_the_answer_before_it_does() -> None:
-    assert {command.name for command in COMMANDS if not command.skips_queue} == {"title", "sessions", "memory"}
+    assert {command.name for command in COMMANDS if not command.skips_queue} == {
+        "title",
+        "sessions",
+        "memory",
+        "export",
+    }
 
 
-# --- A desk ----------------------------------------------------------------------------------------------------------
-
-
-class Office(AgentHouse):
-    """An agent's house with somebody at the desk."""
-
-    async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> Said:
-        found = parse(text)
-        assert isinstance(found, Order), text
-
-        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-            return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-        async def nothing_is_forgotten(owner: str, text: str) -> bool:
-            return False
-
-        notebook = Notebook(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
-        desk = Desk(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner)
-        said = await carry_out(desk, found)
-        assert "Traceback" not in said.text
-        return said
-
-    async def refuses(self, text: str, *words: str, key: SessionKey = CLI, owner: str = ME) -> None:
-        said = await self.order(text, key, owner=owner)
-        assert not said.ok, said.text
-        assert "\n" not in said.text
-        for word in words:
-            assert word in said.text
-
-    async def titled(self, title: str, key: SessionKey = CLI, *, owner: str = ME) -> str:
-        """A session of that title with a turn in it."""
-        await self.order(f"/new {title}", key, owner=owner)
-        return (await self.ask(f"about {title}", key, owner=owner)).committed.ref.session_id
+def test_the_reference_has_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
+    rows = re.findall(r"^\| `(/(?:[^`\\]|\\.)*)` \| (.+) \| (at once|in its turn) \|$", page, re.MULTILINE)
+    told = [(usage.replace("\\|", "|"), acts == "at once") for usage, _, acts in rows]
+    assert told == [(command.usage, command.skips_queue) for command in COMMANDS]
+    for command, (_, text, _) in zip(COMMANDS, rows, strict=True):
+        assert all(f"`/{alias}`" in text for alias in command.aliases)
 
 
 # --- Moving ----------------------------------------------------------------------------------------------------------
@@ -372,6 +352,27 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         assert "next message" in said.text
 
 
+async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
+    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as office:
+        await office.say("one", TELEGRAM)
+        answering = asyncio.ensure_future(office.agent.answer(TELEGRAM, office.manner()))
+        await until(lambda: office.model.requests)
+        for _ in range(2):
+            said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+            assert "next step" in said.text
+        await answering
+        ended = await office.agent.answer(TELEGRAM, office.manner())
+        assert ended is not None
+        assert (await office.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
+        said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+        assert "before" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is None, "it has been answered"
+        # The same number from another account is another message.
+        said = await office.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
+        assert "next message" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is not None
+
+
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:
     async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03), AsyncDiary()) as office:
         assert "no conversation here yet" in (await office.order("/status")).text
@@ -450,6 +451,56 @@ async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: 
         await office.refuses("/memory frobnicate", "Usage")
         await office.refuses(f"/memory add {'x' * 20_001}", "at most 20000")
         assert "likes green tea" in (await office.order("/memory remove likes green tea")).text
+
+
+async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_back(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        await office.refuses("/memory undo", "nothing to take back")
+        assert "No note was ever written" in (await office.order("/memory log")).text
+        session_id = await office.titled("Tea")
+        await office.order("/memory add likes green tea")
+        ref = await office.lifecycle.current(CLI)
+        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        turn = await office.store.read(lambda uow: uow.turns.get(session_id, 1))
+        assert turn is not None
+        by_agent = NoteChange(NoteAction.REPLACE, NoteTarget.MEMORY, "likes black tea", note.note_id, turn.turn_id)
+        await office.lifecycle.write_note(by_agent, owner=ME, ref=ref)
+        newest, oldest = (await office.order("/memory log")).text.splitlines()[:2]
+        assert newest.startswith(f"{note.note_id}:2 ")
+        assert newest.endswith('replace  "likes black tea", by the agent, in turn 1 of "Tea"')
+        assert oldest.endswith('add      "likes green tea", by you, in "Tea"')
+
+        file = tmp_path / "notes" / ME / "MEMORY.md"
+        assert 'As it was before: "likes green tea"' in (await office.order("/memory undo")).text
+        assert file.read_text() == "likes green tea\n"
+        assert 'As it was before: "likes black tea"' in (await office.order("/memory undo")).text
+        assert file.read_text() == "likes black tea\n"
+        await office.refuses(f"/memory undo {note.note_id}:2", "changed again", f"{note.note_id}:4")
+        await office.refuses(f"/memory undo {note.note_id}:9", "no change")
+        await office.refuses("/memory undo nonsense", "no change")
+        await office.refuses(f"/memory undo {note.note_id}:4", "no change", owner="bob")
+        await office.refuses("/memory log now", "Usage")
+
+
+async def test_a_removed_note_comes_back_under_its_id_and_goes_when_its_conversation_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with Office(tmp_path) as office:
+        session_id = await office.titled("Tea")
+        await office.order("/memory add likes green tea")
+        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        await office.order("/memory add lives in Lisbon")
+        await office.order("/new")
+        await office.order("/memory remove green")
+        assert 'Noted again: "likes green tea"' in (await office.order(f"/memory undo {note.note_id[:26]}")).text
+        first, _ = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        assert (first.note_id, first.version, first.session_id) == (note.note_id, 3, session_id)
+        assert 'Removed again: "likes green tea"' in (await office.order("/memory undo")).text
+        assert 'Noted again: "likes green tea"' in (await office.order("/memory undo")).text
+        await office.lifecycle.forget(ForgetSession(session_id), owner=ME)
+        assert "green" not in (await office.order("/memory")).text
+        assert "green" not in (await office.order("/memory log")).text
+        await office.refuses(f"/memory undo {note.note_id}", "forgotten")
 
 
 # --- What goes wrong -------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Self
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.stores.sqlite.examine import examine
+from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
@@ -27,6 +29,7 @@ from everthread.memory.notes import folder_for
 from everthread.memory.older import as_provider
 from everthread.plugins import HookRunner, loaded, wanted
 from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
+from everthread.ports.store import Examined
 
 if TYPE_CHECKING:
     from everthread.agent.asking import Choice
@@ -105,6 +108,7 @@ class Runtime:
         self.tools = tuple(tools)
         """Those that the agent is given besides its own."""
         self._policies = policies
+        self._presence = Presence(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
         self._workshop: Workshop | None = None
         self._stopped = False
@@ -135,9 +139,17 @@ class Runtime:
     async def start(self) -> None:
         """Register the providers and serve the lanes, until `stop`."""
         if self._serving is None:
+            await self._take_note_of_the_gone()
             await self.memory.start()
             self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
             self._serving.add_done_callback(_report_end)
+
+    async def _take_note_of_the_gone(self) -> None:
+        """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
+        self._presence.enter()
+        for holder in self._presence.gone():
+            await self.store.write(lambda uow, holder=holder: uow.lanes.leave(holder))
+            self._presence.forget(holder)
 
     async def ready(self) -> tuple[str, ...]:
         """Serve, and have an agent; what is not as it should be, a line each."""
@@ -162,11 +174,33 @@ class Runtime:
             return f"the files of notes were left as they are: {error}"
         return ""
 
+    async def reach(self, model: str = "") -> str:
+        """Ask that model, or the configured one, something tiny; its name. Raises `ModelError`. Needs no store."""
+        from everthread.bootstrap.trials import reach
+
+        return await reach(self.settings, model)
+
+    async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
+        """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""
+        from everthread.bootstrap.trials import try_mcp
+
+        return await try_mcp(self.settings, self.clock, offline=offline)
+
+    async def examine_store(self, bound_s: float) -> Examined:
+        """Look the file over without opening it as ours. Needs no store."""
+        return await asyncio.to_thread(examine, self.settings.db_path, bound_s)
+
     def choices(self, model: str = "") -> Sequence[Choice]:
         """The model that is named, or else the configured one, and behind it those that stand in for it."""
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
+
+    def known_models(self) -> tuple[str, ...]:
+        """Names of models that the settings mention."""
+        settings = self.settings
+        named = (settings.model, *settings.fallback_models, settings.auxiliary_model, *settings.prices)
+        return tuple(dict.fromkeys(name for name in named if name))
 
     async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
         """Let what is due be delivered, for at most this long; whether all of it was.
@@ -225,6 +259,7 @@ class Runtime:
         except StoreError as error:
             log.warning("left to run out: %s", error)
         finally:
+            self._presence.leave()
             await self.store.aclose()
 
     async def _shut_down_providers(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,10 +16,10 @@ from everthread.agent.prompt import PromptBuilder
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
-from everthread.config import Provider, Settings, default_model
+from everthread.config import McpServer, Provider, Settings, default_model
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
-from everthread.ports import ModelClient, Tool
+from everthread.ports import Clock, ModelClient, Tool
 from everthread.ports.model import Traits
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 
 LOCAL_IDLE_S_MAX = 300.0
+NEWS_S_MAX = 1.0
+"""How long a turn waits for servers whose tools have changed; what takes longer is there for the next one."""
+SLOW_START_S_MAX = 120.0
 
 
 class Models:
@@ -82,6 +86,20 @@ class Models:
                 )
 
 
+def enabled_servers(settings: Settings) -> dict[str, McpServer]:
+    return {name: server for name, server in settings.mcp_servers.items() if not server.disabled}
+
+
+def mcp_servers(settings: Settings, servers: Mapping[str, McpServer], clock: Clock) -> McpServers:
+    from everthread.adapters.tools.mcp import McpServers
+
+    filled = {
+        name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
+        for name, server in servers.items()
+    }
+    return McpServers(filled, clock, environ=os.environ)
+
+
 class Workshop:
     """The agent of one runtime, with everything it works with."""
 
@@ -111,20 +129,23 @@ class Workshop:
             *await provider_tools(runtime.memory),
             *runtime.tools,
         )
-        servers = {name: server for name, server in settings.mcp_servers.items() if not server.disabled}
         problems: dict[str, str] = {}
+        servers = enabled_servers(settings)
         if servers:
-            from everthread.adapters.tools.mcp import McpServers
-
-            filled = {
-                name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
-                for name, server in servers.items()
-            }
-            self._mcp = McpServers(filled, runtime.clock, environ=os.environ)
+            self._mcp = mcp_servers(settings, servers, runtime.clock)
             await self._mcp.start()
             problems = self._mcp.problems()
-        self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+        self._gather()
         return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())
+
+    def _gather(self) -> None:
+        self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+
+    async def _tools_of_a_turn(self) -> Toolbox:
+        if self._mcp is not None and self._mcp.changed:
+            await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
+            self._gather()
+        return self._toolbox
 
     async def aclose(self) -> None:
         await self._titler.aclose()
@@ -143,7 +164,7 @@ class Workshop:
             Preparer(runtime.store, runtime.lifecycle, prompts, runtime.clock, output_tokens_max=limits.output_tokens),
             asker,
             ToolRunner(runtime.lifecycle, runtime.hooks, frozenset(self._settings.tools.allow)),
-            lambda: self._toolbox,
+            self._tools_of_a_turn,
             runtime.clock,
             titler=self._titler,
             limits=TurnLimits(

@@ -24,11 +24,14 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 # Each is the command of that name in the module of that name.
 _COMMANDS = {
     "boundaries": "Show every change of a conversation.",
-    "config": "Look at the settings.",
+    "config": "Look at the settings and change them.",
+    "doctor": "Check that everything is as it should be.",
     "forget": "Forget a session, a person or a fact.",
     "journal": "See and repair what memory providers are told.",
+    "memory": "Look after the curated notes.",
+    "recall": "See what memory would recall.",
     "sessions": "Look at conversations.",
-    "setup": "Fetch what a feature needs.",
+    "setup": "Choose a model and a key, and try them.",
 }
 
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 
 from everthread.cli import show
+from everthread.cli.exits import CONFIGURATION
 from everthread.cli.opened import Invocation, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
-    from everthread.config import McpServer, Provider, Settings
-    from everthread.domain.policy import ResetPolicies, ResetPolicy
+    from everthread.config import Places
 
-HIDDEN = "[hidden]"
+_REJECTED = ".rejected"
 
 
 @click.group()
 def config() -> None:
-    """Look at the settings.
+    """Look at the settings and change them.
 
     \b
     Examples:
       everthread config show
-      $EDITOR "$(everthread config path)"
+      everthread config get model
+      everthread config set limits.turn_s 120
+      everthread config edit
     """
 
 
@@ -63,11 +64,104 @@ def show_settings(invocation: Invocation, as_json: bool) -> None:
       everthread config show
       everthread config show --json | jq .limits
     """
-    settings = _as_json(invocation.settings)
+    from everthread.cli.settings_shown import as_json as shown
+    from everthread.cli.settings_shown import rows
+
+    settings = shown(invocation.settings)
     if as_json:
         show.print_json(settings)
     else:
-        click.echo(show.table(("SETTING", "VALUE"), list(_rows("", settings))))
+        click.echo(show.table(("SETTING", "VALUE"), list(rows(settings))))
+
+
+@config.command()
+@click.argument("key")
+@json_option
+@home_option
+@pass_invocation
+def get(invocation: Invocation, key: str, as_json: bool) -> None:
+    """Print the setting KEY, or all of a table, and where it comes from.
+
+    \b
+    Examples:
+      everthread config get model
+      everthread config get limits
+      everthread config get limits.turn_s --json | jq .value
+    """
+    from everthread.cli.settings_shown import as_json as shown
+    from everthread.cli.settings_shown import cell, found, leaves
+    from everthread.config.editing import keys_of
+    from everthread.config.origins import origin
+
+    settings = invocation.settings
+    keys = keys_of(key)
+    value = found(shown(settings), keys)
+    if as_json:
+        show.print_json({"key": key, "value": value, "from": origin(settings, keys)})
+        return
+    all_of_it = leaves({keys[-1]: value}, keys[:-1])
+    lines = [(".".join(way), cell(one), origin(settings, way)) for way, one in all_of_it]
+    click.echo(show.table(("SETTING", "VALUE", "FROM"), lines))
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+@json_option
+@home_option
+@pass_invocation
+def set_setting(invocation: Invocation, key: str, value: str, as_json: bool) -> None:
+    """Set KEY to VALUE in config.toml. Everything else in the file stays as it is, remarks too.
+
+    VALUE is written as in TOML; quotes around a text may be left out, and several texts may stand between commas.
+    A secret is refused: it belongs into .env.
+
+    \b
+    Examples:
+      everthread config set model ollama/qwen3
+      everthread config set limits.turn_s 120
+      everthread config set fallback_models openai/some-model,ollama/qwen3
+      everthread config set 'prices."openai/some-model".input' 2.5
+    """
+    from everthread.config import places
+    from everthread.config.changing import set_value
+    from everthread.config.editing import keys_of
+    from everthread.config.origins import origin
+
+    where = places(invocation.home)
+    now = set_value(where, key, value)
+    settings = invocation.settings
+    source = origin(settings, keys_of(key))
+    if as_json:
+        show.print_json({"key": key, "value": now, "file": str(where.config), "in_force": str(where.config) in source})
+        return
+    click.echo(f"{show.one_line(key)} is set in {where.config}.")
+    if str(where.config) not in source:
+        click.echo(f"It is not in force: {source} goes before it.", err=True)
+
+
+@config.command()
+@json_option
+@home_option
+@pass_invocation
+def edit(invocation: Invocation, as_json: bool) -> None:
+    """Edit config.toml in $VISUAL or $EDITOR. It is checked before it is put into place.
+
+    What can't be used is kept beside it, as config.toml.rejected, and config.toml stays as it was.
+
+    \b
+    Examples:
+      everthread config edit
+      EDITOR=nano everthread config edit
+    """
+    from everthread.config import places
+
+    where = places(invocation.home)
+    changed = _edited(where)
+    if as_json:
+        show.print_json({"file": str(where.config), "changed": changed})
+    else:
+        click.echo(f"{where.config} {'is changed' if changed else 'is as it was'}.")
 
 
 @config.command()
@@ -82,18 +176,16 @@ def validate(invocation: Invocation, as_json: bool) -> None:
       everthread config validate
       everthread config validate --json
     """
-    from everthread.config import default_model
-    from everthread.domain.errors import BadConfig
-
-    try:
-        settings = invocation.settings
-        default_model(settings)
-    except BadConfig as error:
+    found = _problems(invocation)
+    if found:
         if as_json:
-            show.print_json({"valid": False, "error": show.one_line(str(error)), "warnings": []})
-        raise
+            show.print_json({"valid": False, "error": found[0], "problems": found, "warnings": []})
+        for problem in found:
+            click.echo(f"everthread: {problem}", err=True)
+        raise click.exceptions.Exit(CONFIGURATION)
+    settings = invocation.settings
     if as_json:
-        show.print_json({"valid": True, "error": None, "warnings": list(settings.warnings)})
+        show.print_json({"valid": True, "error": None, "problems": [], "warnings": list(settings.warnings)})
         return
     for warning in settings.warnings:
         click.echo(f"Warning: {show.one_line(warning)}")
@@ -101,103 +193,50 @@ def validate(invocation: Invocation, as_json: bool) -> None:
     click.echo(f"{settings.config_path}: {'no mistakes' if there else 'not there, and not needed'}.")
 
 
-def _rows(above: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """One row for every value; the empty ones that are deep down are left out."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _rows(f"{above}{name}.", cast("Mapping[str, Any]", value))
-        elif not above or value not in (None, "", [], {}):
-            yield f"{above}{name}", _cell(value)
+def _problems(invocation: Invocation) -> list[str]:
+    """All that is wrong with the files; else the first thing that is wrong with what they come to."""
+    from everthread.config import default_model, places
+    from everthread.config.checking import problems
+    from everthread.domain.errors import BadConfig
+
+    found = problems(places(invocation.home))
+    if not found:
+        try:
+            default_model(invocation.settings)
+        except BadConfig as error:
+            found = [str(error)]
+    return [show.one_line(problem) for problem in found]
 
 
-def _cell(value: Any) -> str:
-    match value:
-        case None | "" | [] | {}:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:g}"
-        case [*items]:
-            return ", ".join(map(str, items))
-        case _:
-            return str(value)
+def _edited(where: Places) -> bool:
+    """Have a copy of the file edited until it can be used, or nobody wants to go on; whether it was changed."""
+    import sys
 
+    from everthread.cli.editor import edit as have_edited
+    from everthread.config.changing import replace_config
+    from everthread.config.checking import problems
+    from everthread.config.reading import text_of
+    from everthread.config.writing import replace_file
+    from everthread.domain.errors import BadConfig, BadInput
 
-def _as_json(settings: Settings) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        "home": str(settings.home),
-        "config": str(settings.config_path),
-        "env": str(settings.env_path),
-        "mcp": str(settings.mcp_path),
-        "owner": settings.owner,
-        "profile": settings.profile,
-        "model": settings.model,
-        "auxiliary_model": settings.auxiliary_model,
-        "fallback_models": list(settings.fallback_models),
-        "limits": asdict(settings.limits),
-        "memory": asdict(settings.memory),
-        "tools": {"allow": list(settings.tools.allow)},
-        "reset": _reset(settings.reset),
-        "prices": {model: asdict(price) for model, price in settings.prices.items()},
-        "mcpServers": {name: _server(server) for name, server in settings.mcp_servers.items()},
-        "providers": {name: _provider(provider, settings) for name, provider in settings.providers.items()},
-        "warnings": list(settings.warnings),
-    }
-
-
-def _provider(provider: Provider, settings: Settings) -> dict[str, Any]:
-    variable = provider.api_key_env
-    return {
-        "kind": provider.kind,
-        "base_url": provider.base_url,
-        "api_key_env": variable,
-        "api_key_set": settings.secret(variable) is not None if variable else None,
-        "headers": _veiled(provider.headers),
-        "tools": provider.tools,
-        "context_tokens": provider.context_tokens,
-    }
-
-
-def _server(server: McpServer) -> dict[str, Any]:
-    return {
-        "command": server.command,
-        # An argument may be a secret, and nothing in it says so.
-        "args": [HIDDEN] * len(server.args),
-        "env": _veiled(server.env),
-        "cwd": None if server.cwd is None else str(server.cwd),
-        "url": server.url,
-        "headers": _veiled(server.headers),
-        "timeout_s": server.timeout_s,
-        "trust": server.trust,
-        "disabled": server.disabled,
-    }
-
-
-def _veiled(values: Mapping[str, str]) -> dict[str, str]:
-    """Names, and the variables that values are taken from; not what is written out."""
-    from everthread.config.secrets import mentioned
-
-    return {
-        name: " ".join(f"${{{variable}}}" for variable in mentioned(text)) or HIDDEN for name, text in values.items()
-    }
-
-
-def _reset(policies: ResetPolicies) -> dict[str, Any]:
-    return {
-        **_policy(policies.default),
-        "platforms": {name: _policy(policy) for name, policy in policies.by_platform.items()},
-        "chat_types": {str(name): _policy(policy) for name, policy in policies.by_chat_type.items()},
-    }
-
-
-def _policy(policy: ResetPolicy) -> dict[str, Any]:
-    modes = {(False, False): "none", (True, False): "idle", (False, True): "daily", (True, True): "both"}
-    return {
-        "mode": modes[policy.idle_s is not None, policy.daily_hour is not None],
-        "idle_minutes": None if policy.idle_s is None else policy.idle_s / 60,
-        "hour": policy.daily_hour,
-        "zone": None if policy.daily_hour is None else policy.zone,
-    }
+    before = text_of(where.config) or ""
+    draft = where.config.with_name(where.config.name + _REJECTED)
+    replace_file(draft, before)
+    while True:
+        try:
+            have_edited(draft)
+        except BadInput:
+            if text_of(draft) == before:
+                draft.unlink()
+            raise
+        text = text_of(draft) or ""
+        found = problems(where, draft=text) if text != before else []
+        if not found:
+            if text != before:
+                replace_config(where, text)
+            draft.unlink()
+            return text != before
+        for problem in found:
+            click.echo(show.one_line(problem.replace(str(where.config), str(draft))), err=True)
+        if not sys.stdin.isatty() or not click.confirm("Open it again?", default=True, err=True):
+            raise BadConfig(f"{where.config} stays as it was; what you wrote is in {draft}")

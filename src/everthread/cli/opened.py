@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+    from types import TracebackType
 
     from everthread.agent.asking import Choice
     from everthread.agent.turn import Agent
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
     from everthread.ports import Clock, MemoryProvider, Store
+    from everthread.ports.store import Examined
 
 T = TypeVar("T")
 
@@ -47,10 +48,25 @@ class Runtime(Protocol):
 
     async def ready(self) -> Sequence[str]: ...
     def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def known_models(self) -> tuple[str, ...]: ...
     async def stop(self, drain_s: float = ..., *, close_memory: bool = ...) -> None: ...
 
 
-OpenRuntime = Callable[["Settings"], "AbstractAsyncContextManager[Runtime]"]
+class Unopened(Protocol):
+    """A core that is wired up once it is entered. What is here needs no store."""
+
+    clock: Clock
+
+    async def __aenter__(self) -> Runtime: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    async def reach(self, model: str = "") -> str: ...
+    async def try_mcp(self, *, offline: bool = ...) -> dict[str, str]: ...
+    async def examine_store(self, bound_s: float) -> Examined: ...
+
+
+OpenRuntime = Callable[["Settings"], Unopened]
 Glance = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
 """The newest conversations of a store with their numbers of turns; None if that takes more than a glance."""
 
@@ -73,6 +89,10 @@ class Invocation:
         """The newest conversations without opening more than must be; None if the store has to be opened for them."""
         return self._glance(self.settings.db_path, limit) if self._glance is not None else None
 
+    def unopened(self, settings: Settings) -> Unopened:
+        """For what needs no store, or is not to make one."""
+        return self._open_runtime(settings)
+
     def look(self, work: Callable[[Runtime], Awaitable[T]], *, nothing: T) -> T:
         """What `work`, which only reads, finds; `nothing` if there is no store yet."""
         return self._run(work) if self._is_there() else nothing
@@ -93,11 +113,16 @@ class Invocation:
 
         return self._run(start_and_drain)
 
+    def tend(self, work: Callable[[Runtime], Awaitable[T]], *, nothing: T) -> T:
+        """The same for what also brings something into step before it looks; `nothing` if there is no store yet."""
+        return self.act(work)[0] if self._is_there() else nothing
+
     def talk(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         """Do what needs an agent. This makes the home, if there is none yet."""
         return self._run(work)
 
-    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out what opens the home by itself, if at all."""
         import asyncio
         import logging
 
@@ -106,12 +131,14 @@ class Invocation:
         if not debugging():
             # A command says how it went by itself; what else is worth a warning is kept in the store.
             logging.getLogger("everthread").addHandler(logging.NullHandler())
+        return asyncio.run(work)
 
+    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         async def run() -> T:
             async with self._open_runtime(self.settings) as runtime:
                 return await work(runtime)
 
-        return asyncio.run(run())
+        return self.run(run())
 
     def _is_there(self) -> bool:
         from everthread.domain.errors import StoreUnwritable

@@ -1,4 +1,4 @@
-"""`everthread setup`: what has to be fetched once."""
+"""`everthread setup`: choosing a model and a key, and what has to be fetched once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,44 @@ _LABEL = "Downloading the local model"
 _STEP_PERCENT = 25
 
 
-@click.group()
-def setup() -> None:
-    """Fetch what a feature needs.
+@click.group(invoke_without_command=True)
+@click.option("--model", metavar="PROVIDER/MODEL", default="", help="Use this model, and ask nothing.")
+@click.option("--key-env", metavar="NAME", default="", help="The variable that has the key.")
+@click.option("--non-interactive", is_flag=True, help="Ask nothing: take what is configured, or given here.")
+@click.option("--offline", is_flag=True, help="Do not try the model.")
+@json_option
+@home_option
+@click.pass_context
+def setup(
+    context: click.Context, model: str, key_env: str, non_interactive: bool, offline: bool, as_json: bool
+) -> None:
+    """Choose a model and a key, and try them. Nothing else that is configured is touched.
+
+    A key is typed without being shown, and written into .env, which only you can read; the model goes into config.toml.
+    Both are tried first, with one tiny request.
 
     \b
-    Example:
+    Examples:
+      everthread setup
+      everthread setup --model ollama/qwen3
+      everthread setup --model openai/some-model --key-env OPENAI_API_KEY
       everthread setup local
     """
+    if context.invoked_subcommand is not None:
+        if model or key_env or non_interactive or offline or as_json:
+            raise click.UsageError(f"{context.invoked_subcommand}: give its options behind it")
+        return
+    from everthread.cli.wizard import asked, carried_out, given
+
+    invocation = context.ensure_object(Invocation)
+    if model or key_env or non_interactive:
+        done = carried_out(invocation, given(invocation, model, key_env), offline=offline)
+    elif sys.stdin.isatty() and not as_json:
+        done = asked(invocation, offline=offline)
+    else:
+        raise click.UsageError("There is nobody to ask; give --model PROVIDER/MODEL, and --key-env NAME for a key")
+    if as_json:
+        show.print_json(done)
 
 
 @setup.command()

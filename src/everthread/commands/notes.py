@@ -2,87 +2,118 @@
 
 from __future__ import annotations
 
-from everthread.commands.desk import Desk, Said, counted, excerpt, refused
-from everthread.domain.errors import BadInput, EverthreadError, NotFound
+from everthread.commands.curating import Change, Curator, meant
+from everthread.commands.desk import Desk, Said, excerpt, refused
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.lifecycle import NoteChange
-from everthread.lifecycle.finding import PREFIX_CHARS_MIN
-from everthread.ports import UnitOfWork
 
-USAGE = "/memory [add TEXT | remove ID or TEXT]"
+USAGE = "/memory [add TEXT | remove ID or TEXT | log | undo [CHANGE]]"
 _LINE_CHARS_MAX = 200
+_LOG_MAX = 20
 
 
 async def memory(desk: Desk, argument: str) -> Said:
     verb, _, rest = argument.partition(" ")
+    curator = Curator(desk.lifecycle, desk.store, desk.notebook, desk.owner)
     match verb.lower(), rest.strip():
         case "", _:
-            return await _show(desk)
+            return await _show(desk, curator)
         case "add", text if text:
-            return await _add(desk, text)
+            return await _add(desk, curator, text)
         case "remove", wanted if wanted:
-            return await _remove(desk, wanted)
+            return await _remove(desk, curator, wanted)
+        case "log", "":
+            return await _log(curator)
+        case "undo", wanted:
+            return await _undo(curator, wanted)
         case _:
             return refused(f"Usage: {USAGE}")
 
 
-async def _show(desk: Desk) -> Said:
+async def _show(desk: Desk, curator: Curator) -> Said:
     # What was edited in the files counts.
-    problem = await _synced(desk)
-    notes = await desk.store.read(lambda uow: _all(uow, desk.owner))
+    problem = await _synced(curator)
+    notes = await curator.notes()
     if not notes:
         return Said(f"No notes yet; /memory add TEXT writes one.{problem}")
     lines: list[str] = []
     for target, room in ((NoteTarget.USER, desk.user_chars), (NoteTarget.MEMORY, desk.notes_chars)):
         of_target = [note for note in notes if note.target is target]
-        chars = sum(len(note.content.strip()) for note in of_target)
         if of_target:
-            lines.append(f"{target.name}.md: {chars} of {room} characters ({100 * chars // room} % full)")
+            lines.append(fullness(target, of_target, room))
             lines += [f"  {note.note_id}  {excerpt(note.content, _LINE_CHARS_MAX)[1:-1]}" for note in of_target]
     return Said("\n".join(lines) + problem)
 
 
-async def _add(desk: Desk, text: str) -> Said:
+async def _add(desk: Desk, curator: Curator, text: str) -> Said:
     # Written where the person is: forgetting that conversation then forgets the note with it.
     ref = await desk.lifecycle.current(desk.key)
     here = ref if ref is not None and ref.owner == desk.owner else None
     await desk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=desk.owner, ref=here)
-    return Said(f"Noted: {excerpt(text)}. It is recalled from now on.{await _synced(desk)}")
+    return Said(f"Noted: {excerpt(text)}. It is recalled from now on.{await _synced(curator)}")
 
 
-async def _remove(desk: Desk, wanted: str) -> Said:
-    await _synced(desk)
-    note = _meant(await desk.store.read(lambda uow: _all(uow, desk.owner)), wanted)
+async def _remove(desk: Desk, curator: Curator, wanted: str) -> Said:
+    await _synced(curator)
+    note = meant(await curator.notes(), wanted)
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
     await desk.lifecycle.write_note(change, owner=desk.owner)
-    problem = await _synced(desk)
+    problem = await _synced(curator)
     return Said(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.{problem}")
 
 
-async def _synced(desk: Desk) -> str:
-    """Bring the files of notes into step; what went wrong, as a further line. The store is the truth, not the files."""
-    try:
-        await desk.notebook.sync(desk.owner)
-    except (OSError, EverthreadError) as error:
-        return f"\nThe files of notes were left as they are: {error}"
-    return ""
+async def _log(curator: Curator) -> Said:
+    problem = await _synced(curator)
+    changes = await curator.log(_LOG_MAX)
+    if not changes:
+        return Said(f"No note was ever written.{problem}")
+    lines = [
+        f"{change.name}  {_minute(change.version.at)}  {change.version.action.value:<7}  "
+        f"{excerpt(change.words)}, by {author(change)}"
+        for change in changes
+    ]
+    return Said("\n".join([*lines, "/memory undo takes the newest back, /memory undo CHANGE another."]) + problem)
 
 
-def _all(uow: UnitOfWork, owner: str) -> list[NoteVersion]:
-    return [note for target in NoteTarget for note in uow.notes.current(owner, target)]
+async def _undo(curator: Curator, wanted: str) -> Said:
+    await _synced(curator)
+    change, made = await curator.undo(wanted)
+    problem = await _synced(curator)
+    return Said(f"{undone(change, made)} /memory undo again undoes this.{problem}")
 
 
-def _meant(notes: list[NoteVersion], wanted: str) -> NoteVersion:
-    """The note of that id, of the beginning of an id, with exactly these words, or with these words in it."""
-    words = " ".join(wanted.casefold().split())
-    found = [note for note in notes if note.note_id == wanted]
-    found = found or [note for note in notes if " ".join(note.content.casefold().split()) == words]
-    if not found and len(wanted) >= PREFIX_CHARS_MIN:
-        found = [note for note in notes if note.note_id.startswith(wanted)]
-    found = found or [note for note in notes if words in " ".join(note.content.casefold().split())]
-    if not found:
-        raise NotFound(f"There is no note {excerpt(wanted)}; /memory shows the ones there are.")
-    if len(found) > 1:
-        some = ", ".join(note.note_id for note in found[:3])
-        raise BadInput(f"{excerpt(wanted)} fits {counted(len(found), 'note')}, among them {some}; give an id.")
-    return found[0]
+def undone(change: Change, made: NoteVersion) -> str:
+    """What taking a change back has done."""
+    if made.action is NoteAction.REMOVE:
+        return f"Removed again: {excerpt(change.words)}."
+    if made.action is NoteAction.ADD:
+        return f"Noted again: {excerpt(made.content)}."
+    return f"As it was before: {excerpt(made.content)}."
+
+
+def author(change: Change) -> str:
+    """Who made a change, and where."""
+    who = "the agent" if change.by_agent else "you"
+    if not change.in_conversation:
+        return who
+    turn = f"turn {change.turn} of " if change.turn is not None else ""
+    place = excerpt(change.title) if change.title else change.version.session_id
+    return f"{who}, in {turn}{place}"
+
+
+def fullness(target: NoteTarget, notes: list[NoteVersion], room: int) -> str:
+    """How much of its room a collection takes up."""
+    chars = sum(len(note.content.strip()) for note in notes)
+    return f"{target.name}.md: {chars} of {room} characters ({100 * chars // room} % full)"
+
+
+async def _synced(curator: Curator) -> str:
+    """What went wrong with the files, as a further line."""
+    problem = await curator.synced()
+    return f"\n{problem}" if problem else ""
+
+
+def _minute(at: float) -> str:
+    from datetime import UTC, datetime  # noqa: PLC0415 - only lists need it
+
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from everthread.domain.errors import BadConfig
@@ -13,20 +14,50 @@ _SINGLE = re.compile(r"'([^']*)'[ \t]*(?:#.*)?")
 _COMMENT = re.compile(r"(?:^|[ \t])#.*")
 _ESCAPE = re.compile(r"\\(.)")
 _MEANT = {"n": "\n", "r": "\r", "t": "\t"}
+_WRITTEN = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+_NEEDS_QUOTES = re.compile(r"[\s\"'#\\]|^$")
 
 
 def parse(file: Path, text: str) -> dict[str, str]:
     """The variables that the text sets; the last one of a name counts. Raises `BadConfig`."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise BadConfig(f"{file}:{number}: not a setting; write NAME=VALUE, or # before a remark")
-        found[match[1]] = _value(match[2], f"{file}:{number}: {match[1]}")
+        if variable := _variable(file, number, line.strip()):
+            found[variable[0]] = variable[1]
     return found
+
+
+def problems(file: Path, text: str) -> Iterator[str]:
+    """What is wrong with each line."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            _variable(file, number, line.strip())
+        except BadConfig as error:
+            yield str(error)
+
+
+def with_variable(text: str, name: str, value: str) -> str:
+    """The text with that variable set, on its last line if it has one already; everything else stays."""
+    if not _LINE.fullmatch(f"{name}=") or "\0" in value:
+        raise BadConfig(f"{name[:60]!r} can't be set; a name is made of letters, digits and _, a value has no NUL")
+    quoted = "".join(_WRITTEN.get(c, c) for c in value)
+    line = f'{name}="{quoted}"' if _NEEDS_QUOTES.search(value) else f"{name}={value}"
+    lines = text.split("\n")
+    places = [n for n, old in enumerate(lines) if (found := _LINE.fullmatch(old.strip())) and found[1] == name]
+    if places:
+        lines[places[-1]] = line
+        return "\n".join(lines)
+    start = text if not text or text.endswith("\n") else text + "\n"
+    return f"{start}{line}\n"
+
+
+def _variable(file: Path, number: int, line: str) -> tuple[str, str] | None:
+    if not line or line.startswith("#"):
+        return None
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise BadConfig(f"{file}:{number}: not a setting; write NAME=VALUE, or # before a remark")
+    return match[1], _value(match[2], f"{file}:{number}: {match[1]}")
 
 
 def _value(written: str, where: str) -> str:

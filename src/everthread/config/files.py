@@ -11,10 +11,10 @@ from everthread.config.schema import built_in_providers
 from everthread.config.secrets import refuse_secrets
 
 
-def read(home: Path, config: Path, env: Path, mcp: Path) -> FromFile:
-    """Raises `BadConfig` for the first thing that is wrong."""
+def read(home: Path, config: Path, env: Path, mcp: Path, *, draft: str | None = None) -> FromFile:
+    """Raises `BadConfig` for the first thing that is wrong. A draft is read as if it were the text of `config.toml`."""
     said: FromFile = {}
-    text = reading.text_of(config)
+    text = reading.text_of(config) if draft is None else draft
     if text is not None:
         source, values = reading.toml(config, text)
         top = Table(source, (), values)

@@ -1,4 +1,4 @@
-"""On which line a key stands, in TOML and in JSON. Asked for only when there is something to complain about.
+"""Where a key stands, in TOML and in JSON. Asked for only if there is something to complain about, or to change.
 
 The text was read by a real parser before, so this one checks nothing: it looks for keys and for the ends of values.
 Where it does not understand a text it stops, and knows the lines it has come across.
@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 Keys = tuple[str | int, ...]
 """The way to a value from the top of a file: names of keys, and places in arrays."""
@@ -49,6 +50,27 @@ def line_in_json(text: str, keys: Keys) -> int:
     return _nearest(scan.found, keys)
 
 
+@dataclass(slots=True)
+class Layout:
+    """The places of a TOML text."""
+
+    values: dict[Keys, tuple[int, int]] = field(default_factory=dict[Keys, tuple[int, int]])
+    """Where each value begins and ends."""
+    pairs: list[tuple[Keys, Keys, int]] = field(default_factory=list[tuple[Keys, Keys, int]])
+    """Of each line with a value: the table it stands in, its key from the top, and where it ends."""
+    tables: list[tuple[Keys, int, int]] = field(default_factory=list[tuple[Keys, int, int]])
+    """Of each header: its keys, where it begins, and where the last line of its table ends."""
+
+
+def layout_of_toml(text: str) -> Layout:
+    scan = _Scan(text)
+    try:
+        scan.document()
+    except _Lost:
+        pass
+    return scan.layout
+
+
 def _nearest(found: Mapping[Keys, int], keys: Keys) -> int:
     for length in range(len(keys), 0, -1):
         if keys[:length] in found:
@@ -63,6 +85,7 @@ class _Lost(Exception):
 class _Scan:
     def __init__(self, text: str) -> None:
         self.found: dict[Keys, int] = {}
+        self.layout = Layout()
         self._text = text
         self._at = 0
         self._line = 1
@@ -73,16 +96,24 @@ class _Scan:
     def document(self) -> None:
         """A whole TOML text."""
         table: Keys = ()
-        while self._skip(_SPACE) < len(self._text):
+        layout = self.layout
+        while (start := self._skip(_SPACE)) < len(self._text):
+            pair: Keys = ()
             if self._take("[["):
                 table = self._next_of(self._header())
             elif self._take("["):
                 table = self._resolved(self._header())
                 self._mark(table)
             else:
-                self._pair(table, 0)
+                pair = self._pair(table, 0)
             # A date may go on behind a blank, and what is left of the line is a comment.
-            self._skip(_REST)
+            end = self._skip(_REST)
+            if pair:
+                layout.pairs.append((table, pair, end))
+                if layout.tables:
+                    layout.tables[-1] = (*layout.tables[-1][:2], end)
+            else:
+                layout.tables.append((table, start, end))
 
     def value(self, keys: Keys, depth: int = 0) -> None:
         if depth > _DEPTH_MAX:
@@ -110,13 +141,16 @@ class _Scan:
             self._skip(_SPACE)
             self._take(",")
 
-    def _pair(self, table: Keys, depth: int) -> None:
+    def _pair(self, table: Keys, depth: int) -> Keys:
         keys = self._resolved(self._dotted(), table)
         self._mark(keys)
         self._skip(_SPACE)
         if not self._take("=") and not self._take(":"):
             raise _Lost
+        start = self._skip(_SPACE)
         self.value(keys, depth)
+        self.layout.values[keys] = (start, start + len(self._text[start : self._at].rstrip()))
+        return keys
 
     def _header(self) -> list[str]:
         self._skip(_BLANKS)

@@ -52,6 +52,15 @@ def _line_at(content: bytes, at: int) -> int:
     return content.count(b"\n", 0, at) + 1
 
 
+class Mistake(BadConfig):
+    """What is wrong with one key of a file."""
+
+    def __init__(self, where: str, what: str, keys: Keys) -> None:
+        super().__init__(f"{where}: {what}")
+        self.what = what
+        self.keys = keys
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file that was read, and how to find a line of it again."""
@@ -61,7 +70,7 @@ class Source:
     line_of: Callable[[str, Keys], int]
 
     def error(self, keys: Keys, what: str) -> BadConfig:
-        return BadConfig(f"{self.file}:{self.line_of(self.text, keys)}: {what}")
+        return Mistake(f"{self.file}:{self.line_of(self.text, keys)}", what, keys)
 
 
 def toml(file: Path, text: str) -> tuple[Source, dict[str, Any]]:

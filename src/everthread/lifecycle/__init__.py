@@ -23,8 +23,10 @@ from everthread.domain.model import (
     Prefix,
     Reply,
     ReplyState,
+    Session,
     SessionKey,
     SessionRef,
+    Thought,
     ToolRow,
     ToolState,
     whole,
@@ -32,22 +34,23 @@ from everthread.domain.model import (
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Spent
 from everthread.lifecycle import crossing, turn
+from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
 from everthread.lifecycle.importing import is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
-from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.lifecycle.notes import NoteChange, undo_note, write_note
 from everthread.lifecycle.pruning import prune
 from everthread.lifecycle.taking_in import Arrival, Imported, take_in
 from everthread.lifecycle.turn import Committed, Ticket
+from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
-from everthread.ports.store import Hit, Incident, UnitOfWork
+from everthread.ports.store import Incident, UnitOfWork
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 """A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
 RECHECK_S = 30.0
-DAY_S = 86_400.0
 _TIMERS_AT_ONCE = 64
 
 __all__ = [
@@ -114,24 +117,27 @@ class Lifecycle:
             lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
         )
 
+    async def ask_again(self, key: SessionKey, *, owner: str) -> AskedAgain:
+        """Take back the key's running or last turn, and let its words wait to be answered once more."""
+        _check_key(key)
+        _check_owner(owner)
+        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user")))
+
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
         return await self._store.peek(lambda uow: uow.sessions.ref(key))
-
-    async def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """The owner's messages that hold all words of the query: the newest, or the best."""
-        await self._store.index()
-        return await self._store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
         _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
-    async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
+    async def start_tool(
+        self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
+    ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
-        _check_size("a tool call", call_id, name, arguments)
-        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
+        _check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
+        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
@@ -218,6 +224,10 @@ class Lifecycle:
 
         await self._store.write(settle)
 
+    async def usage(self, owner: str, session: Session | None = None) -> Usage:
+        """What the owner's model calls came to, and those of one of their sessions."""
+        return await self._store.read(lambda uow: usage(uow, owner, session, self._clock.now()))
+
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))
@@ -239,6 +249,10 @@ class Lifecycle:
             lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
         )
 
+    async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
+        """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
+        return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
+
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
         """Tell the parent session's providers what delegated work came to."""
         _check_size("delegated work", task, result)
@@ -257,8 +271,7 @@ class Lifecycle:
 
         def put(uow: UnitOfWork) -> Prefix:
             session = crossing.owned(uow, ref.session_id, ref.owner)
-            last = uow.turns.prefix(session.id)
-            prefix = Prefix(session.id, last.number + 1 if last else 1, content, self._clock.now())
+            prefix = Prefix(session.id, uow.turns.prefix_number(session.id) + 1, content, self._clock.now())
             uow.turns.put_prefix(prefix, session.owner)
             return prefix
 
@@ -274,7 +287,8 @@ class Lifecycle:
                 return session.title
             taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
             if taken.get(titles.fold(title), session.id) != session.id:
-                raise TitleTaken(f"another session is already called {title!r}; choose another title")
+                free = titles.next_title(title, taken)
+                raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
             uow.sessions.set_title(session.id, title)
             return title
 

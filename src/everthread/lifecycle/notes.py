@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef, chars_of
+from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion, SessionRef, chars_of
 from everthread.lifecycle.forget import desk
-from everthread.lifecycle.log import append, close_if_left
+from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
 
 NOTE_CHARS_MAX = 20_000
@@ -16,7 +16,10 @@ NOTE_CHARS_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class NoteChange:
-    """What to do to which note. Adding makes a new note; replacing and removing name one by its id."""
+    """What to do to which note. Replacing and removing name one by its id.
+
+    Adding makes a new note; with an id, it brings back the one that was removed.
+    """
 
     action: NoteAction
     target: NoteTarget
@@ -75,15 +78,44 @@ def _words(note: NoteVersion) -> str:
 def _next_version(
     uow: UnitOfWork, change: NoteChange, owner: str, session_id: str, new_id: str, now: float
 ) -> NoteVersion:
-    if change.action is NoteAction.ADD:
+    if change.action is NoteAction.ADD and not change.note_id:
         return NoteVersion(
             new_id, 1, owner, change.target, change.action, change.content, session_id, change.turn_id, now
         )
     last = uow.notes.get(change.note_id)
-    gone = last is None or last.action is NoteAction.REMOVE or uow.forgetting.buried("note", change.note_id)
-    if last is None or gone or last.owner != owner:
+    gone = last is None or (last.action is NoteAction.REMOVE) is not (change.action is NoteAction.ADD)
+    if last is None or gone or last.owner != owner or uow.forgetting.buried("note", change.note_id):
         raise NotFound(f"there is no note {change.note_id!r}")
     content = "" if change.action is NoteAction.REMOVE else change.content
     return NoteVersion(
         last.note_id, last.version + 1, owner, last.target, change.action, content, session_id, change.turn_id, now
     )
+
+
+def undo_note(uow: UnitOfWork, note_id: str, version: int, *, owner: str, now: float) -> NoteVersion:
+    """Take back one change of a note, the last one, by a new version that says what the one before it said."""
+    versions = uow.notes.versions(note_id)
+    if not any(v.version == version and v.owner == owner for v in versions):
+        raise NotFound(f"there is no change {note_id}:{version}")
+    if versions[-1].version != version:
+        raise BadInput(f"the note was changed again since; take back {note_id}:{versions[-1].version} first")
+    last = versions[-1]
+    if last.content == FORGOTTEN:
+        raise Gone(f"what {note_id}:{version} said was forgotten; there is nothing to take back")
+    before = versions[-2] if len(versions) > 1 else None
+    if before is None or before.action is NoteAction.REMOVE:
+        change = NoteChange(NoteAction.REMOVE, last.target, note_id=note_id)
+        return write_note(uow, change, owner=owner, ref=None, new_id="", now=now)
+    if before.content == FORGOTTEN:
+        raise Gone(f"what the note said before {note_id}:{version} was forgotten; it can't come back")
+    action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
+    change = NoteChange(action, last.target, before.content, note_id)
+    return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
+
+
+def _origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
+    """Where words were first written: whoever forgets that conversation forgets them too, also if they came back."""
+    session = uow.sessions.get(version.session_id)
+    if session is None or session.kind is Kind.NOTES:
+        return None
+    return ref_to(session, session.key, 0)

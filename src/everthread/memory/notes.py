@@ -127,8 +127,22 @@ class Notebook:
         async with self._syncing:
             return sum([await self._sync(owner, target) for target in NoteTarget])
 
+    def path(self, owner: str, target: NoteTarget) -> Path:
+        """Where the file of that collection is, or would be."""
+        return self._folder_of(owner) / f"{target.name}.md"
+
+    async def out_of_step(self, owner: str) -> tuple[Path, ...]:
+        """The files that do not say what is stored: they were edited, or could not be written. Changes nothing."""
+        found: list[Path] = []
+        for target in NoteTarget:
+            path = self.path(owner, target)
+            notes = await self._store.read(lambda uow, target=target: uow.notes.current(owner, target))
+            if (await asyncio.to_thread(_read, path) or "") != render(notes):
+                found.append(path)
+        return tuple(found)
+
     async def _sync(self, owner: str, target: NoteTarget) -> int:
-        path = self._folder_of(owner) / f"{target.name}.md"
+        path = self.path(owner, target)
         text = await asyncio.to_thread(_read, path)
         projected = await self._store.read(lambda uow: uow.notes.projected(owner, target)) or ""
         whole, *last = projected.split() or [""]

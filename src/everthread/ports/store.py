@@ -34,7 +34,7 @@ from everthread.domain.model import (
     Turn,
     TurnStatus,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 
 T = TypeVar("T")
 
@@ -120,6 +120,23 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Examined:
+    """What an examination of a store has found."""
+
+    engine: str
+    """What keeps it, with its version."""
+    engine_problem: str
+    schema: int
+    """0 if there is none yet."""
+    schema_known: int
+    """The newest that this program knows."""
+    damage: str
+    """Empty if none was found."""
+    whole: bool
+    """False if there was not time for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A message that a search found, with where it stands."""
 
@@ -136,13 +153,27 @@ class Hit:
 class Sessions(Protocol):
     def get(self, session_id: str) -> Session | None: ...
     def add(self, session: Session, summary: str | None = None) -> None: ...
-    def save(self, session: Session) -> None: ...
+    def save(self, session: Session) -> None:
+        """Store what has changed of a session but its generation."""
+        ...
+
+    def renew(self, session: Session) -> None:
+        """The same for one whose generation has grown: everyone on it must see that."""
+        ...
+
     def tip(self, session_id: str) -> Session | None:
         """The newest continuation of a session that is not forgotten: itself, if it was never compressed."""
         ...
 
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
         """The owner's (or everybody's) sessions whose titles begin like `title`, lowest lineage number first."""
+        ...
+
+    def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
+        """The owner's (or everybody's) sessions whose titles begin so, by title; of no beginning, the last opened.
+
+        Of those it looks at the newest only, so that it is fast however many there are.
+        """
         ...
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]: ...
@@ -154,6 +185,10 @@ class Sessions(Protocol):
     def of_owner(self, owner: str) -> tuple[Session, ...]: ...
     def descendants(self, session_id: str) -> tuple[Session, ...]: ...
     def binding(self, key: SessionKey) -> Binding | None: ...
+    def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
+        """A key's binding, and the session it is on."""
+        ...
+
     def ref(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
         ...
@@ -193,13 +228,25 @@ class Turns(Protocol):
         ...
 
     def get(self, session_id: str, number: int) -> Turn | None: ...
+    def asked(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
+        """What the session's own turns began with and when, the latest first; nothing longer than that."""
+        ...
+
     def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
         """The session's own turns, of whatever status and shown or not."""
+        ...
+
+    def number(self, session_id: str, turn_id: str) -> int | None:
+        """Which turn of the session that is; none if it was not committed there."""
         ...
 
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None: ...
     def put_prefix(self, prefix: Prefix, owner: str) -> None: ...
     def prefix(self, session_id: str) -> Prefix | None: ...
+    def prefix_number(self, session_id: str) -> int:
+        """The number of the session's newest prefix, without reading it; 0 if there is none."""
+        ...
+
     def index(self) -> None:
         """Make the words of all messages searchable; it is also done now and then when turns are added."""
         ...
@@ -308,11 +355,22 @@ class Inbox(Protocol):
         ...
 
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]: ...
-    def of_turn(self, turn_id: str) -> tuple[InboxRow, ...]:
-        """The messages that a running turn answers: the one it began with, and those it was steered by."""
+    def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
+        """The messages that a running turn of the key answers: the one it began with, and those it was steered by."""
         ...
 
-    def set_state(self, inbox_id: int, state: InboxState, session_id: str | None, turn_id: str | None) -> None: ...
+    def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
+        """The message is answered by this turn, which runs."""
+        ...
+
+    def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
+        """The message stands in this turn, unanswered."""
+        ...
+
+    def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
+        """The messages `of_turn` are done, or set aside: their words stand in the turn, if anywhere."""
+        ...
+
     def put_reply(self, reply: Reply) -> None: ...
     def reply(self, turn_id: str) -> Reply | None: ...
     def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]: ...
@@ -323,6 +381,10 @@ class Notes(Protocol):
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]: ...
     def get(self, note_id: str) -> NoteVersion | None: ...
     def versions(self, note_id: str) -> tuple[NoteVersion, ...]: ...
+    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        """Every change of the owner's notes, the newest first."""
+        ...
+
     def projected(self, owner: str, target: NoteTarget) -> str | None: ...
     def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None: ...
 
@@ -378,6 +440,9 @@ class Spend(Protocol):
         ...
 
     def total(self, owner: str, since: float) -> float: ...
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        """What each model was used for since, in these sessions or in all; the dearest first."""
+        ...
 
 
 class Forgetting(Protocol):

@@ -56,7 +56,7 @@ class Words(OnAStore):
             assert await talk.search("boo*") == [texts[3]]
             assert await talk.search("boat", limit=1) == [texts[2]]
             assert await talk.search("yacht") == []
-            hit = (await talk.lifecycle.search("ann", "red", limit=1))[0]
+            hit = (await talk.hits("red", limit=1))[0]
             session = there(await talk.lifecycle.current(KEY))
             assert hit == Hit(session, 3, 0, "user", "the red boat", talk.clock.time)
 
@@ -444,6 +444,7 @@ class Words(OnAStore):
 
             async def change(action: NoteAction, content: str = "", note_id: str = "", owner: str = "ann") -> str:
                 wanted = NoteChange(action, NoteTarget.USER, content, note_id)
+                talk.clock.time += 1
                 return (await talk.lifecycle.write_note(wanted, owner=owner)).note_id
 
             tea = await change(NoteAction.ADD, "likes tea")
@@ -468,6 +469,10 @@ class Words(OnAStore):
             assert await store.read(lambda uow: uow.notes.get(tea)) == versions[-1]
             with pytest.raises(StoreError):
                 await store.write(lambda uow: uow.notes.put(versions[0]))
+            told = await store.read(lambda uow: uow.notes.history("ann", 10))
+            assert [(v.note_id, v.version) for v in told] == [(cake, 2), (tea, 2), (cake, 1), (tea, 1)]
+            assert await store.read(lambda uow: uow.notes.history("ann", 1)) == told[:1]
+            assert await store.read(lambda uow: uow.notes.history("nobody", 9)) == ()
 
     @in_loop
     async def test_what_a_file_last_looked_like_is_remembered_per_owner_and_target(self, open_store: OpenStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
@@ -16,14 +17,17 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
     Slot,
+    Thought,
     ToolRow,
     ToolState,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id"
+# Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
+_OPEN = "key = ? AND state IN ('waiting', 'running')"
 _UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.AMBIGUOUS)
 
 
@@ -34,6 +38,12 @@ def _slot(row: tuple[Any, ...]) -> Slot:
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
     return InboxRow(row[0], Inbound(key_of(row[1]), *row[2:6]), row[6], InboxState(row[7]), *row[8:])
+
+
+def _tool_row(row: tuple[Any, ...]) -> ToolRow:
+    turn_id, call_id, name, arguments, state, result, thought, thinker = row
+    known = None if thought is None else Thought(thought, thinker)
+    return ToolRow(turn_id, call_id, name, arguments, ToolState(state), result, known)
 
 
 def _reply(row: tuple[Any, ...]) -> Reply:
@@ -110,10 +120,13 @@ class SlotTables:
     def start_tool(self, row: ToolRow, owner: str) -> None:
         added = first(
             self._execute(
-                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result) VALUES "
-                "(?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?) "
+                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result, thought, "
+                "thinker) VALUES (?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?, ?, ?) "
                 "ON CONFLICT DO NOTHING RETURNING call_id",
-                (row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value, row.result),
+                (
+                    *(row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value),
+                    *(row.result, *((row.thought.content, row.thought.model) if row.thought else (None, None))),
+                ),
             )
         )
         if added is None:
@@ -131,11 +144,11 @@ class SlotTables:
 
     def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
         rows = self._execute(
-            "SELECT turn_id, call_id, name, arguments, state, result FROM tool_rows "
+            "SELECT turn_id, call_id, name, arguments, state, result, thought, thinker FROM tool_rows "
             "WHERE turn_id = ? ORDER BY position",
             (turn_id,),
         )
-        return tuple(ToolRow(row[0], row[1], row[2], row[3], ToolState(row[4]), row[5]) for row in rows)
+        return tuple(_tool_row(row) for row in rows)
 
     def drop_tools(self, turn_id: str) -> None:
         run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
@@ -172,7 +185,7 @@ class InboxTables:
     def first_waiting(self, key: SessionKey) -> InboxRow | None:
         row = first(
             self._execute(
-                f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' ORDER BY id LIMIT 1", (str(key),)
+                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' ORDER BY id LIMIT 1", (str(key),)
             )
         )
         return _inbox_row(row) if row else None
@@ -183,25 +196,40 @@ class InboxTables:
 
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
         rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' AND id < ? ORDER BY id",
+            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND id < ? ORDER BY id",
             (str(key), 2**62 if before_id is None else before_id),
         )
         return tuple(_inbox_row(row) for row in rows)
 
-    def of_turn(self, turn_id: str) -> tuple[InboxRow, ...]:
+    def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
         rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE turn_id = ? AND state = 'running' ORDER BY id", (turn_id,)
+            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id",
+            (str(key), turn_id),
         )
         return tuple(_inbox_row(row) for row in rows)
 
-    def set_state(self, inbox_id: int, state: InboxState, session_id: str | None, turn_id: str | None) -> None:
-        # A message that has its place in a turn need not be kept twice.
-        stored = state in (InboxState.DONE, InboxState.SET_ASIDE)
+    def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         run(
             self._execute(
-                "UPDATE inbox SET content = CASE WHEN ? THEN '' ELSE content END, state = ?, session_id = ?, "
-                "turn_id = ? WHERE id = ?",
-                (stored, state.value, session_id, turn_id, inbox_id),
+                "UPDATE inbox SET state = 'running', session_id = ?, turn_id = ? WHERE id = ?",
+                (session_id, turn_id, inbox_id),
+            )
+        )
+
+    def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
+        # A message that has its place in a turn need not be kept twice.
+        run(
+            self._execute(
+                "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ?",
+                (session_id, turn_id, inbox_id),
+            )
+        )
+
+    def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
+        run(
+            self._execute(
+                f"UPDATE inbox SET content = '', state = ? WHERE {_OPEN} AND state = 'running' AND turn_id = ?",
+                (state.value, str(key), turn_id),
             )
         )
 
@@ -274,3 +302,14 @@ class SpendTables:
         )
         assert row is not None
         return row[0]
+
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        if sessions is not None and not sessions:
+            return ()
+        where = "" if sessions is None else f"AND session_id IN ({', '.join('?' * len(sessions))})"
+        rows = self._execute(
+            "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, reserved)) AS amount "
+            f"FROM spend WHERE owner = ? AND at >= ? {where} GROUP BY model ORDER BY amount DESC, model",
+            (owner, since, *(sessions or ())),
+        )
+        return tuple(Used(*row) for row in rows)

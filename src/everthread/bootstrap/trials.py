@@ -1,0 +1,51 @@
+"""Trying out what is configured: one tiny request to a model, one start of every MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from everthread.bootstrap.agent import Models, enabled_servers, mcp_servers
+from everthread.config import Settings
+from everthread.domain.errors import ModelUnavailable
+from everthread.domain.model import Message, Role
+from everthread.ports import Clock
+from everthread.ports.model import Prompt, Request
+
+REACH_S_MAX = 30.0
+LOCAL_S_MAX = 90.0
+"""A model on this machine has to be started first."""
+_OUTPUT_TOKENS = 16
+
+
+async def reach(settings: Settings, model: str = "") -> str:
+    """Ask the model for one word; its name as soon as it says anything. Raises `ModelError`."""
+    models = Models(settings)
+    try:
+        choice = models.choices(model)[0]
+        is_local = settings.providers[choice.name.partition("/")[0]].kind == "local"
+        bound_s = LOCAL_S_MAX if is_local else REACH_S_MAX
+        head = choice.client.head(Prompt(choice.model, "Answer with one word."))
+        request = Request(head, b"", (Message(Role.USER, "Say hello."),), output_tokens_max=_OUTPUT_TOKENS)
+        try:
+            async with asyncio.timeout(bound_s), aclosing(choice.client.stream(request)) as pieces:
+                async for _ in pieces:
+                    break
+        except TimeoutError as error:
+            raise ModelUnavailable(f"{choice.name} did not answer within {bound_s:g} s") from error
+        return choice.name
+    finally:
+        await models.aclose()
+
+
+async def try_mcp(settings: Settings, clock: Clock, *, offline: bool) -> dict[str, str]:
+    """Start the servers and end them; what is wrong with each that can't be used."""
+    wanted = {name: server for name, server in enabled_servers(settings).items() if server.command or not offline}
+    if not wanted:
+        return {}
+    servers = mcp_servers(settings, wanted, clock)
+    try:
+        await servers.start()
+        return servers.problems()
+    finally:
+        await servers.aclose()

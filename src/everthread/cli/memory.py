@@ -1,0 +1,326 @@
+"""`everthread memory`: the curated notes, and how the providers that are told of everything are doing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everthread.cli import show
+from everthread.cli.exits import REFUSED
+from everthread.cli.opened import Invocation, Runtime, home_option, json_option, limit_option, pass_invocation
+
+if TYPE_CHECKING:
+    from everthread.commands.curating import Change, Curator
+    from everthread.config import Memory
+    from everthread.domain.model import NoteTarget, NoteVersion
+
+_WORDS_CHARS_MAX = 200
+_CHANGES_MAX = 100_000
+
+
+@click.group()
+def memory() -> None:
+    """Look after the curated notes, which stand in every prompt.
+
+    \b
+    Examples:
+      everthread memory list
+      everthread memory edit user
+      everthread memory log --limit 5
+      everthread memory undo
+      everthread memory forget "green tea"
+    """
+
+
+@memory.command("list")
+@json_option
+@home_option
+@pass_invocation
+def list_notes(invocation: Invocation, as_json: bool) -> None:
+    """List the notes with their ids, and how full each collection is.
+
+    \b
+    Examples:
+      everthread memory list
+      everthread memory list --json | jq -r '.memory.notes[].text'
+    """
+    from everthread.commands.notes import fullness
+
+    notes, settings = invocation.tend(_listed, nothing=[]), invocation.settings.memory
+    if as_json:
+        show.print_json({t.value: _collection(t, of, room) for t, of, room in _collections(notes, settings)})
+        return
+    for target, of_target, room in _collections(notes, settings):
+        click.echo(fullness(target, of_target, room))
+        for note in of_target:
+            click.echo(f"  {note.note_id}  {show.shortened(note.content, _WORDS_CHARS_MAX)}")
+
+
+@memory.command("show")
+@click.argument("note")
+@json_option
+@home_option
+@pass_invocation
+def show_note(invocation: Invocation, note: str, as_json: bool) -> None:
+    """Show a NOTE (its id, the beginning of it, or words of it) with all its versions, the newest first.
+
+    \b
+    Examples:
+      everthread memory show 01JZ8Q7M3N5P6R8S9T0V1W2X3Y
+      everthread memory show "green tea" --json
+    """
+
+    async def look(runtime: Runtime) -> list[Change]:
+        return await (await _curator(runtime)).versions(note)
+
+    changes, _ = invocation.act(look)
+    last = changes[0].version
+    if as_json:
+        shown = {"id": last.note_id, "target": last.target.value, "live": last.action.value != "remove"}
+        show.print_json(shown | {"versions": [_change_as_json(change) for change in changes]})
+        return
+    state = "" if last.action.value != "remove" else ", removed"
+    click.echo(f"{last.note_id} in {last.target.name}.md{state}")
+    for change in changes:
+        click.echo(f"\n{_headline(change)}")
+        text = change.version.content if change.version.action.value != "remove" else "(removed)"
+        click.echo("\n".join(f"  {show.one_line(line)}" for line in text.splitlines()))
+
+
+@memory.command()
+@json_option
+@limit_option
+@home_option
+@pass_invocation
+def log(invocation: Invocation, as_json: bool, limit: int) -> None:
+    """Show every change of the notes: what, when, and who made it in which turn.
+
+    \b
+    Examples:
+      everthread memory log
+      everthread memory log --limit 100 --json
+    """
+
+    async def look(runtime: Runtime) -> list[Change]:
+        return await (await _curator(runtime)).log(limit)
+
+    changes = invocation.tend(look, nothing=[])
+    if as_json:
+        show.print_json([_change_as_json(change) for change in changes])
+    elif not changes:
+        click.echo(f"No note was ever written in {invocation.settings.home}.")
+    else:
+        for change in changes:
+            click.echo(_headline(change))
+            click.echo(f"  {show.shortened(change.words, _WORDS_CHARS_MAX)}")
+
+
+@memory.command()
+@click.argument("change", default="")
+@json_option
+@home_option
+@pass_invocation
+def undo(invocation: Invocation, change: str, as_json: bool) -> None:
+    """Take back the newest change of the notes, or the CHANGE that `memory log` names.
+
+    It is taken back by a new version, so that this can be taken back as well.
+
+    \b
+    Examples:
+      everthread memory undo
+      everthread memory undo 01JZ8Q7M3N5P6R8S9T0V1W2X3Y:2
+    """
+    from everthread.commands.notes import undone
+
+    async def work(runtime: Runtime) -> tuple[Change, NoteVersion]:
+        curator = await _curator(runtime)
+        done = await curator.undo(change)
+        _tell(await curator.synced())
+        return done
+
+    (taken_back, made), _ = invocation.act(work)
+    if as_json:
+        show.print_json(
+            {"undone": taken_back.name, "version": f"{made.note_id}:{made.version}", "text": made.content or None}
+        )
+    else:
+        click.echo(f"{show.one_line(undone(taken_back, made))} `everthread memory undo` again undoes this.")
+
+
+@memory.command()
+@click.argument("target", type=click.Choice(["memory", "user"]), default="memory")
+@json_option
+@home_option
+@pass_invocation
+def edit(invocation: Invocation, target: str, as_json: bool) -> None:
+    """Edit MEMORY.md or USER.md in $VISUAL or $EDITOR, and say what has changed.
+
+    Notes are separated by lines with nothing but § on them.
+
+    \b
+    Examples:
+      everthread memory edit
+      EDITOR=nano everthread memory edit user
+    """
+    from everthread.cli.editor import edit as have_edited
+    from everthread.domain.model import NoteTarget
+
+    async def before(runtime: Runtime) -> Any:
+        curator = await _curator(runtime)
+        return runtime.notebook.path(curator.owner, NoteTarget(target)), await _versions(curator)
+
+    async def after(runtime: Runtime) -> list[Change]:
+        await runtime.start()
+        curator = await _curator(runtime, strict=True)
+        changed = [c for c in await curator.log(_CHANGES_MAX) if c.version.version > known.get(c.version.note_id, 0)]
+        await runtime.drain()
+        return changed
+
+    file, known = invocation.talk(before)
+    have_edited(file)
+    changes = invocation.talk(after)
+    if as_json:
+        show.print_json({"file": str(file), "changes": [_change_as_json(change) for change in reversed(changes)]})
+        return
+    for change in reversed(changes):
+        click.echo(f"{change.version.action.value:<7}  {show.shortened(change.words, _WORDS_CHARS_MAX)}")
+    if not changes:
+        click.echo("Nothing has changed.")
+
+
+@memory.command()
+@click.argument("note")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@home_option
+@pass_invocation
+def forget(invocation: Invocation, note: str, yes: bool, as_json: bool) -> None:
+    """Forget a NOTE (its id, or words of it) for good, and its words wherever they stand. There is no way back.
+
+    The same as `everthread forget --note ID`. To take a note out of the prompt and no more, remove it with
+    `everthread memory edit`.
+
+    \b
+    Examples:
+      everthread memory forget "green tea"
+      everthread memory forget 01JZ8Q7M3N5P6R8S9T0V1W2X3Y --yes
+    """
+    from everthread.cli.forget import forget_it
+
+    async def find(runtime: Runtime) -> str:
+        return (await (await _curator(runtime)).versions(note))[0].version.note_id
+
+    note_id, _ = invocation.act(find)
+    forget_it(invocation, note=note_id, yes=yes, as_json=as_json)
+
+
+@memory.command()
+@json_option
+@home_option
+@pass_invocation
+def status(invocation: Invocation, as_json: bool) -> None:
+    """Show how every memory provider is doing, and how full the notes are.
+
+    WAITING is what will be delivered by itself. PARKED is what the provider has rejected: `everthread journal retry`
+    tries it again. The exit code is 1 while something is parked or a provider is not well.
+
+    \b
+    Examples:
+      everthread memory status
+      everthread memory status --json | jq '.providers[] | select(.parked > 0)'
+    """
+    from everthread.cli.memory_status import providers, rows
+    from everthread.commands.notes import fullness
+
+    async def look(runtime: Runtime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
+        return await providers(runtime), await _listed(runtime)
+
+    found, notes = invocation.look(look, nothing=([], []))
+    collections = list(_collections(notes, invocation.settings.memory))
+    if as_json:
+        of_notes = {
+            t.value: {k: v for k, v in _collection(t, of, room).items() if k != "notes"} for t, of, room in collections
+        }
+        show.print_json({"providers": found, "notes": of_notes})
+    else:
+        if found:
+            click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found)))
+        for target, of_target, room in collections:
+            click.echo(fullness(target, of_target, room))
+    if any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found):
+        raise click.exceptions.Exit(REFUSED)
+
+
+async def _curator(runtime: Runtime, *, strict: bool = False) -> Curator:
+    """With what was edited in the files. `strict` if nothing is worth doing without that."""
+    from everthread.commands.curating import Curator
+    from everthread.domain.errors import BadInput
+
+    curator = Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner)
+    problem = await curator.synced()
+    if problem and strict:
+        raise BadInput(problem)
+    _tell(problem)
+    return curator
+
+
+def _tell(problem: str) -> None:
+    if problem:
+        click.echo(show.one_line(problem), err=True)
+
+
+async def _listed(runtime: Runtime) -> list[NoteVersion]:
+    return await (await _curator(runtime)).notes()
+
+
+async def _versions(curator: Curator) -> dict[str, int]:
+    known: dict[str, int] = {}
+    for change in await curator.log(_CHANGES_MAX):
+        known[change.version.note_id] = max(change.version.version, known.get(change.version.note_id, 0))
+    return known
+
+
+def _collections(notes: list[NoteVersion], settings: Memory) -> list[tuple[NoteTarget, list[NoteVersion], int]]:
+    from everthread.domain.model import NoteTarget
+
+    rooms = {NoteTarget.USER: settings.user_chars, NoteTarget.MEMORY: settings.notes_chars}
+    return [(target, [note for note in notes if note.target is target], room) for target, room in rooms.items()]
+
+
+def _collection(target: NoteTarget, notes: list[NoteVersion], room: int) -> dict[str, Any]:
+    return {
+        "file": f"{target.name}.md",
+        "chars": sum(len(note.content.strip()) for note in notes),
+        "chars_max": room,
+        "notes": [{"id": n.note_id, "version": n.version, "at": show.iso_time(n.at), "text": n.content} for n in notes],
+    }
+
+
+def _headline(change: Change) -> str:
+    from everthread.commands.notes import author
+
+    version = change.version
+    return show.one_line(
+        f"{change.name}  {show.local_time(version.at)}  {version.action.value}  "
+        f"{version.target.name}.md  by {author(change)}"
+    )
+
+
+def _change_as_json(change: Change) -> dict[str, Any]:
+    version = change.version
+    return {
+        "change": change.name,
+        "note": version.note_id,
+        "version": version.version,
+        "target": version.target.value,
+        "action": version.action.value,
+        "text": version.content or None,
+        "before": change.before or None,
+        "at": show.iso_time(version.at),
+        "by": "agent" if change.by_agent else "user",
+        "session": version.session_id if change.in_conversation else None,
+        "title": change.title,
+        "turn": change.turn,
+        "turn_id": version.turn_id,
+    }

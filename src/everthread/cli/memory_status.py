@@ -1,0 +1,56 @@
+"""How the memory providers are doing: what the journal knows of them, and what they say themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from everthread.cli import show
+
+if TYPE_CHECKING:
+    from everthread.cli.opened import Runtime
+    from everthread.memory.journal import ProviderStatus
+
+
+async def providers(runtime: Runtime) -> list[dict[str, Any]]:
+    """One for each provider that is loaded here, or that the journal knows."""
+    from everthread.ports import Capability
+
+    declared = {p.name for p in runtime.providers if Capability.HEALTH in p.capabilities}
+    health = await runtime.memory.health() if declared else {}
+    known = {provider.name: provider for provider in await runtime.memory.journal.status()}
+    names = dict.fromkeys((*(provider.name for provider in runtime.providers), *known))
+    loaded = set(runtime.memory.names)
+    return [_provider(n, known.get(n), n in loaded, health.get(n) if n in declared else None) for n in names]
+
+
+def rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    return [
+        (
+            provider["provider"],
+            str(provider["waiting"]),
+            str(provider["parked"]),
+            _state(provider),
+            show.shortened(provider["health"] or "-"),
+            show.shortened(provider["last_error"] or "-", 60),
+        )
+        for provider in found
+    ]
+
+
+def _provider(name: str, known: ProviderStatus | None, loaded: bool, health: str | None) -> dict[str, Any]:
+    return {
+        "provider": name,
+        "loaded": loaded,
+        "waiting": known.lanes.waiting_entries if known else 0,
+        "parked": known.lanes.parked if known else 0,
+        "paused_until": show.iso_time(known.breaker_open_until) if known else None,
+        "health": health,
+        "last_error": known.last_error if known else None,
+        "last_error_at": show.iso_time(known.last_error_at) if known else None,
+    }
+
+
+def _state(provider: dict[str, Any]) -> str:
+    if provider["paused_until"]:
+        return f"paused until {provider['paused_until']}"
+    return "ok" if provider["loaded"] else "not loaded here"

@@ -1,0 +1,27 @@
+"""The stub server of models in a thread, for tests that run commands and wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from everthread.testing.model_server import ModelServer, Say
+
+
+@contextmanager
+def model_endpoint(*, key: str | None = None, models: tuple[str, ...] = ()) -> Iterator[ModelServer]:
+    """Says the same to everything that has the key and names one of the models."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    server = ModelServer(lambda _: Say("Hello there."), key=key, models=models)
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(5)
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()

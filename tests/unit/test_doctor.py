@@ -1,0 +1,52 @@
+"""How checks are run: one that raises or hangs has failed, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from everthread.cli import doctor
+from everthread.cli.doctor.finding import Case, Check, Finding, well
+from everthread.cli.opened import Invocation
+from everthread.domain.errors import BadConfig
+
+
+async def fine(case: Case) -> Finding:
+    return well("fine")
+
+
+async def broken(case: Case) -> Finding:
+    raise KeyError("a bug")
+
+
+async def hanging(case: Case) -> Finding:
+    await asyncio.sleep(60)
+    return well("never")
+
+
+async def test_a_check_that_raises_or_hangs_has_failed_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = (Check("a", broken), Check("b", hanging, bound_s=0.05), Check("c", fine), Check("d", fine, "runtime"))
+    monkeypatch.setattr(doctor, "checks", lambda: table)
+
+    def nothing(_: object) -> object:
+        raise BadConfig("not readable")
+
+    invocation = Invocation(nothing)  # type: ignore[arg-type]
+    invocation.home = str(tmp_path / "none")
+    found = [(name, outcome.well, outcome.says) async for name, outcome in doctor.examined(invocation, True)]
+    assert found == [
+        ("a", False, "'a bug'"),
+        ("b", False, "no answer within 0.05 s"),
+        ("c", True, "fine"),
+        ("d", None, "can't be looked at without a store"),
+    ]
+
+
+def test_every_check_has_a_name_of_its_own_and_a_bound() -> None:
+    checks = doctor.checks()
+    assert len({check.name for check in checks}) == len(checks)
+    assert sum(check.bound_s for check in checks) <= 300
