@@ -166,7 +166,7 @@ class Agent:
             end = await self._outcome(running, running.work)
             return await asyncio.shield(self._commit(running, end, manner))
         except Fenced:
-            log.warning("turn %s was taken over by another process", ticket.turn_id)
+            log.warning("turn %s was taken over by another process", ticket.turn_id, extra=_place(ticket))
             return None
         except BaseException:
             # Whoever runs this will not wait, or the store can't be written: the turn is there to be recovered.
@@ -206,7 +206,7 @@ class Agent:
             raise error
         if isinstance(error, EverthreadError):
             return _End(partial, str(error), error)
-        log.error("turn %s failed", running.ticket.turn_id, exc_info=error)
+        log.error("turn %s failed", running.ticket.turn_id, exc_info=error, extra=_place(running.ticket))
         return _End(partial, f"something went wrong inside: {error!r}")
 
     async def _work(self, running: _Running, manner: Manner) -> str:
@@ -322,7 +322,12 @@ class Agent:
         try:
             await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
         except (Fenced, StoreError) as error:
-            log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error)
+            log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error, extra=_place(ticket))
+
+
+def _place(ticket: Ticket) -> dict[str, object]:
+    """What a line of the log names it by."""
+    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
 
 
 def _note(finish: Finish, message: Message, output_tokens: int) -> str:
