@@ -10,6 +10,7 @@ from benchmarks.measuring import Calls, Figure, cpu_ms
 from benchmarks.stage import MESSAGES_PER_TURN, OWNER, Stage, keys, staged
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.domain.model import SessionRef
+from everthread.ports import UnitOfWork
 
 MESSAGES = 100_000
 TURNS_PER_SESSION = 50
@@ -48,8 +49,12 @@ async def stored(folder: Path) -> dict[str, Figure]:
 
 
 async def _searches(stage: Stage, *, ranked: bool) -> AsyncIterator[Calls]:
+    def hits(uow: UnitOfWork) -> int:
+        return len(uow.turns.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked))
+
     async def search() -> None:
-        assert len(await stage.lifecycle.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked)) == HITS
+        await stage.store.index()
+        assert await stage.store.read(hits) == HITS
 
     for _ in range(SEARCHES):
         yield [search]

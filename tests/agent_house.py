@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from everthread.agent.asking import Asker, Choice
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, Manner, TurnLimits
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
@@ -39,6 +40,7 @@ class AgentHouse(House):
         turn_limits: TurnLimits | None = None,
         spend_per_day: float | None = None,
         allowed: frozenset[str] = frozenset(),
+        names: Callable[[], Choice | None] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(folder, *providers, **more)
@@ -51,22 +53,34 @@ class AgentHouse(House):
         self._turn_limits = turn_limits
         self._spend_per_day = spend_per_day
         self._allowed = allowed
+        self._names = names
+        """The model that gives titles; without it there are none."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         prompts = PromptBuilder(self.folder, self.memory, self.clock)
         self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
+        asker = Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day)
+        self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))
         self.agent = Agent(
             self.lifecycle,
             self.memory,
             self.preparer,
-            Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day),
+            asker,
             ToolRunner(self.lifecycle, self.hooks, self._allowed),
-            lambda: self.toolbox,
+            self._tools,
             self.clock,
+            titler=self.titler if self._names else None,
             limits=self._turn_limits,
         )
         return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.titler.aclose()
+        await super().__aexit__(*raised)
+
+    async def _tools(self) -> Toolbox:
+        return self.toolbox
 
     async def say(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> InboxRow:
         row, _ = await self.lifecycle.accept(Inbound(key, owner, text))

@@ -35,6 +35,7 @@ from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange
 from everthread.memory import MemoryManager
 from everthread.memory.journal import Limits
 from everthread.ports import Capability, MemoryProvider, RecallItem
+from everthread.ports.store import Hit
 
 ME = "me"
 CLI = SessionKey.parse("agent:main:cli:dm:1")
@@ -349,6 +350,10 @@ class House:
         session = await self.store.read(lambda uow: uow.sessions.get(session_id))
         assert session is not None
         return session
+
+    async def search(self, owner: str, query: str, *, limit: int) -> tuple[Hit, ...]:
+        await self.store.index()
+        return await self.store.read(lambda uow: uow.turns.search(owner, query, limit=limit))
 
     async def shown(self, session_id: str) -> list[str]:
         """What the person said in the turns that a session shows."""

@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING
 from everthread.cli import run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from everthread.bootstrap import Runtime
     from everthread.config import Settings
+    from everthread.domain.model import Session
 
 
 def main() -> None:
-    sys.exit(run(open_runtime))
+    sys.exit(run(open_runtime, glance=glance))
 
 
 def open_runtime(settings: Settings) -> Runtime:
     from everthread.bootstrap import Runtime  # noqa: PLC0415 - a help text need not wait for the store
 
     return Runtime(settings)
+
+
+def glance(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:
+    from everthread.glance import newest_sessions  # noqa: PLC0415 - as above
+
+    return newest_sessions(path, limit)
 
 
 if __name__ == "__main__":

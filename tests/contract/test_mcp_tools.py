@@ -137,6 +137,43 @@ async def test_a_changed_set_of_tools_is_told_and_taken_over_on_request() -> Non
         assert not await servers.refresh()
 
 
+async def test_a_server_that_takes_long_to_start_holds_nobody_up_and_is_there_later() -> None:
+    async with running(start_s=0.2, a=misbehaving("slow", "1"), b=misbehaving()) as servers:
+        assert "no answer within" in servers.problems()["a"]
+        for _ in range(100):
+            if servers.changed:
+                break
+            await asyncio.sleep(0.02)
+        began = time.monotonic()
+        assert not await servers.refresh(0.1, open_s=10.0)
+        assert time.monotonic() - began < 0.5
+        assert not servers.changed, "it is being started"
+        for _ in range(200):
+            if servers.changed:
+                break
+            await asyncio.sleep(0.02)
+        assert await servers.refresh(0.1, open_s=10.0)
+        assert not servers.changed
+        assert await call(servers, "a__echo", text="late") == "late"
+
+
+async def test_a_change_is_not_missed_by_whoever_stops_waiting_for_it() -> None:
+    async with running(a=with_sdk()) as servers:
+        await call(servers, "a__change")
+        for _ in range(100):
+            if servers.changed:
+                break
+            await asyncio.sleep(0.02)
+        asking = asyncio.ensure_future(servers.refresh())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not servers.changed, "it is being asked"
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert servers.changed
+        assert await servers.refresh()
+
+
 async def test_what_may_run_unasked_is_said_by_trust_and_by_hints() -> None:
     async with running(a=with_sdk(), b=misbehaving(trust=True, timeout_s=7.0)) as servers:
         seen = {name: (tool(servers, name).dangerous, tool(servers, name).parallel) for name in ("a__echo", "a__again")}

@@ -9,6 +9,7 @@ import os
 import sys
 import termios
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,10 @@ class ScriptedRuntime(Runtime):
 
         home = self.settings.home
         toolbox = Toolbox([tool("look", look), tool("wipe", wipe, dangerous=True)])
+
+        async def tools() -> Toolbox:
+            return toolbox
+
         self.agent = Agent(
             self.lifecycle,
             self.memory,
@@ -101,7 +106,7 @@ class ScriptedRuntime(Runtime):
             ),
             Asker(self.lifecycle, Hasty(), lambda: 0.5, self.hooks),
             ToolRunner(self.lifecycle, self.hooks),
-            lambda: toolbox,
+            tools,
             self.clock,
         )
         return tuple(self._script.get("problems", ()))
@@ -117,7 +122,8 @@ class ScriptedRuntime(Runtime):
 def main() -> int:
     if os.isatty(0):
         # The terminal is this process's own, so that Ctrl-C on it is a signal to this process.
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        with suppress(PermissionError):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     script = json.loads(Path(sys.argv[1]).read_text())
     return cli.run(lambda settings: ScriptedRuntime(settings, script), sys.argv[2:])
 

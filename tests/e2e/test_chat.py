@@ -22,7 +22,9 @@ from tests.e2e.chat_worker import ScriptedRuntime
 
 from everthread import cli
 from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.domain.model import Turn
+from everthread.config import Settings
+from everthread.domain.boundary import Resume
+from everthread.domain.model import ChatType, Inbound, SessionKey, Turn
 
 WORKER = Path(__file__).with_name("chat_worker.py")
 PATIENCE_S = 12.0
@@ -145,7 +147,8 @@ class Terminal:
 def _env() -> dict[str, str]:
     # Variables of whoever runs the tests are not for them; the program reads all it needs from its home.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTHREAD_")}
-    return kept | {"TERM": "xterm"}
+    # A terminal that can only show lines; what the others are shown has its own tests.
+    return kept | {"TERM": "dumb"}
 
 
 @pytest.fixture
@@ -389,6 +392,20 @@ def test_a_dangerous_tool_is_asked_about(home: Home, reply: str, wiped: bool) ->
     assert (home.path / "wiped").exists() == wiped
 
 
+def test_the_end_of_the_input_at_a_question_is_a_no(home: Home) -> None:
+    home.scripted(lines=[{"tool": "wipe"}, "not done then"])
+    with home.terminal() as terminal:
+        terminal.type("wipe it\n")
+        terminal.expect(r"\[y/N\] ")
+        terminal.type(CTRL_D)
+        terminal.expect("not done then")
+        assert terminal.ended() == 0
+    assert not (home.path / "wiped").exists()
+    [turn] = home.turns()
+    assert turn.status.value == "done"
+    assert any("not approved by the user" in message.content for message in turn.messages)
+
+
 def test_ctrl_c_at_a_question_stops_the_turn(home: Home) -> None:
     home.scripted(lines=[{"tool": "wipe"}, "echo"])
     with home.terminal() as terminal:
@@ -547,6 +564,58 @@ def test_an_answer_that_was_cut_off_in_this_conversation_is_shown_in_it(home: Ho
         terminal.expect(r"echo what was it \(0 before")
         terminal.type("next\n")
         terminal.expect(r"echo next \(2 before")
+
+
+def _cut_off(home: Home) -> None:
+    home.scripted(lines=[LONG], pause_s=0.3)
+    with home.terminal() as terminal:
+        terminal.type("what was it\n")
+        terminal.expect("alpha")
+        terminal.process.kill()
+    home.scripted()
+
+
+@pytest.mark.parametrize("arguments", [("-c", "-p", "next"), ("-c",)])
+def test_without_a_terminal_too_an_answer_that_was_cut_off_is_finished_first(
+    home: Home, arguments: tuple[str, ...]
+) -> None:
+    _cut_off(home)
+    _forget_processes(home)
+    done = home.run(*arguments, typed="" if "-p" in arguments else "next\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "echo next (2 before, 4 characters)\n"
+    assert 'Finished an answer that was cut off: "what was it"' in done.stderr
+    [first, second] = home.turns()
+    assert (first.status.value, first.assistant_text) == ("done", "echo what was it (0 before, 11 characters)")
+    assert second.user_text == "next"
+
+
+def test_a_process_that_was_killed_is_known_to_be_gone_at_once(home: Home) -> None:
+    _cut_off(home)
+    done = home.run("-c", "-p", "next")
+    assert done.stdout == "echo next (2 before, 4 characters)\n"
+    assert "Finished an answer that was cut off" in done.stderr
+    assert "still being written" not in done.stderr
+    assert list((home.path / "processes").iterdir()) == []
+
+
+def test_an_answer_that_was_cut_off_elsewhere_is_not_answered_over(home: Home, run: Run) -> None:
+    session = home.asked("-p", "hello")["session"]
+    key = SessionKey("main", "telegram", ChatType.DM, "42")
+
+    async def begin() -> None:
+        async with ScriptedRuntime(Settings(home.path), {}) as runtime:
+            await runtime.lifecycle.cross(key, Resume(session), owner=runtime.settings.owner)
+            await runtime.lifecycle.accept(Inbound(key, runtime.settings.owner, "on the phone"))
+            ticket = await runtime.lifecycle.begin_turn(key)
+            assert ticket is not None
+            await runtime.lifecycle.abandon_turn(ticket)
+
+    asyncio.run(begin())
+    done = run("-r", session, "-p", "me too")
+    assert (done.returncode, done.stdout) == (75, "")
+    assert "telegram" in done.stderr
+    assert "set aside" in done.stderr
 
 
 def _forget_processes(home: Home) -> None:

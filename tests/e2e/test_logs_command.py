@@ -110,7 +110,7 @@ def test_following_shows_what_comes_also_in_a_new_file(home: Path) -> None:
         following.send_signal(signal.SIGINT)
         assert following.wait(5) == 130
         assert following.stderr is not None
-        assert following.stderr.read() == b""
+        assert following.stderr.read().strip() == b""
     finally:
         following.kill()
         following.communicate()

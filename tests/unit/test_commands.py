@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
+from tests.office import Office
 
-from everthread.commands import COMMANDS, Desk, Order, Said, Unknown, carry_out, parse
+from everthread.commands import COMMANDS, Order, Unknown, parse
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreBusy
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey, TurnStatus
-from everthread.lifecycle import ForgetSession, NoteChange
-from everthread.memory.notes import Notebook
+from everthread.domain.model import TurnStatus
+from everthread.lifecycle import ForgetSession
 
 # --- Telling a command from a message --------------------------------------------------------------------------------
 
@@ -87,42 +89,21 @@ def test_every_command_can_be_told_by_its_name_and_has_one_line_of_help() -> Non
 
 
 def test_what_can_wait_for_the_answer_before_it_does() -> None:
-    assert {command.name for command in COMMANDS if not command.skips_queue} == {"title", "sessions", "memory"}
+    assert {command.name for command in COMMANDS if not command.skips_queue} == {
+        "title",
+        "sessions",
+        "memory",
+        "export",
+    }
 
 
-# --- A desk ----------------------------------------------------------------------------------------------------------
-
-
-class Office(AgentHouse):
-    """An agent's house with somebody at the desk."""
-
-    async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> Said:
-        found = parse(text)
-        assert isinstance(found, Order), text
-
-        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-            return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-        async def nothing_is_forgotten(owner: str, text: str) -> bool:
-            return False
-
-        notebook = Notebook(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
-        desk = Desk(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner)
-        said = await carry_out(desk, found)
-        assert "Traceback" not in said.text
-        return said
-
-    async def refuses(self, text: str, *words: str, key: SessionKey = CLI, owner: str = ME) -> None:
-        said = await self.order(text, key, owner=owner)
-        assert not said.ok, said.text
-        assert "\n" not in said.text
-        for word in words:
-            assert word in said.text
-
-    async def titled(self, title: str, key: SessionKey = CLI, *, owner: str = ME) -> str:
-        """A session of that title with a turn in it."""
-        await self.order(f"/new {title}", key, owner=owner)
-        return (await self.ask(f"about {title}", key, owner=owner)).committed.ref.session_id
+def test_the_reference_has_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
+    rows = re.findall(r"^\| `(/(?:[^`\\]|\\.)*)` \| (.+) \| (at once|in its turn) \|$", page, re.MULTILINE)
+    told = [(usage.replace("\\|", "|"), acts == "at once") for usage, _, acts in rows]
+    assert told == [(command.usage, command.skips_queue) for command in COMMANDS]
+    for command, (_, text, _) in zip(COMMANDS, rows, strict=True):
+        assert all(f"`/{alias}`" in text for alias in command.aliases)
 
 
 # --- Moving ----------------------------------------------------------------------------------------------------------
@@ -370,6 +351,27 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         said = await office.order("/steer and now this")
         assert said.wakes
         assert "next message" in said.text
+
+
+async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
+    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as office:
+        await office.say("one", TELEGRAM)
+        answering = asyncio.ensure_future(office.agent.answer(TELEGRAM, office.manner()))
+        await until(lambda: office.model.requests)
+        for _ in range(2):
+            said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+            assert "next step" in said.text
+        await answering
+        ended = await office.agent.answer(TELEGRAM, office.manner())
+        assert ended is not None
+        assert (await office.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
+        said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+        assert "before" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is None, "it has been answered"
+        # The same number from another account is another message.
+        said = await office.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
+        assert "next message" in said.text
+        assert await office.agent.answer(TELEGRAM, office.manner()) is not None
 
 
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import pytest
 from tests.house import CLI, ME, TELEGRAM, House, opened
 
 from everthread.domain.boundary import Branch, New
-from everthread.domain.errors import BadInput, NotFound, TitleTaken
+from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession, NotFound, TitleTaken
 from everthread.domain.model import NoteAction, NoteTarget
 from everthread.lifecycle import ForgetSession, NoteChange
-from everthread.lifecycle.finding import find_session
+from everthread.lifecycle.finding import find_session, find_session_of_any_owner
 
 
 class Found:
@@ -190,3 +190,50 @@ async def test_keys_of_one_owner_share_the_titles(tmp_path: Path) -> None:
         await new(house, "plans")
         with pytest.raises(TitleTaken):
             await house.cross(TELEGRAM, New("plans"))
+
+
+@pytest.mark.parametrize("text", ["My Projct", "my projetc", "project", "MY PROJECTS"])
+async def test_what_is_nearly_a_title_is_answered_with_the_title(tmp_path: Path, text: str) -> None:
+    async with House(tmp_path) as house:
+        await new(house, "Groceries")
+        first = await new(house, "My Project")
+        await new(house, "My Project of somebody else", owner="you")
+        with pytest.raises(NoSuchSession, match=r"did you mean 'My Project'\? `sessions list`") as caught:
+            await Found(house)(text)
+        assert caught.value.near == ((first, "My Project"),)
+
+
+async def test_the_nearest_titles_are_few_and_the_most_alike_is_first(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        for title in ("Trip to Lima", "Trip to Lisbon", "Trip to Lissabon", "Trip to London", "Trip to Lodz"):
+            await new(house, title)
+        with pytest.raises(NoSuchSession) as caught:
+            await Found(house)("Trip to Lisbonn")
+        assert [title for _, title in caught.value.near][0] == "Trip to Lisbon"
+        assert len(caught.value.near) == 3
+
+
+async def test_what_was_forgotten_or_goes_on_elsewhere_is_not_offered(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await house.lifecycle.forget(ForgetSession(await new(house, "secret plans")), owner=ME)
+        await new(house, "the garden")
+        tip = await compressed(house)
+        for text, near in (("secret plan", ()), ("the gardn", ((tip, "the garden #2"),))):
+            with pytest.raises(NoSuchSession) as caught:
+                await Found(house)(text)
+            assert caught.value.near == near
+
+
+async def test_a_beginning_that_fits_several_names_their_titles(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        one, two = await new(house, "Lisbon"), await new(house, "")
+        with pytest.raises(Ambiguous, match=rf"among them {one} \('Lisbon'\), {two};") as caught:
+            await Found(house)(house.holder)
+        assert caught.value.fitting == ((one, "Lisbon"), (two, ""))
+
+
+async def test_an_operator_is_offered_the_nearest_of_anybody(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await new(house, "Lisbon", owner="you")
+        with pytest.raises(NoSuchSession, match="did you mean 'Lisbon'"):
+            await house.store.read(lambda uow: find_session_of_any_owner(uow, "Lisbn"))

@@ -18,6 +18,7 @@ from everthread.domain.model import (
     ReplyState,
     Role,
     SessionKey,
+    Thought,
     ToolCall,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
@@ -87,7 +88,7 @@ async def test_a_forgotten_session_leaves_no_word_of_itself_in_the_file(tmp_path
         for one in await house.store.read(lambda uow: uow.sessions.descendants(session)):
             await forget(house, ForgetSession(one.id))
         await forget(house, ForgetSession(session))
-        assert await house.lifecycle.search(ME, SECRET, limit=9) == ()
+        assert await house.search(ME, SECRET, limit=9) == ()
     assert SECRET.encode() not in stored_words(house)
 
 
@@ -278,7 +279,7 @@ async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> 
             await house.lifecycle.accept(Inbound(TELEGRAM, ME, f"{SECRET} waits {number}"))
         assert await forget(house, ForgetOwner()) == 3
         assert await house.lifecycle.begin_turn(TELEGRAM) is None
-        assert await house.lifecycle.search(ME, SECRET, limit=9) == ()
+        assert await house.search(ME, SECRET, limit=9) == ()
     assert SECRET.encode() not in stored_words(house)
 
 
@@ -289,7 +290,7 @@ async def test_forgetting_a_person_leaves_the_others_alone(tmp_path: Path) -> No
         await house.turn(CLI, "the weather")
         await forget(house, ForgetOwner())
         assert await house.shown(theirs) == ["the weather"]
-        assert len(await house.lifecycle.search("you", "weather", limit=9)) == 2
+        assert len(await house.search("you", "weather", limit=9)) == 2
         assert len(await house.store.read(lambda uow: uow.notes.current("you", NoteTarget.MEMORY))) == 1
 
 
@@ -362,8 +363,23 @@ async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(
         )
         await compress(house, CLI, f"He said that {fact}.")
         await forget(house, ForgetFact(note))
-        assert await house.lifecycle.search(ME, SECRET, limit=9) == ()
+        assert await house.search(ME, SECRET, limit=9) == ()
         assert (await house.shown(ref.session_id))[0] == "Listen: [forgotten], you know"
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_a_forgotten_fact_is_gone_from_what_a_model_has_thought_in_a_turn_that_goes_on(tmp_path: Path) -> None:
+    fact = f'the "name" is {SECRET}'
+    async with House(tmp_path) as house:
+        note = await write_note(house, fact)
+        await house.lifecycle.accept(Inbound(CLI, ME, "hello"))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        thought = Thought(json.dumps({"reasoning_content": json.dumps(fact)}), "a/one")
+        await house.lifecycle.start_tool(ticket, "c1", "look", "{}", thought)
+        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought == thought
+        await forget(house, ForgetFact(note))
+        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought is None
     assert SECRET.encode() not in stored_words(house)
 
 

@@ -153,9 +153,9 @@ async def test_a_forgotten_fact_leaves_titles_and_stays_findable_around(tmp_path
         note = await house.lifecycle.write_note(change, owner="me", ref=session)
         await house.lifecycle.forget(ForgetFact(note.note_id), owner="me")
         assert (await house.session(session.session_id)).title is None
-        hits = await house.lifecycle.search("me", "piano", limit=5)
+        hits = await house.search("me", "piano", limit=5)
         assert "my [forgotten] sleeps on the piano" in [hit.content for hit in hits]
-        assert await house.lifecycle.search("me", "Mog", limit=5) == ()
+        assert await house.search("me", "Mog", limit=5) == ()
 
 
 async def test_a_message_of_somebody_else_that_waits_is_never_put_into_my_session(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ async def test_a_message_of_somebody_else_that_waits_is_never_put_into_my_sessio
         await house.lifecycle.accept(Inbound(CLI, "bob", "bob's secret"))
         theirs = await house.cross(CLI, New(), owner="bob")
         assert [row.inbound.text for row in theirs.set_aside] == ["bob's secret"]
-        assert await house.lifecycle.search("me", "secret", limit=5) == ()
-        hits = await house.lifecycle.search("bob", "secret", limit=5)
+        assert await house.search("me", "secret", limit=5) == ()
+        hits = await house.search("bob", "secret", limit=5)
         assert [hit.session_id for hit in hits] == [opened(theirs)]
         assert opened(theirs) != mine
 

@@ -8,10 +8,12 @@ from everthread.agent.transcript import (
     STOPPED,
     answered,
     as_sent,
+    as_stored,
     recovered,
+    shown_to,
     with_own_ids,
 )
-from everthread.domain.model import Message, Role, ToolCall, ToolRow, ToolState, Turn, TurnStatus
+from everthread.domain.model import Message, Role, Thought, ToolCall, ToolRow, ToolState, Turn, TurnStatus
 
 HELLO = Message(Role.USER, "hello")
 CALL = ToolCall("c1", "look", "{}")
@@ -67,6 +69,19 @@ def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
         Message(Role.ASSISTANT, "", (fell,)),
         Message(Role.TOOL, OUTCOME_UNKNOWN, tool_call_id="c2", name="fell"),
     )
+
+
+def test_calls_that_were_thought_of_together_are_made_together_again() -> None:
+    one, other = Thought("hm", "a/one"), Thought("ah", "a/one")
+    rows = [
+        ToolRow("t", name, "look", "{}", ToolState.DONE, name, thought)
+        for name, thought in (("c1", one), ("c2", one), ("c3", other), ("c4", None), ("c5", None))
+    ]
+    asked = [message for message in recovered(rows) if message.tool_calls]
+    assert [[call.id for call in message.tool_calls] for message in asked] == [["c1", "c2"], ["c3"], ["c4"], ["c5"]]
+    assert [message.thought for message in asked] == [one, other, None, None]
+    assert [message.thought for message in shown_to("a/one", asked)] == [one, other, None, None]
+    assert all(message.thought is None for message in (*shown_to("b/two", asked), *as_stored(asked)))
 
 
 def test_calls_that_share_an_id_are_told_apart() -> None:

@@ -14,6 +14,7 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, opened, until
 
 from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.prepared import fitting
+from everthread.agent.tools import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
 from everthread.agent.turn import TurnLimits
 from everthread.domain.boundary import Branch, New, Resume, Rewind
@@ -27,9 +28,9 @@ from everthread.domain.errors import (
     StoreBusy,
     ToolFailed,
 )
-from everthread.domain.model import InboxState, Role, SessionRef, ToolCall, TurnStatus
+from everthread.domain.model import InboxRow, InboxState, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
-from everthread.lifecycle import ForgetFact
+from everthread.lifecycle import Committed, ForgetFact, Ticket
 from everthread.ports import RecallItem
 from everthread.ports.model import Finish, Traits, Usage
 from everthread.ports.tools import ToolUse
@@ -438,6 +439,88 @@ async def test_a_message_that_came_too_late_to_steer_is_the_next_one(tmp_path: P
         assert ended.text == "to the left"
 
 
+async def test_a_message_that_would_be_taken_up_after_the_last_step_is_the_next_one(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"]), turn_limits=TurnLimits(iterations=1)) as house:
+
+        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+            row = await house.say("rather left")
+            assert house.agent.steer(use.ref.session_id, row.id)
+            return "a tree"
+
+        house.toolbox = Toolbox((tool("look", look),))
+        ended = await house.ask("which way?")
+        assert "1 steps" in ended.problem
+        ended = await house.agent.answer(CLI, house.manner())
+        assert ended is not None
+        assert ended.text == "to the left"
+        first, second = await house.turns(ended.committed.ref.session_id)
+        assert (first.user_text, second.user_text) == ("which way?", "rather left")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["straight on", "to the left"])) as house:
+        commit = house.lifecycle.commit_turn
+        steered: list[bool] = []
+
+        async def steer(ref: SessionRef) -> None:
+            row = await house.say("rather left")
+            steered.append(house.agent.steer(ref.session_id, row.id))
+
+        async def steer_and_commit(ticket: Ticket, *given: Any, **more: Any) -> Committed:
+            if when == "before" and not steered:
+                await steer(ticket.ref)
+            committed = await commit(ticket, *given, **more)
+            if when == "after" and not steered:
+                await steer(ticket.ref)
+            return committed
+
+        monkeypatch.setattr(house.lifecycle, "commit_turn", steer_and_commit)
+        assert (await house.ask("which way?")).text == "straight on"
+        assert steered == [False], "nothing is running that could take it up"
+        ended = await house.agent.answer(CLI, house.manner())
+        assert ended is not None
+        assert ended.text == "to the left"
+        assert [turn.user_text for turn in await house.turns(ended.committed.ref.session_id)] == [
+            "which way?",
+            "rather left",
+        ]
+
+
+@pytest.mark.parametrize("stops", ["before", "after"])
+async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: str
+) -> None:
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"])) as house:
+        steer = house.lifecycle.steer
+
+        async def steer_and_stop(ticket: Ticket, inbox_id: int) -> InboxRow | None:
+            if stops == "before":
+                house.agent.stop(ticket.ref.session_id)
+                await asyncio.sleep(0)
+            row = await steer(ticket, inbox_id)
+            house.agent.stop(ticket.ref.session_id)
+            return row
+
+        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+            row = await house.say("rather left")
+            assert house.agent.steer(use.ref.session_id, row.id)
+            return "a tree"
+
+        monkeypatch.setattr(house.lifecycle, "steer", steer_and_stop)
+        house.toolbox = Toolbox((tool("look", look),))
+        ended = await house.ask("which way?")
+        assert ended.committed.status is TurnStatus.INTERRUPTED
+        monkeypatch.undo()
+        following = await house.agent.answer(CLI, house.manner())
+        turns = await house.turns(ended.committed.ref.session_id)
+        said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
+        assert said == ["which way?", "rather left"]
+        assert (following is None) == (len(turns) == 1)
+
+
 async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Path) -> None:
     async with AgentHouse(tmp_path, FakeModel(["one two three four"], pause_s=0.02)) as house:
         await house.say("count")
@@ -486,6 +569,32 @@ async def test_a_task_that_is_cancelled_leaves_its_turn_to_be_recovered(tmp_path
 
 
 # --- Recovery --------------------------------------------------------------------------------------------------------
+
+
+async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AgentHouse(tmp_path) as house:
+        begin = house.lifecycle.begin_turn
+
+        async def begin_slowly(key: SessionKey) -> Ticket | None:
+            ticket = await begin(key)
+            await asyncio.sleep(0.05)
+            return ticket
+
+        monkeypatch.setattr(house.lifecycle, "begin_turn", begin_slowly)
+        await house.say("hello")
+        answering = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        for _ in range(2):
+            await asyncio.sleep(0.02)
+            answering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await answering
+        monkeypatch.undo()
+        (turn_id,) = await house.lifecycle.recover()
+        ended = await house.agent.go_on(turn_id, house.manner())
+        assert ended is not None
+        assert ended.text == "fine"
 
 
 async def test_a_turn_whose_process_died_is_gone_on_with(tmp_path: Path) -> None:

@@ -54,11 +54,14 @@ class Progress:
     """Calls that no commit has settled yet."""
     usage: Usage = Usage()
     """Of all calls together."""
+    context_tokens: int = 0
+    """What the last call was sent and has answered: as much of the window is taken."""
     model: str = ""
     """The one that answered last."""
 
     def heard(self, model: str, usage: Usage) -> None:
         self.model = model
+        self.context_tokens = usage.input_tokens + usage.output_tokens
         self.usage = Usage(
             self.usage.input_tokens + usage.input_tokens,
             self.usage.output_tokens + usage.output_tokens,

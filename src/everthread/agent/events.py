@@ -72,6 +72,8 @@ class TurnEnded:
     model: str = ""
     """The one that answered."""
     usage: Usage = Usage()
+    context_tokens: int = 0
+    """How much of the model's window was taken in the end; 0 if it did not say."""
 
 
 TurnEvent = (

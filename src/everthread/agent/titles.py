@@ -52,12 +52,21 @@ class Titler:
         self._auxiliary = auxiliary
         self._going: set[asyncio.Task[None]] = set()
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._going)
+
     def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[Choice]) -> None:
         """Begin to name the turn's session, if it is young."""
         if committed.number <= TURNS_MAX:
             task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), choices[0]))
             self._going.add(task)
-            task.add_done_callback(self._going.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._going.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("naming a session failed", exc_info=error)
 
     async def aclose(self) -> None:
         """Leave what is under way: a title is no loss."""

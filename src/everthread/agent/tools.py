@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -15,7 +15,7 @@ import msgspec
 from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
 from everthread.domain.errors import BadInput, EverthreadError, StoreError
-from everthread.domain.model import Message, ToolCall
+from everthread.domain.model import Message, Thought, ToolCall
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
@@ -86,7 +86,7 @@ class ToolRunner:
     async def run(
         self,
         toolbox: Toolbox,
-        calls: Sequence[ToolCall],
+        answer: Message,
         ticket: Ticket,
         *,
         done: list[Message],
@@ -96,8 +96,9 @@ class ToolRunner:
         """Put a result for each call into `done` as it comes. Neighbours that are safe together run at once."""
 
         async def one(call: ToolCall) -> None:
-            done.append(result(call, await self._one(toolbox, call, ticket, listen, approve)))
+            done.append(result(call, await self._one(toolbox, call, answer.thought, ticket, listen, approve)))
 
+        calls = answer.tool_calls
         for call in calls[CALLS_MAX:]:
             done.append(result(call, f"Error: at most {CALLS_MAX} calls in one answer are run; this one was not"))
         for together, group in groupby(calls[:CALLS_MAX], key=lambda call: _is_parallel(toolbox, call)):
@@ -111,7 +112,15 @@ class ToolRunner:
                     # Only what no tool can help: the store is gone, or the turn is somebody else's.
                     raise several.exceptions[0] from several
 
-    async def _one(self, toolbox: Toolbox, call: ToolCall, ticket: Ticket, listen: Listen, approve: Approve) -> str:
+    async def _one(
+        self,
+        toolbox: Toolbox,
+        call: ToolCall,
+        thought: Thought | None,
+        ticket: Ticket,
+        listen: Listen,
+        approve: Approve,
+    ) -> str:
         tool = toolbox.get(call.name)
         if tool is None:
             return f"Error: there is no tool {call.name!r}; there are: {', '.join(toolbox.names) or 'none'}"
@@ -120,7 +129,7 @@ class ToolRunner:
             return arguments
         if tool.dangerous and tool.name not in self.allowed and not await approve(call, ticket.ref):
             return "Error: this call was not approved by the user; do not try it again unasked"
-        await self.lifecycle.start_tool(ticket, call.id, call.name, call.arguments)
+        await self.lifecycle.start_tool(ticket, call.id, call.name, call.arguments, thought)
         listen(ToolBegan(call))
         await self.hooks.tell("pre_tool_call", ref=ticket.ref, name=call.name, arguments=call.arguments)
         text = _shortened(await _outcome(tool, arguments, ToolUse(ticket.ref, ticket.turn_id, call.id)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import groupby
 
-from everthread.domain.model import Message, Role, ToolCall, ToolRow, ToolState, Turn, TurnStatus
+from everthread.domain.model import Message, Role, Thought, ToolCall, ToolRow, ToolState, Turn, TurnStatus
 
 INTERRUPTED = "[interrupted]"
 OUTCOME_UNKNOWN = (
@@ -47,17 +48,39 @@ def result(call: ToolCall, text: str) -> Message:
 
 
 def recovered(rows: Collection[ToolRow]) -> tuple[Message, ...]:
-    """What was done before a crash: results are used again, and what was only begun is said to be unknown."""
+    """What was done before a crash: results are used again, and what was only begun is said to be unknown.
+
+    Calls that were thought of together stay together, as the thought is one.
+    """
     out: list[Message] = []
-    for row in rows:
-        call = ToolCall(row.call_id, row.name, row.arguments)
-        text = row.result if row.state is ToolState.DONE and row.result is not None else OUTCOME_UNKNOWN
-        out += [Message(Role.ASSISTANT, "", (call,)), result(call, text)]
+    for thought, together in groupby(enumerate(rows), key=lambda row: row[1].thought or row[0]):
+        calls: list[ToolCall] = []
+        results: list[Message] = []
+        for _, row in together:
+            call = ToolCall(row.call_id, row.name, row.arguments)
+            text = row.result if row.state is ToolState.DONE and row.result is not None else OUTCOME_UNKNOWN
+            calls.append(call)
+            results.append(result(call, text))
+        known = thought if isinstance(thought, Thought) else None
+        out += [Message(Role.ASSISTANT, "", tuple(calls), thought=known), *results]
     return tuple(out)
 
 
+def shown_to(model: str, messages: Collection[Message]) -> tuple[Message, ...]:
+    """The messages without what other models thought: it is signed by them, and refused by any other."""
+    return tuple(m if m.thought is None or m.thought.model == model else replace(m, thought=None) for m in messages)
+
+
+def as_stored(messages: Collection[Message]) -> tuple[Message, ...]:
+    """The messages of a turn that is over: whoever wants its thoughts back wants them before its end."""
+    return tuple(m if m.thought is None else replace(m, thought=None) for m in messages)
+
+
 def with_own_ids(message: Message, taken: Collection[str]) -> Message:
-    """The message with an id for each call that no other call of the turn has."""
+    """The message with an id for each call that no other call of the turn has.
+
+    Clients give such ids already, so that their thoughts may go by them.
+    """
     used = set(taken)
     calls: list[ToolCall] = []
     for call in message.tool_calls:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
@@ -27,7 +27,7 @@ from everthread.agent.events import (
 from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
-from everthread.agent.transcript import STOPPED, answered, recovered, with_own_ids
+from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
 from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
 from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
 from everthread.lifecycle import TURN_CHARS_MAX, Committed, Lifecycle, Ticket
@@ -79,6 +79,10 @@ class _Running:
     """What the user should know about an answer that is there."""
     prepared: tuple[Prepared, Choice] | None = None
 
+    @property
+    def has_steps_left(self) -> bool:
+        return self.work is None or not self.work.done()
+
     def stop(self, why: str) -> None:
         if self.work is not None:
             self.stopped = self.stopped or why
@@ -111,7 +115,7 @@ class Agent:
         preparer: Preparer,
         asker: Asker,
         runner: ToolRunner,
-        toolbox: Callable[[], Toolbox],
+        toolbox: Callable[[], Awaitable[Toolbox]],
         clock: Clock,
         *,
         titler: Titler | None = None,
@@ -146,12 +150,12 @@ class Agent:
         return bool(found)
 
     def steer(self, session_id: str, inbox_id: int) -> bool:
-        """Have a running turn take up a message that waits, at its next step. False if nothing runs here.
+        """Have a running turn take up a message that waits, at its next step. False if nothing runs here any more.
 
         If the turn ends before that, the message simply is the next one.
         """
         for running in self._running.values():
-            if running.ticket.ref.session_id == session_id:
+            if running.ticket.ref.session_id == session_id and running.has_steps_left:
                 running.steering.append(inbox_id)
                 return True
         return False
@@ -178,13 +182,13 @@ class Agent:
     async def _taken(self, taking: Awaitable[Ticket | None]) -> Ticket | None:
         """The ticket; given back if nobody waits for it any more by the time it is there."""
         task = asyncio.ensure_future(taking)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            with suppress(EverthreadError):
-                if (ticket := await task) is not None:
-                    await self._give_back(ticket)
-            raise
+        stopped = await _until_done(task)
+        if stopped is None:
+            return task.result()
+        with suppress(EverthreadError):
+            if (ticket := task.result()) is not None:
+                await asyncio.shield(self._give_back(ticket))
+        raise stopped
 
     async def _outcome(self, running: _Running, work: asyncio.Task[str]) -> _End:
         """The answer, and why it is none or not the whole one."""
@@ -210,9 +214,11 @@ class Agent:
         return _End(partial, f"something went wrong inside: {error!r}")
 
     async def _work(self, running: _Running, manner: Manner) -> str:
-        toolbox, progress, ticket = self._toolbox(), running.progress, running.ticket
+        progress, ticket = running.progress, running.ticket
         recalling = asyncio.ensure_future(self._recall(ticket, manner))
         try:
+            # Once: the tools of a turn stay what the model was told at its start.
+            toolbox = await self._toolbox()
             prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
             recall = await recalling
         finally:
@@ -223,13 +229,15 @@ class Agent:
             start = prepared
             if choice is not manner.choices[0]:
                 start = await self._preparer.borrow(ticket.ref, choice)
-            tail = tuple(progress.messages)
+            tail = shown_to(choice.name, progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
         if ticket.fence > FENCE_MAX:
             raise TurnTooLong("given up: it was begun several times and never came to an end")
         for _ in range(self._limits.iterations):
             running.go_on()
+            # Right before a step, so that whatever is taken up is answered.
+            await self._take_up_steering(running, manner.listen)
             answer = await self._asker.ask(
                 manner.choices,
                 request_to,
@@ -240,6 +248,8 @@ class Agent:
             )
             taken = [call.id for message in progress.messages for call in message.tool_calls]
             message = with_own_ids(answer.message, taken)
+            if message.thought is not None:
+                message = replace(message, thought=replace(message.thought, model=progress.model))
             progress.messages.append(message)
             progress.writing.clear()
             if not message.tool_calls:
@@ -247,13 +257,12 @@ class Agent:
                 return message.content
             await self._runner.run(
                 toolbox,
-                message.tool_calls,
+                message,
                 ticket,
                 done=progress.messages,
                 listen=manner.listen,
                 approve=manner.approve,
             )
-            await self._take_up_steering(running, manner.listen)
         raise TurnTooLong(f"stopped after {self._limits.iterations} steps, the limit of a turn (limits.iterations)")
 
     async def _recall(self, ticket: Ticket, manner: Manner) -> str:
@@ -270,18 +279,18 @@ class Agent:
     async def _take_up_steering(self, running: _Running, listen: Listen) -> None:
         while running.steering:
             steering = asyncio.ensure_future(self._lifecycle.steer(running.ticket, running.steering.pop(0)))
-            try:
-                await asyncio.shield(steering)
-            finally:
-                # Once it is written that the message is part of this turn, it must be.
-                row = await steering
-                if row is not None:
-                    running.progress.messages.append(Message(Role.USER, row.inbound.text))
-                    listen(Steered(row.inbound.text))
+            stopped = await _until_done(steering)
+            # Once it is written that the message is part of this turn, it must be.
+            row = steering.result()
+            if row is not None:
+                running.progress.messages.append(Message(Role.USER, row.inbound.text))
+                listen(Steered(row.inbound.text))
+            if stopped is not None:
+                raise stopped
 
     async def _commit(self, running: _Running, end: _End, manner: Manner) -> TurnEnded:
         progress = running.progress
-        messages = list(answered(progress.messages, STOPPED))
+        messages = list(answered(as_stored(progress.messages), STOPPED))
         if not end.whole and end.text:
             messages.append(Message(Role.ASSISTANT, end.text))
         reply = (end.text or end.problem) if manner.outbox else None
@@ -293,7 +302,9 @@ class Agent:
         self._remember_prepared(running, committed, messages)
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
-        ended = TurnEnded(committed, end.text, end.problem, end.error, progress.model, progress.usage)
+        ended = TurnEnded(
+            committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
+        )
         manner.listen(ended)
         return ended
 
@@ -328,6 +339,17 @@ class Agent:
 def _place(ticket: Ticket) -> dict[str, object]:
     """What a line of the log names it by."""
     return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
+
+
+async def _until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
+    """Wait for what must not be left half done, however often somebody wants to stop waiting; that, if they did."""
+    stopped: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            stopped = error
+    return stopped
 
 
 def _note(finish: Finish, message: Message, output_tokens: int) -> str:

@@ -17,6 +17,7 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
+from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
@@ -107,6 +108,7 @@ class Runtime:
         self.tools = tuple(tools)
         """Those that the agent is given besides its own."""
         self._policies = policies
+        self._presence = Presence(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
         self._workshop: Workshop | None = None
         self._stopped = False
@@ -137,9 +139,17 @@ class Runtime:
     async def start(self) -> None:
         """Register the providers and serve the lanes, until `stop`."""
         if self._serving is None:
+            await self._take_note_of_the_gone()
             await self.memory.start()
             self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
             self._serving.add_done_callback(_report_end)
+
+    async def _take_note_of_the_gone(self) -> None:
+        """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
+        self._presence.enter()
+        for holder in self._presence.gone():
+            await self.store.write(lambda uow, holder=holder: uow.lanes.leave(holder))
+            self._presence.forget(holder)
 
     async def ready(self) -> tuple[str, ...]:
         """Serve, and have an agent; what is not as it should be, a line each."""
@@ -185,6 +195,12 @@ class Runtime:
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
+
+    def known_models(self) -> tuple[str, ...]:
+        """Names of models that the settings mention."""
+        settings = self.settings
+        named = (settings.model, *settings.fallback_models, settings.auxiliary_model, *settings.prices)
+        return tuple(dict.fromkeys(name for name in named if name))
 
     async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
         """Let what is due be delivered, for at most this long; whether all of it was.
@@ -243,6 +259,7 @@ class Runtime:
         except StoreError as error:
             log.warning("left to run out: %s", error)
         finally:
+            self._presence.leave()
             await self.store.aclose()
 
     async def _shut_down_providers(self) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 
 LOCAL_IDLE_S_MAX = 300.0
+NEWS_S_MAX = 1.0
+"""How long a turn waits for servers whose tools have changed; what takes longer is there for the next one."""
+SLOW_START_S_MAX = 120.0
 
 
 class Models:
@@ -132,8 +135,17 @@ class Workshop:
             self._mcp = mcp_servers(settings, servers, runtime.clock)
             await self._mcp.start()
             problems = self._mcp.problems()
-        self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+        self._gather()
         return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())
+
+    def _gather(self) -> None:
+        self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+
+    async def _tools_of_a_turn(self) -> Toolbox:
+        if self._mcp is not None and self._mcp.changed:
+            await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
+            self._gather()
+        return self._toolbox
 
     async def aclose(self) -> None:
         await self._titler.aclose()
@@ -152,7 +164,7 @@ class Workshop:
             Preparer(runtime.store, runtime.lifecycle, prompts, runtime.clock, output_tokens_max=limits.output_tokens),
             asker,
             ToolRunner(runtime.lifecycle, runtime.hooks, frozenset(self._settings.tools.allow)),
-            lambda: self._toolbox,
+            self._tools_of_a_turn,
             runtime.clock,
             titler=self._titler,
             limits=TurnLimits(

@@ -11,7 +11,7 @@ import click
 
 from everthread.cli import completing
 from everthread.cli.exits import report
-from everthread.cli.opened import Invocation, OpenRuntime, home_option
+from everthread.cli.opened import Glance, Invocation, OpenRuntime, home_option
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -142,14 +142,15 @@ def _converse(
     return invocation.talk(lambda runtime: chat(runtime, wish, interactive=interactive))
 
 
-def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None) -> int:
+def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None, *, glance: Glance | None = None) -> int:
     """Carry out one command line; the exit code. Whatever goes wrong is one line on stderr, never a traceback."""
     stdout: object = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
         # A title that the terminal can't show must not keep the rest from being shown.
         stdout.reconfigure(errors="backslashreplace")
     try:
-        code = everthread.main(arguments, prog_name="everthread", standalone_mode=False, obj=Invocation(open_runtime))
+        invocation = Invocation(open_runtime, glance)
+        code = everthread.main(arguments, prog_name="everthread", standalone_mode=False, obj=invocation)
     except SystemExit as end:
         # Click's way out when the reader of a pipe has gone, or to complete a word for a shell.
         code = end.code

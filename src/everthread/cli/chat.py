@@ -1,28 +1,35 @@
-"""`everthread`: a conversation, line by line. It works on a terminal, and just as well in a pipe."""
+"""`everthread`: a conversation. What it looks like is its face's business; what happens in it is decided here."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-from everthread.agent.events import TurnEnded
+from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.exits import INTERRUPTED, REFUSED
-from everthread.cli.hearing import Hearing, call_in_words
-from everthread.cli.lines import Lines, Typed
+from everthread.cli.face import Face
+from everthread.cli.hearing import call_in_words
+from everthread.cli.lines import Typed
+from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
 from everthread.cli.recovering import Recovery
-from everthread.cli.screen import Screen
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
-from everthread.commands import Desk, Order, Said, Unknown, carry_out, parse
+from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
+from everthread.commands.completing import Candidate, candidates
 from everthread.commands.desk import excerpt, listed, name_of
+from everthread.commands.recap import recap
+from everthread.config.display import display
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.ports import UnitOfWork
 
 LEAVE_S_MAX = 5.0
+STATUS_S = 3.0
 _LOOK_S = 0.01
 _YES = ("y", "yes")
 _NO = ("n", "no", "")
@@ -31,32 +38,37 @@ _UNDO = "your message is kept; /undo takes it back"
 
 async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
-    screen = Screen(prompts=interactive)
-    for problem in await made_ready(runtime, screen.notice):
-        screen.complain(problem)
-    talk = Chat(runtime, wish, await entered(runtime, wish), screen, Lines(), interactive=interactive)
-    if interactive:
-        await talk.welcome()
+    face = face_for(wish, interactive=interactive)
+    for problem in await made_ready(runtime, face.notice):
+        face.complain(problem)
+    talk = Chat(runtime, wish, await entered(runtime, wish), face)
     code = await talk.run()
     await runtime.stop(close_memory=True)
     return code
 
 
+def face_for(wish: Wish, *, interactive: bool) -> Face:
+    shown_on = display()
+    if interactive and shown_on.term != "dumb":
+        from everthread.cli.terminal import Terminal
+
+        return Terminal(shown_on, verbose=wish.verbose)
+    from everthread.cli.plain import Plain
+
+    return Plain(interactive=interactive, verbose=wish.verbose)
+
+
 class Chat:
     """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
 
-    def __init__(
-        self, runtime: Runtime, wish: Wish, key: SessionKey, screen: Screen, lines: Lines, *, interactive: bool
-    ) -> None:
+    def __init__(self, runtime: Runtime, wish: Wish, key: SessionKey, face: Face) -> None:
         self._runtime = runtime
         self._wish = wish
+        self._model = wish.model
         self._key = key
         self._owner = runtime.settings.owner
-        self._screen = screen
-        self._lines = lines
-        self._interactive = interactive
-        self._somebody_there = interactive
-        self._hear = Hearing(screen, verbose=wish.verbose, began=self._began)
+        self._face = face
+        self._somebody_there = face.interactive
         self._jobs: asyncio.Queue[Order | None] = asyncio.Queue()
         """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
         self._busy = False
@@ -64,49 +76,60 @@ class Chat:
         """The user wants what is being done to stop."""
         self._answering: set[str] = set()
         """The session in which a message is being answered."""
-        self._recovery = Recovery(runtime, key, lambda: runtime.choices(wish.model), self._finished, self._not_finished)
+        self._recovery = Recovery(
+            runtime, key, lambda: runtime.choices(self._model), self._finished, self._not_finished
+        )
         self._question: asyncio.Future[bool] | None = None
         self._asking = asyncio.Lock()
         self._left = asyncio.Event()
+        self._look = asyncio.Event()
+        self._context_tokens = 0
         self._code = 0
         self._hinted = False
 
     async def run(self) -> int:
         with self._signals():
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    work = [self._work(), self._read(), *([self._recovery.run()] if self._interactive else [])]
-                    going = [tasks.create_task(each) for each in work]
-                    await self._left.wait()
-                    await self._wind_up()
-                    for task in going:
-                        task.cancel()
-            except ExceptionGroup as several:
-                raise several.exceptions[0] from several
+            async with self._face.open(self):
+                if self._face.interactive:
+                    await self._welcome()
+                self._face.prompt()
+                await self._talk()
             await self._goodbye()
         return self._code
+
+    async def _talk(self) -> None:
+        work = [self._work(), self._read()]
+        work += [self._recovery.run()] if self._face.interactive else []
+        work += [self._watch()] if self._face.has_status else []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                going = [tasks.create_task(each) for each in work]
+                await self._left.wait()
+                await self._wind_up()
+                for task in going:
+                    task.cancel()
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        self._screen.prompt()
-        while not self._left.is_set() and (typed := await self._lines.message()) is not None:
-            self._screen.entered()
+        while not self._left.is_set() and (typed := await self._face.message()) is not None:
             self._hinted = False
             await self._take(typed)
-            if not self._interactive:
+            if not self._face.interactive:
                 # In order: what a script says is not meant to interrupt what it said before.
                 await self._jobs.join()
-            if self._screen.gone:
+            if self._face.gone:
                 self._leave(REFUSED)
             if not self._busy and self._jobs.empty() and not self._left.is_set():
-                self._screen.prompt()
+                self._face.prompt()
         # Nobody is left to answer: what is asked from here on is denied.
         self._somebody_there = False
         if self._question is not None and not self._question.done():
             self._question.set_result(False)
         if self._busy and not self._left.is_set():
-            self._screen.notice("Finishing what was asked; Ctrl-C leaves at once.")
+            self._face.notice("Finishing what was asked; Ctrl-C leaves at once.")
         await self._jobs.join()
         self._leave()
 
@@ -119,12 +142,12 @@ class Chat:
         if not text.strip():
             return
         if typed.spoiled:
-            self._screen.notice("Some of that was no text, and is replaced by \ufffd.")
+            self._face.notice("Some of that was no text, and is replaced by \ufffd.")
         match found:
             case Unknown():
                 self._fail(found.answer)
             case Order() if found.command.skips_queue:
-                self._tell(await carry_out(self._desk(), found))
+                await self._carry_out(found)
             case Order():
                 self._queue(found, text)
             case None:
@@ -137,26 +160,67 @@ class Chat:
 
     def _queue(self, job: Order | None, text: str) -> None:
         if self._busy:
-            self._screen.notice(f"Queued: {excerpt(text)}")
+            self._face.notice(f"Queued: {excerpt(text)}")
         self._jobs.put_nowait(job)
+        self._look.set()
+
+    # --- Commands ----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, order: Order) -> None:
+        said = await carry_out(self._desk(), order)
+        offer = await self._chosen(order, said.offers)
+        if offer is not None:
+            chosen = parse(offer.command)
+            assert isinstance(chosen, Order)
+            said = await carry_out(self._desk(), chosen)
+        elif said.offers and self._face.has_status:
+            # They were all there to choose from; nothing is left to be said of them.
+            return
+        self._tell(said)
+        self._look.set()
+
+    async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Offer | None:
+        if not offers:
+            return None
+        index = await self._face.pick(f"/{order.command.name}", [offer.label for offer in offers])
+        return offers[index] if index is not None else None
 
     def _tell(self, said: Said) -> None:
         if said.quits:
             self._leave()
         elif said.ok:
-            self._screen.say(said.text)
+            self._face.say(said.text)
         else:
             self._fail(said.text)
+        if said.model is not None:
+            self._model = said.model
+        if said.document is not None:
+            self._write(said.document)
+        if said.recap is not None:
+            self._face.recap(said.recap)
         if said.wakes:
             self._jobs.put_nowait(None)
 
+    def _write(self, document: Document) -> None:
+        """Here the files are the user's own; what is there already is left alone."""
+        path = Path(document.name).expanduser()
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                file.write(document.text)
+        except FileExistsError:
+            self._fail(f"{path} is there already; name another file")
+        except (OSError, ValueError) as error:
+            self._fail(f"{path} can't be written: {getattr(error, 'strerror', None) or error}")
+        else:
+            self._face.say(f"Written to {path}")
+
     def _fail(self, text: str) -> None:
-        self._screen.complain(text)
-        if not self._interactive:
+        self._face.complain(text)
+        if not self._face.interactive:
             self._code = REFUSED
 
     def _desk(self) -> Desk:
-        runtime, memory = self._runtime, self._runtime.settings.memory
+        runtime, settings = self._runtime, self._runtime.settings
         return Desk(
             runtime.lifecycle,
             runtime.store,
@@ -165,9 +229,34 @@ class Chat:
             runtime.notebook,
             self._key,
             self._owner,
-            memory.notes_chars,
-            memory.user_chars,
+            settings.memory.notes_chars,
+            settings.memory.user_chars,
+            model=self._model,
+            choices=runtime.choices,
+            known_models=runtime.known_models(),
+            spend_per_day=settings.limits.spend_per_day,
         )
+
+    # --- What the face asks for --------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        interactive = self._face.interactive
+        if not interactive or (self._busy and self._stopping):
+            self._leave(0 if interactive else INTERRUPTED)
+        elif self._busy:
+            self._stopping = True
+            self._stop()
+        elif self._hinted:
+            self._leave()
+        else:
+            self._hinted = True
+            self._face.notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
+
+    async def candidates(self, text: str) -> Sequence[Candidate]:
+        return await candidates(self._desk(), text)
+
+    async def asked_before(self) -> Sequence[str]:
+        return await asked_before(self._runtime.store, self._owner)
 
     # --- Answering ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +266,7 @@ class Chat:
             self._busy = True
             try:
                 if job is not None:
-                    self._tell(await carry_out(self._desk(), job))
+                    await self._carry_out(job)
                 else:
                     # A message whose answer failed to begin waits on: it comes before the next one.
                     while await self._answer() and self._jobs.empty() and not self._left.is_set():
@@ -185,23 +274,22 @@ class Chat:
             finally:
                 self._busy = False
                 self._jobs.task_done()
+                self._look.set()
             if self._jobs.empty() and not self._left.is_set():
-                self._screen.prompt()
+                self._face.prompt()
 
     async def _answer(self) -> bool:
         """Have the next message answered; false if none waits, or it can't be."""
         self._stopping = False
         try:
             try:
-                choices = self._runtime.choices(self._wish.model)
+                choices = self._runtime.choices(self._model)
             except EverthreadError as error:
                 kept = await self._keep_unanswered()
                 self._fail(f"{error} ({_UNDO})" if kept else str(error))
                 return kept
             manner = Manner(choices, self._hear, self._approve)
-            ended = await answer_when_free(
-                self._runtime, self._key, manner, self._screen.notice, lambda: self._stopping
-            )
+            ended = await answer_when_free(self._runtime, self._key, manner, self._face.notice, lambda: self._stopping)
         except EverthreadError as error:
             self._fail(str(error))
             return False
@@ -211,11 +299,21 @@ class Chat:
             self._conclude(ended)
         return ended is not None
 
+    def _hear(self, event: TurnEvent) -> None:
+        if isinstance(event, TurnBegan):
+            self._answering.add(event.ref.session_id)
+            self._look.set()
+            if self._stopping:
+                # It is told of before it can be stopped.
+                asyncio.get_running_loop().call_soon(self._stop)
+        self._face.hear(event)
+
     def _conclude(self, ended: TurnEnded) -> None:
+        self._context_tokens = ended.context_tokens or self._context_tokens
         if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
             return
         if self._stopping:
-            self._screen.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
+            self._face.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
         elif ended.committed.status is TurnStatus.INTERRUPTED and ended.problem != "stopped":
             self._fail(f"{ended.problem} ({_UNDO})")
         elif ended.problem != "stopped":
@@ -229,12 +327,6 @@ class Chat:
             await self._runtime.lifecycle.commit_turn(ticket, messages, None, interrupted=True)
         return ticket is not None
 
-    def _began(self, ref: SessionRef) -> None:
-        self._answering.add(ref.session_id)
-        if self._stopping:
-            # It is told of before it can be stopped.
-            asyncio.get_running_loop().call_soon(self._stop)
-
     def _stop(self) -> None:
         for session_id in self._answering:
             self._runtime.agent.stop(session_id)
@@ -242,12 +334,12 @@ class Chat:
     async def _approve(self, call: ToolCall, ref: SessionRef) -> bool:
         wanted = call_in_words(call.name, call.arguments)
         if not self._somebody_there:
-            self._screen.notice(f"Not allowed, as there is nobody to ask: {wanted}")
+            self._face.notice(f"Not allowed, as there is nobody to ask: {wanted}")
             return False
         async with self._asking:
             self._question = asyncio.get_running_loop().create_future()
             try:
-                self._screen.ask(f"{wanted}\nAllow this? [y/N] ")
+                self._face.ask(f"{wanted}\nAllow this? [y/N]")
                 return await self._question
             finally:
                 self._question = None
@@ -258,7 +350,7 @@ class Chat:
             if not question.done():
                 question.set_result(reply in _YES)
         else:
-            self._screen.ask("Please answer y or n. Allow this? [y/N] ")
+            self._face.ask("Please answer y or n. Allow this? [y/N]")
 
     # --- Finishing what an earlier process began ---------------------------------------------------------------------
 
@@ -268,41 +360,28 @@ class Chat:
         asked = excerpt(turn.user_text if turn else "")
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and here.session_id == session_id:
-            self._screen.notice(f"Finished an answer that was cut off: {asked}")
-            self._screen.say(ended.text or ended.problem)
-            self._screen.prompt()
+            self._face.notice(f"Finished an answer that was cut off: {asked}")
+            self._face.say(ended.text or ended.problem)
+            self._face.prompt()
         else:
-            self._screen.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
+            self._face.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
 
     def _not_finished(self, why: str) -> None:
         if self._wish.verbose:
-            self._screen.notice(why)
+            self._face.notice(why)
 
     # --- Coming and going --------------------------------------------------------------------------------------------
 
     @contextmanager
     def _signals(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave, 128 + number)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-
-    def _interrupt(self) -> None:
-        if not self._interactive or (self._busy and self._stopping):
-            self._leave(0 if self._interactive else INTERRUPTED)
-        elif self._busy:
-            self._stopping = True
-            self._stop()
-        elif self._hinted:
-            self._leave()
-        else:
-            self._hinted = True
-            self._screen.notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
 
     def _leave(self, code: int = 0) -> None:
         self._code = code or self._code
@@ -317,32 +396,46 @@ class Chat:
         while (self._busy or self._recovery.busy) and self._runtime.clock.now() < deadline:
             await self._runtime.clock.sleep(_LOOK_S)
 
-    async def welcome(self) -> None:
+    async def _watch(self) -> None:
+        """Keep the line of status true: at once when something was done here, else now and then."""
+        while True:
+            self._look.clear()
+            status = await look_around(self._runtime, self._key, self._model, self._context_tokens)
+            self._face.show_status(status)
+            try:
+                async with asyncio.timeout(STATUS_S):
+                    await self._look.wait()
+            except TimeoutError:
+                pass
+
+    async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""
         small = False
         try:
-            choice = self._runtime.choices(self._wish.model)[0]
+            choice = self._runtime.choices(self._model)[0]
             model, small = choice.name, choice.traits.small
         except EverthreadError as error:
-            self._screen.complain(str(error))
+            self._face.complain(str(error))
             model = "no model yet"
 
-        def look(uow: UnitOfWork) -> str:
+        def look(uow: UnitOfWork):
             ref = uow.sessions.ref(self._key)
             session = uow.sessions.get(ref.session_id) if ref else None
-            return f"back in {name_of(session)}" if session else "a new conversation"
+            return (f"back in {name_of(session)}", recap(uow, session)) if session else ("a new conversation", None)
 
-        where = await self._runtime.store.read(look)
-        self._screen.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
+        where, last = await self._runtime.store.read(look)
+        self._face.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
+        if last is not None and last.exchanges:
+            self._face.recap(last)
         if small:
-            self._screen.notice(
+            self._face.notice(
                 "This is a small model for trying things out; it is often wrong. Set `model` for another."
             )
 
     async def _goodbye(self) -> None:
         aside = await left(self._runtime, self._key)
         if aside:
-            self._screen.notice(f"Set aside without an answer: {listed(aside)}")
+            self._face.notice(f"Set aside without an answer: {listed(aside)}")
         here = await self._runtime.lifecycle.current(self._key)
-        if here is not None and self._interactive:
-            self._screen.notice(f"everthread -r {here.session_id} goes on from here.")
+        if here is not None and self._face.interactive:
+            self._face.notice(f"everthread -r {here.session_id} goes on from here.")

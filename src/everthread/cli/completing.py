@@ -36,13 +36,7 @@ def _sessions(invocation: Invocation, begun: str) -> list[CompletionItem]:
 
     from everthread.cli.sessions import newest
 
-    async def look(runtime: Runtime) -> list[tuple[str, str]]:
-        def recent(uow: UnitOfWork) -> list[tuple[str, str]]:
-            return [(session.id, session.title or "") for session in newest(uow, _OFFERED_MAX)]
-
-        return await runtime.store.read(recent)
-
-    found = invocation.look(look, nothing=[])
+    found = [(session.id, session.title or "") for session, _ in newest(invocation, _OFFERED_MAX)]
     ids = [CompletionItem(key, help=title or None) for key, title in found if key.startswith(begun.upper())]
     words = [title for _, title in found if title.isidentifier() and title.lower().startswith(begun.lower())]
     return [*(CompletionItem(word) for word in words if begun), *ids]

@@ -10,7 +10,7 @@ import click
 from everthread.cli import completing, show
 from everthread.cli.exits import REFUSED
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
-from everthread.cli.sessions import turns_of
+from everthread.cli.sessions import named, nothing_there
 
 if TYPE_CHECKING:
     from everthread.lifecycle.forget import Forgettable
@@ -55,32 +55,38 @@ def forget(
     """
     if sum(given is not None for given in (session, owner, note)) != 1:
         raise click.UsageError("Give one thing to forget: a session, --owner or --note")
-    carry_out(invocation, session, owner, note, yes=yes, as_json=as_json)
+    forget_it(invocation, session=session, owner=owner, note=note, yes=yes, as_json=as_json)
 
 
-def carry_out(
-    invocation: Invocation, session: str | None, owner: str | None, note: str | None, *, yes: bool, as_json: bool
+def forget_it(
+    invocation: Invocation,
+    *,
+    session: str | None = None,
+    owner: str | None = None,
+    note: str | None = None,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Say what would be forgotten, ask, and forget it."""
+    """Say what is about to go, ask unless told not to, and forget it."""
 
     async def make_plan(runtime: Runtime) -> Plan:
         return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, session, owner, note))
 
     plan = invocation.look(make_plan, nothing=None)
     if plan is None:
-        raise _nothing_there(session or owner or note or "", str(invocation.settings.home))
+        raise nothing_there(session or owner or note or "", invocation)
     # Programs read the other stream.
     click.echo(plan.words, err=as_json)
     if not yes and not click.confirm("Forget this for good?", err=as_json):
         click.echo("Nothing was forgotten.", err=as_json)
         raise click.exceptions.Exit(REFUSED)
 
-    async def forget_it(runtime: Runtime) -> None:
+    async def carry_out(runtime: Runtime) -> None:
         await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")
         if problem := await runtime.sync_notes(plan.owner):
             click.echo(problem, err=True)
 
-    invocation.act(forget_it)
+    invocation.act(carry_out)
     if as_json:
         show.print_json(
             {
@@ -126,10 +132,9 @@ def _about_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, s
     from everthread.lifecycle.finding import find_session_of_any_owner
 
     session = find_session_of_any_owner(uow, text, exactly=True)
-    name = f'"{session.title}" ({session.id})' if session.title else session.id
     words = (
-        f"Session {show.one_line(name)} of {show.one_line(session.owner)}: "
-        f"{show.counted(turns_of(uow, session), 'turn')}, last active {show.local_time(session.active_at)}."
+        f"Session {named(session)} of {show.one_line(session.owner)}: "
+        f"{show.counted(uow.turns.count(session), 'turn')}, last active {show.local_time(session.active_at)}."
     )
     children = [child for child in uow.sessions.descendants(session.id) if child.forgotten_seq is None]
     if children:
@@ -165,9 +170,3 @@ def _about_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str, s
         raise NotFound(f"there is no note {note_id[:100]!r}")
     words = f'Note {note_id} of {show.one_line(note.owner)}: "{show.shortened(note.content, 200)}"'
     return ForgetFact(note_id), "note", note_id, note.owner, words
-
-
-def _nothing_there(text: str, home: str) -> Exception:
-    from everthread.domain.errors import NotFound
-
-    return NotFound(f"there is no {text[:100]!r}: nothing is kept in {home} yet")

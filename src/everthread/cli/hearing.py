@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from everthread.agent.events import (
     Recalled,
     Retrying,
@@ -17,7 +15,7 @@ from everthread.agent.events import (
 )
 from everthread.cli.screen import Screen
 from everthread.cli.show import shortened
-from everthread.domain.model import SessionRef, TurnStatus
+from everthread.domain.model import TurnStatus
 
 _DETAIL_CHARS_MAX = 100
 _CALL_CHARS_MAX = 2_000
@@ -26,10 +24,9 @@ _CALL_CHARS_MAX = 2_000
 class Hearing:
     """Shows the events of turns that run one after another."""
 
-    def __init__(self, screen: Screen, *, verbose: bool, began: Callable[[SessionRef], None]) -> None:
+    def __init__(self, screen: Screen, *, verbose: bool) -> None:
         self._screen = screen
         self._verbose = verbose
-        self._began = began
         self._written = False
         """Some of the answer that is being written is on the screen."""
 
@@ -37,7 +34,6 @@ class Hearing:
         match event:
             case TurnBegan():
                 self._written = False
-                self._began(event.ref)
             case TextWritten():
                 if self._screen.streams:
                     self._screen.write(event.text)

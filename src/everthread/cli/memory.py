@@ -206,13 +206,13 @@ def forget(invocation: Invocation, note: str, yes: bool, as_json: bool) -> None:
       everthread memory forget "green tea"
       everthread memory forget 01JZ8Q7M3N5P6R8S9T0V1W2X3Y --yes
     """
-    from everthread.cli.forget import carry_out
+    from everthread.cli.forget import forget_it
 
     async def find(runtime: Runtime) -> str:
         return (await (await _curator(runtime)).versions(note))[0].version.note_id
 
     note_id, _ = invocation.act(find)
-    carry_out(invocation, None, None, note_id, yes=yes, as_json=as_json)
+    forget_it(invocation, note=note_id, yes=yes, as_json=as_json)
 
 
 @memory.command()

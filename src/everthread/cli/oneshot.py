@@ -7,7 +7,7 @@ import signal
 import sys
 from dataclasses import replace
 
-from everthread.agent.events import TurnEnded
+from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli import show
 from everthread.cli.exits import INTERRUPTED, REFUSED, code_of
@@ -35,8 +35,15 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
     stop = _Stop(runtime)
     # As JSON, and for a program, the answer is told once it is stored.
     screen.streams = screen.streams and not as_json
-    hear = Hearing(screen, verbose=wish.verbose, began=stop.began)
-    manner = Manner(choices, lambda event: None if as_json and isinstance(event, TurnEnded) else hear(event))
+    show_turn = Hearing(screen, verbose=wish.verbose)
+
+    def hear(event: TurnEvent) -> None:
+        if isinstance(event, TurnBegan):
+            stop.began(event.ref)
+        if not (as_json and isinstance(event, TurnEnded)):
+            show_turn(event)
+
+    manner = Manner(choices, hear)
 
     async def approve(call: ToolCall, ref: SessionRef) -> bool:
         screen.notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from everthread.agent.asking import Choice
     from everthread.agent.turn import Agent
     from everthread.config import Settings
+    from everthread.domain.model import Session
     from everthread.lifecycle import Lifecycle
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
@@ -46,6 +48,7 @@ class Runtime(Protocol):
 
     async def ready(self) -> Sequence[str]: ...
     def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def known_models(self) -> tuple[str, ...]: ...
     async def stop(self, drain_s: float = ..., *, close_memory: bool = ...) -> None: ...
 
 
@@ -64,13 +67,16 @@ class Unopened(Protocol):
 
 
 OpenRuntime = Callable[["Settings"], Unopened]
+Glance = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
+"""The newest conversations of a store with their numbers of turns; None if that takes more than a glance."""
 
 
 class Invocation:
     """One run of the program. Only `talk` makes a home: the commands are about what is there already."""
 
-    def __init__(self, open_runtime: OpenRuntime) -> None:
+    def __init__(self, open_runtime: OpenRuntime, glance: Glance | None = None) -> None:
         self._open_runtime = open_runtime
+        self._glance = glance
         self.home: str | None = None
 
     @property
@@ -78,6 +84,10 @@ class Invocation:
         from everthread import config
 
         return config.load(self.home)
+
+    def glance(self, limit: int) -> Sequence[tuple[Session, int]] | None:
+        """The newest conversations without opening more than must be; None if the store has to be opened for them."""
+        return self._glance(self.settings.db_path, limit) if self._glance is not None else None
 
     def unopened(self, settings: Settings) -> Unopened:
         """For what needs no store, or is not to make one."""

@@ -8,8 +8,9 @@ from everthread.agent.asking import Choice
 from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
+from everthread.commands.desk import excerpt
 from everthread.domain.errors import Busy, EverthreadError
-from everthread.domain.model import SessionKey, SessionRef, Slot
+from everthread.domain.model import Fate, SessionKey, SessionRef, Slot
 from everthread.ports import UnitOfWork
 
 RECOVER_S = 5.0
@@ -92,6 +93,40 @@ class Recovery:
             return [key for key in gone if (row := uow.inbox.first_waiting(key)) and row.inbound.owner == self._owner]
 
         return await self._runtime.store.peek(look)
+
+
+async def finish_what_is_in_the_way(
+    runtime: Runtime, key: SessionKey, manner: Manner, notice: Callable[[str], None]
+) -> bool:
+    """Finish the answer that a process which is gone left in the session that the key is on; whether there was one.
+
+    Raises `Busy` if that is not for a terminal to do: it was asked for elsewhere, and is awaited there.
+    """
+    here, now = await runtime.lifecycle.current(key), runtime.clock.now()
+    orphans = await runtime.store.peek(lambda uow: uow.slots.orphans(now))
+    slot = next((slot for slot in orphans if here and slot.ref.session_id == here.session_id and _is_live(slot)), None)
+    if slot is None:
+        return False
+    if not _same_place(slot.ref.key, key):
+        where = slot.ref.key.platform
+        raise Busy(
+            f"an answer for {where} was cut off in this conversation; it is finished once {where} is served again"
+        )
+
+    def hear(event: TurnEvent) -> None:
+        if isinstance(event, TurnBegan):
+            manner.listen(event)
+
+    ended = await runtime.agent.go_on(slot.turn_id, Manner(manner.choices, hear))
+    if ended is not None:
+        ref, number = ended.committed.ref, ended.committed.number
+        turn = await runtime.store.read(lambda uow: uow.turns.get(ref.session_id, number))
+        notice(f"Finished an answer that was cut off: {excerpt(turn.user_text if turn else '')}")
+    return ended is not None
+
+
+def _is_live(slot: Slot) -> bool:
+    return slot.fate is Fate.LIVE
 
 
 def _is_mine(ref: SessionRef, key: SessionKey, owner: str) -> bool:

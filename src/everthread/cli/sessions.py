@@ -1,7 +1,9 @@
-"""`everthread sessions`: what conversations there are."""
+"""`everthread sessions`: what conversations there are, and what can be done with them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,20 +15,51 @@ if TYPE_CHECKING:
     from everthread.domain.model import Session
     from everthread.ports import UnitOfWork
 
-_EVERY_TURN = 2**31
+# Each verb's module and what it does; a module is loaded when its verb is used.
+_VERBS = {
+    "list": ("sessions", "List sessions."),
+    "browse": ("sessions_browse", "Choose a session and read it."),
+    "show": ("sessions_show", "Show what was said."),
+    "tree": ("sessions_tree", "Draw which session grew out of which."),
+    "rename": ("sessions_rename", "Give a session another title."),
+    "export": ("sessions_export", "Write sessions to a file."),
+    "import": ("sessions_import", "Take sessions from a file in."),
+    "prune": ("sessions_prune", "Remove old sessions."),
+    "delete": ("sessions_delete", "Forget a session."),
+}
 
 
-@click.group()
+class _Verbs(click.Group):
+    """Imports the one verb that is asked for; each is called VERB_sessions in its module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        return getattr(import_module(f"everthread.cli.{_VERBS[cmd_name][0]}"), f"{cmd_name}_sessions")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, words) for verb, (_, words) in _VERBS.items()])
+
+
+@click.group(cls=_Verbs)
 def sessions() -> None:
-    """Look at conversations.
+    """Look at conversations, name them, copy them, remove them.
+
+    Wherever a session is named, its id will do, the beginning of it (4 characters or more), or its title.
 
     \b
-    Example:
+    Examples:
       everthread sessions list --limit 5
+      everthread sessions show "Trip to Lisbon"
+      everthread sessions export --all -o everything.jsonl
     """
 
 
-@sessions.command("list")
+@click.command("list")
 @json_option
 @limit_option
 @home_option
@@ -39,13 +72,9 @@ def list_sessions(invocation: Invocation, as_json: bool, limit: int) -> None:
       everthread sessions list
       everthread sessions list --limit 5 --json | jq -r '.[].title'
     """
-
-    def listed(uow: UnitOfWork) -> list[tuple[Session, int]]:
-        return [(session, turns_of(uow, session)) for session in newest(uow, limit)]
-
-    found = invocation.look(lambda runtime: runtime.store.read(listed), nothing=[])
+    found = newest(invocation, limit)
     if as_json:
-        show.print_json([_as_json(session, turns) for session, turns in found])
+        show.print_json([session_as_json(session, turns) for session, turns in found])
     elif not found:
         click.echo(f"No sessions yet in {invocation.settings.home}.")
     else:
@@ -59,29 +88,21 @@ def list_sessions(invocation: Invocation, as_json: bool, limit: int) -> None:
         click.echo(show.table(("ID", "TITLE", "STATE", "TURNS", "LAST ACTIVE", "KEY"), rows))
 
 
-def newest(uow: UnitOfWork, limit: int) -> list[Session]:
-    """The sessions a person has to do with: no forgotten ones, and not the one that only holds a person's notes."""
-    from everthread.domain.model import Kind
+def newest(invocation: Invocation, limit: int) -> Sequence[tuple[Session, int]]:
+    """Conversations of every owner, the last active first, each with how many turns it shows."""
 
-    asked = limit
-    while True:
-        found = uow.sessions.recent(owner=None, limit=asked)
-        shown = [s for s in found if s.kind is not Kind.NOTES and s.forgotten_seq is None]
-        if len(shown) >= limit or len(found) < asked:
-            return shown[:limit]
-        asked *= 2
+    def listed(uow: UnitOfWork) -> Sequence[tuple[Session, int]]:
+        return [(session, uow.turns.count(session)) for session in uow.sessions.conversations(limit)]
 
-
-def turns_of(uow: UnitOfWork, session: Session) -> int:
-    """How many turns the session shows, inherited ones included."""
-    return len(uow.turns.last_visible(session, _EVERY_TURN))
+    found = invocation.glance(limit)
+    return invocation.look(lambda runtime: runtime.store.read(listed), nothing=[]) if found is None else found
 
 
 def state(session: Session) -> str:
     return "open" if session.ended_at is None else f"ended ({session.end_reason})"
 
 
-def _as_json(session: Session, turns: int) -> dict[str, Any]:
+def session_as_json(session: Session, turns: int) -> dict[str, Any]:
     return {
         "id": session.id,
         "title": session.title,
@@ -96,3 +117,14 @@ def _as_json(session: Session, turns: int) -> dict[str, Any]:
         "cause": session.cause.value,
         "parent": session.parent_id,
     }
+
+
+def named(session: Session) -> str:
+    """A session for a sentence: its title, if it has one, and its id."""
+    return f'"{show.one_line(session.title)}" ({session.id})' if session.title else session.id
+
+
+def nothing_there(text: str, invocation: Invocation) -> Exception:
+    from everthread.domain.errors import NotFound
+
+    return NotFound(f"there is no {text[:100]!r}: nothing is kept in {invocation.settings.home} yet")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from everthread.agent.events import TurnEnded
 from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
+from everthread.cli.recovering import finish_what_is_in_the_way
 from everthread.commands.moving import recent
 from everthread.domain.boundary import Refusal, Resume, Suspend
 from everthread.domain.errors import Busy, NotFound
@@ -88,6 +89,10 @@ async def answer_when_free(
         except Busy:
             if given_up() or runtime.clock.now() >= deadline:
                 raise
+            if await finish_what_is_in_the_way(runtime, key, manner, notice):
+                if given_up():
+                    raise
+                continue
         if not told:
             notice("An answer is still being written in this conversation; yours comes after it.")
             told = True

@@ -6,7 +6,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from everthread.commands import here, moving, notes
+from everthread.commands import asking, exporting, here, models, moving, notes, searching, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
 from everthread.domain.errors import EverthreadError
 
@@ -93,10 +93,16 @@ COMMANDS = (
     Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
     Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo),
+    Command("retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry),
     Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions),
+    Command("search", (), "/search WORDS", "Find what was said, in any conversation.", True, searching.search),
+    Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),
     Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory),
     Command("stop", (), "/stop", "Stop the answer that is being written; it is kept.", True, here.stop),
-    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, here.steer),
+    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer),
+    Command("queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue),
+    Command("model", (), "/model [name]", "Show or choose the model that answers here.", True, models.model),
+    Command("usage", (), "/usage", "Show how much was used, what it cost and what is left.", True, spending.usage),
     Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),
     Command("help", (), "/help [command]", "Show this, or more about one command.", True, _help),
     Command("quit", ("exit",), "/quit", "Leave; the conversation is kept.", True, here.leave),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from everthread.agent.asking import Choice
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
+from everthread.commands.wording import counted as counted
+from everthread.commands.wording import excerpt as excerpt
 from everthread.domain.errors import BadConfig, BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
 from everthread.lifecycle import Lifecycle
@@ -16,8 +18,8 @@ from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Store, UnitOfWork
 
-EXCERPT_CHARS_MAX = 60
 _SHOWN_MAX = 3
+NONE_YET = "There is no conversation here yet; say something, or start one with /new TITLE."
 
 
 def no_choices(model: str) -> Sequence[Choice]:
@@ -48,6 +50,9 @@ class Desk:
     """Names worth offering; others may work as well."""
     spend_per_day: float | None = None
     """The limit of dollars in 24 hours, if there is one."""
+    account: str = ""
+    update_id: str | None = None
+    """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +113,27 @@ def refused(text: str) -> Said:
     return Said(text, ok=False)
 
 
-def excerpt(text: str, chars_max: int = EXCERPT_CHARS_MAX) -> str:
-    """The beginning of a text in quotes, on one line, with nothing in it that could move a cursor."""
-    # A message may be megabytes long; what is beyond this can't be shown anyway.
-    start = text[: 4 * chars_max]
-    line = " ".join("".join(c if c.isprintable() else " " for c in start).split())
-    if len(line) > chars_max or len(start) < len(text):
-        line = line[: chars_max - 3].rstrip() + "..."
-    return f'"{line}"'
-
-
 def listed(rows: Sequence[InboxRow]) -> str:
     """Some messages by their first words."""
     shown = ", ".join(excerpt(row.inbound.text) for row in rows[:_SHOWN_MAX])
     return shown + (f" and {len(rows) - _SHOWN_MAX} more" if len(rows) > _SHOWN_MAX else "")
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def name_of(session: Session) -> str:
     return f'"{session.title}" ({session.id})' if session.title else session.id
+
+
+def offer_of(session_id: str, title: str, note: str = "") -> Offer:
+    """To go to a session."""
+    return Offer("  ".join(part for part in (title or session_id, note) if part), f"/resume {session_id}")
+
+
+async def session_here(desk: Desk) -> Session | None:
+    """The owner's session that the key is on."""
+    ref = await desk.lifecycle.current(desk.key)
+    if ref is None or ref.owner != desk.owner:
+        return None
+    return await desk.store.peek(lambda uow: uow.sessions.get(ref.session_id))
 
 
 def way_to(uow: UnitOfWork, session: Session) -> str:

@@ -6,10 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everthread.commands.desk import Desk, Said, counted, excerpt, listed, name_of, refused, way_to
+from everthread.commands.desk import (
+    Desk,
+    Said,
+    counted,
+    excerpt,
+    listed,
+    name_of,
+    offer_of,
+    refused,
+    session_here,
+    way_to,
+)
+from everthread.commands.recap import EXCHANGES, Recap, recap
+from everthread.commands.wording import local_time
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
-from everthread.domain.errors import BadInput, NotFound
+from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
 from everthread.domain.model import Kind, Session
 from everthread.lifecycle import Crossing
 from everthread.lifecycle.finding import find_session
@@ -39,15 +52,28 @@ async def branch(desk: Desk, title: str) -> Said:
 async def resume(desk: Desk, wanted: str) -> Said:
     if not wanted:
         return await _offer(desk)
-    target = await desk.store.read(lambda uow: _meant(uow, wanted, desk))
+    try:
+        target = await desk.store.read(lambda uow: _meant(uow, wanted, desk))
+    except NoSuchSession as error:
+        return _not_there(wanted, error)
+    except Ambiguous as error:
+        return Said(_sentence(error), ok=False, offers=tuple(offer_of(*one) for one in error.fitting[:LISTED_MAX]))
     move = await _cross(desk, Resume(target.id))
     if move.crossing.refusal is Refusal.ALREADY_THERE:
         return refused(f"You are in {name_of(target)} already.")
     if move.crossing.refusal is not None or move.to is None:
         return refused(f"There is nothing to go back to in {name_of(target)}; /sessions shows the others.")
     there = move.to
-    turns, last = await desk.store.read(lambda uow: _last_said(uow, there))
-    return Said("\n".join([f"Back in {_to(move)}, {counted(turns, 'turn')}.", *last, *_what_was_left(move)]))
+    seen = await desk.store.read(lambda uow: recap(uow, there))
+    last = [f"The last thing said: {excerpt(seen.exchanges[-1].asked)}"] if seen.exchanges else []
+    lines = [f"Back in {_to(move)}, {counted(seen.turns, 'turn')}.", *last, *_what_was_left(move)]
+    return Said("\n".join(lines), recap=seen)
+
+
+async def recap_here(desk: Desk, exchanges: int = EXCHANGES) -> Recap | None:
+    """What was said last where the key is, for a front end that starts there; `None` if there is no conversation."""
+    session = await session_here(desk)
+    return await desk.store.read(lambda uow: recap(uow, session, exchanges)) if session else None
 
 
 async def undo(desk: Desk, count: str) -> Said:
@@ -58,7 +84,9 @@ async def undo(desk: Desk, count: str) -> Said:
         return refused("There is nothing to take back.")
     parts = ["the answer that was being written"] if move.crossing.cancelled else []
     parts += [await desk.store.read(lambda uow: _taken_back(uow, move.crossing))] if move.crossing.hidden else []
-    return Said(f"Took back {' and '.join(parts)}. It is hidden, and not remembered.")
+    asked, taken = int(count or "1"), len(move.crossing.hidden) + move.crossing.cancelled
+    fewer = f" There were only {taken}." if taken < asked else ""
+    return Said(f"Took back {' and '.join(parts)}. It is hidden, and not remembered.{fewer}")
 
 
 async def sessions(desk: Desk, _: str) -> Said:
@@ -67,7 +95,7 @@ async def sessions(desk: Desk, _: str) -> Said:
     if not rows:
         return Said("There are no conversations yet.")
     lines = [
-        f"{'*' if here and here.session_id == session.id else ' '} {session.id}  {_day(session)}  "
+        f"{'*' if here and here.session_id == session.id else ' '} {session.id}  {local_time(session.active_at)}  "
         f"{counted(turns, 'turn'):>9}  {session.title or '(no title)'}"
         for session, turns in rows
     ]
@@ -131,8 +159,9 @@ async def _offer(desk: Desk) -> Said:
     rows = await desk.store.read(lambda uow: _offered(uow, desk))
     if not rows:
         return Said("There is no other conversation with a title; /sessions shows all of them.")
-    lines = [f"{number:>3}  {_day(session)}  {session.title}" for number, session in enumerate(rows, 1)]
-    return Said("\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."]))
+    lines = [f"{number:>3}  {local_time(session.active_at)}  {session.title}" for number, session in enumerate(rows, 1)]
+    offers = tuple(offer_of(session.id, session.title or "", local_time(session.active_at)) for session in rows)
+    return Said("\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."]), offers=offers)
 
 
 def _offered(uow: UnitOfWork, desk: Desk) -> list[Session]:
@@ -145,19 +174,24 @@ def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
     """The session of that id or title; else, of a small number, the one that the list has there now."""
     try:
         return find_session(uow, wanted, owner=desk.owner)
-    except NotFound:
+    except NoSuchSession:
         rows = _offered(uow, desk) if _NUMBER.fullmatch(wanted) else []
         if rows and int(wanted) <= len(rows):
             return rows[int(wanted) - 1]
         if len(wanted) > titles.TITLE_CHARS_MAX:
             raise BadInput("That is too long for a title or an id; /sessions shows the ones there are.") from None
-        raise NotFound(f"There is no session {excerpt(wanted)}; /sessions shows the ones there are.") from None
+        raise
 
 
-def _last_said(uow: UnitOfWork, session: Session) -> tuple[int, list[str]]:
-    numbers = _turns(uow, session)
-    last = uow.turns.get(session.id, numbers[-1]) if numbers else None
-    return len(numbers), [f"The last thing said: {excerpt(last.user_text)}"] if last else []
+def _not_there(wanted: str, error: NoSuchSession) -> Said:
+    near = " or ".join(f'"{title}"' for _, title in error.near)
+    text = f"There is no session {excerpt(wanted)}; {f'did you mean {near}? ' if near else ''}/sessions shows the ones"
+    return Said(f"{text} there are.", ok=False, offers=tuple(offer_of(*one) for one in error.near))
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]
 
 
 def _turns(uow: UnitOfWork, session: Session, count: int = 2**31) -> tuple[int, ...]:
@@ -168,9 +202,3 @@ def _taken_back(uow: UnitOfWork, crossing: Crossing) -> str:
     """How many turns were hidden, and what was said first in them, if it was said here."""
     first = uow.turns.get(crossing.left or "", crossing.hidden[0])
     return counted(len(crossing.hidden), "turn") + (f", from {excerpt(first.user_text)} on" if first else "")
-
-
-def _day(session: Session) -> str:
-    from datetime import UTC, datetime  # noqa: PLC0415 - only lists need it
-
-    return datetime.fromtimestamp(session.active_at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from everthread.domain.model import TurnStatus
+from everthread.commands.wording import counted, local_time, shortened
+from everthread.domain.model import Session, Turn, TurnStatus
+from everthread.ports import UnitOfWork
+
+EXCHANGES = 3
+ASKED_CHARS_MAX = 200
+ANSWERED_CHARS_MAX = 400
+_ALL = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +35,45 @@ class Recap:
     active_at: float
     exchanges: tuple[Exchange, ...] = ()
     """The last ones, oldest first."""
+
+
+def recap(uow: UnitOfWork, session: Session, exchanges: int = EXCHANGES) -> Recap:
+    """The last exchanges of a session. Of the turns before them it reads the numbers only."""
+    numbers = uow.turns.last_visible(session, _ALL)
+    shown = numbers[-exchanges:] if exchanges > 0 else ()
+    turns = uow.turns.view(session, after=shown[0] - 1).turns if shown else ()
+    return Recap(
+        session.id, session.title or "", len(numbers), session.active_at, tuple(exchange_of(turn) for turn in turns)
+    )
+
+
+def exchange_of(turn: Turn) -> Exchange:
+    return Exchange(
+        shortened(turn.user_text, ASKED_CHARS_MAX),
+        shortened(turn.assistant_text, ANSWERED_CHARS_MAX),
+        tools_of(turn),
+        turn.status,
+    )
+
+
+def tools_of(turn: Turn) -> tuple[tuple[str, int], ...]:
+    """The tools that were called in a turn, and how often, in the order of their first calls."""
+    return tuple(Counter(call.name for message in turn.messages for call in message.tool_calls).items())
+
+
+def in_words(recap: Recap) -> str:
+    """The recap for those who show plain text."""
+    lines = [f"{counted(recap.turns, 'turn')}, last active {local_time(recap.active_at)}"]
+    for exchange in recap.exchanges:
+        lines.append(f"> {exchange.asked}")
+        if exchange.tools:
+            lines.append(f"  [{tools_in_words(exchange.tools)}]")
+        if exchange.answered:
+            lines.append(f"  {exchange.answered}")
+        if exchange.status is not TurnStatus.DONE:
+            lines.append(f"  ({exchange.status.value})")
+    return "\n".join(lines)
+
+
+def tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in tools)

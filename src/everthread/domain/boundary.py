@@ -377,5 +377,6 @@ def _free_title(wanted: str, taken: tuple[str, ...]) -> str | None:
         return None
     title = titles.clean(wanted)
     if titles.fold(title) in {titles.fold(other) for other in taken}:
-        raise TitleTaken(f"another session is already called {title!r}; choose another title")
+        free = titles.next_title(title, taken)
+        raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
     return title

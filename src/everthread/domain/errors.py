@@ -2,10 +2,12 @@
 
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
-│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  TooLarge
+│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  TooLarge
 │   ├── TitleTaken
+│   ├── Ambiguous            what was named fits several sessions; carries them
 │   └── NotesFull  AlreadyNoted
 ├── NotFound                 there is no such session, note or entry (or it is somebody else's)
+│   └── NoSuchSession        carries those with the nearest names
 ├── Gone                     it was forgotten on request and can't come back
 ├── Busy                     a turn is running there
 ├── Fenced                   another holder has taken over what this one still believed to hold
@@ -28,6 +30,8 @@ EverthreadError
 ├── ToolFailed               a tool could not do what it was asked; the model is told why
 └── BadConfig                the configuration can't be used; names file, line and the nearest valid key
 """
+
+from collections.abc import Sequence
 
 
 class EverthreadError(Exception):
@@ -54,12 +58,24 @@ class BadBoundary(BadInput):
     """A boundary whose numbers or ids make no sense."""
 
 
+class BadExport(BadInput):
+    """A file of exported sessions that can't be read; names the line."""
+
+
 class TooLarge(BadInput):
     """An input beyond its limit."""
 
 
 class TitleTaken(BadInput):
     """Another session of the same owner has this title."""
+
+
+class Ambiguous(BadInput):
+    """What was named fits several sessions. `fitting` has some: the id and the title of each."""
+
+    def __init__(self, message: str, fitting: Sequence[tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.fitting = tuple(fitting)
 
 
 class NotesFull(BadInput):
@@ -77,6 +93,14 @@ class AlreadyNoted(BadInput):
 
 class NotFound(EverthreadError):
     """There is no such thing, or it belongs to somebody else: the two are not told apart."""
+
+
+class NoSuchSession(NotFound):
+    """No session has this name. `near` are those that may have been meant: the id and the title of each."""
+
+    def __init__(self, message: str, near: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.near = tuple(near)
 
 
 class Gone(EverthreadError):

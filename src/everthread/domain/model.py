@@ -196,6 +196,17 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """What a model wants to have back with the results of its tools, as long as the turn goes on: its reasoning,
+    signatures and the like. Only the client that wrote it down can read it.
+    """
+
+    content: str
+    model: str = ""
+    """Whose it is; no other model is sent it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     role: Role
     content: str
@@ -203,10 +214,13 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: str | None = None
+    thought: Thought | None = None
+    """Never stored with a turn: it is of no use after it."""
 
     def texts(self) -> tuple[str, ...]:
         """Everything in it that takes room."""
-        return (self.content, self.reasoning or "", *(call.arguments for call in self.tool_calls))
+        thought = (self.thought.content,) if self.thought else ()
+        return (self.content, self.reasoning or "", *thought, *(call.arguments for call in self.tool_calls))
 
 
 class TurnStatus(StrEnum):
@@ -330,6 +344,8 @@ class ToolRow:
     arguments: str
     state: ToolState
     result: str | None = None
+    thought: Thought | None = None
+    """Of the answer that the call is part of."""
 
 
 class NoteAction(StrEnum):

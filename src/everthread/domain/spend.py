@@ -28,6 +28,17 @@ class Spent:
     spend_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a model was used for altogether, with what is reserved and not yet settled."""
+
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    amount: float
+
+
 def cost(price: Price, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
     cached_price = price.input if price.cached is None else price.cached
     fresh = max(input_tokens - cached_tokens, 0)

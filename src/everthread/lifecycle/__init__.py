@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
+from everthread.domain.exchange import Item, NoteLine, SessionLine
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
     Inbound,
@@ -23,8 +24,10 @@ from everthread.domain.model import (
     Prefix,
     Reply,
     ReplyState,
+    Session,
     SessionKey,
     SessionRef,
+    Thought,
     ToolRow,
     ToolState,
     whole,
@@ -32,13 +35,17 @@ from everthread.domain.model import (
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Spent
 from everthread.lifecycle import crossing, turn
+from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
+from everthread.lifecycle.importing import Imported, import_session, is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, undo_note, write_note
+from everthread.lifecycle.pruning import prune
 from everthread.lifecycle.turn import Committed, Ticket
+from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
-from everthread.ports.store import Hit, Incident, UnitOfWork
+from everthread.ports.store import Incident, UnitOfWork
 
 log = logging.getLogger("everthread.lifecycle")
 
@@ -46,7 +53,6 @@ TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 """A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
 RECHECK_S = 30.0
-DAY_S = 86_400.0
 _TIMERS_AT_ONCE = 64
 
 __all__ = [
@@ -115,24 +121,27 @@ class Lifecycle:
         _log_crossing(crossed)
         return crossed
 
+    async def ask_again(self, key: SessionKey, *, owner: str) -> AskedAgain:
+        """Take back the key's running or last turn, and let its words wait to be answered once more."""
+        _check_key(key)
+        _check_owner(owner)
+        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user")))
+
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
         return await self._store.peek(lambda uow: uow.sessions.ref(key))
-
-    async def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """The owner's messages that hold all words of the query: the newest, or the best."""
-        await self._store.index()
-        return await self._store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
         _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
-    async def start_tool(self, ticket: Ticket, call_id: str, name: str, arguments: str) -> None:
+    async def start_tool(
+        self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
+    ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
-        _check_size("a tool call", call_id, name, arguments)
-        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED)
+        _check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
+        row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
@@ -222,6 +231,10 @@ class Lifecycle:
 
         await self._store.write(settle)
 
+    async def usage(self, owner: str, session: Session | None = None) -> Usage:
+        """What the owner's model calls came to, and those of one of their sessions."""
+        return await self._store.read(lambda uow: usage(uow, owner, session, self._clock.now()))
+
     async def recover(self) -> tuple[str, ...]:
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: turn.settle_orphans(uow, self._setting("recovery")))
@@ -282,7 +295,8 @@ class Lifecycle:
                 return session.title
             taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
             if taken.get(titles.fold(title), session.id) != session.id:
-                raise TitleTaken(f"another session is already called {title!r}; choose another title")
+                free = titles.next_title(title, taken)
+                raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
             uow.sessions.set_title(session.id, title)
             return title
 
@@ -302,6 +316,30 @@ class Lifecycle:
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
         return Incident(self._clock.now(), "forget", None, text)
+
+    async def import_session(
+        self,
+        line: SessionLine,
+        items: Iterable[Item],
+        *,
+        owner: str,
+        ids: Mapping[str, str | None],
+        dry_run: bool = False,
+    ) -> Imported:
+        """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
+        _check_owner(owner)
+        return await import_session(self._store, self._clock.now, line, items, owner=owner, ids=ids, dry_run=dry_run)
+
+    async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
+        """Take in an exported note; false if it is there already, or was forgotten."""
+        _check_owner(owner)
+        if dry_run:
+            return await self._store.read(lambda uow: is_new_note(uow, line, owner))
+        return await self._store.write(lambda uow: take_note(uow, line, owner, self._new_id(), self._clock.now()))
+
+    async def prune(self, session_id: str, *, before: float) -> int | None:
+        """Remove a session that ended before then and that nothing needs; how many turns. None if it must stay."""
+        return await self._store.write(lambda uow: prune(uow, session_id, before))
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""
@@ -325,20 +363,23 @@ class Lifecycle:
         due = await self._store.peek(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
         for timer in due:
 
-            def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> None:
+            def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> Crossing | None:
                 setting = self._setting("expiry")
                 uow.lanes.check(lease)
                 uow.lanes.disarm(crossing.timer_name(key))
                 binding = uow.sessions.binding(key)
                 if binding is None or binding.session_id is None:
-                    return
+                    return None
                 boundary = Expire(self._policies.of(key), setting.now)
-                refusal = crossing.cross(uow, key, boundary, binding.owner, setting).refusal
+                crossed = crossing.cross(uow, key, boundary, binding.owner, setting)
                 session = uow.sessions.get(binding.session_id)
-                if refusal is not None and session is not None:
+                if crossed.refusal is not None and session is not None:
                     crossing.arm_expiry(uow, key, session, self._policies, not_before=setting.now + RECHECK_S)
+                return crossed
 
-            await self._store.write(expire)
+            crossed = await self._store.write(expire)
+            if crossed is not None and crossed.refusal is None:
+                _log_crossing(crossed)
         if len(due) == _TIMERS_AT_ONCE:
             return now
         return await self._store.peek(lambda uow: uow.lanes.next_timer())

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+
 from everthread.domain import titles
-from everthread.domain.errors import BadInput, NotFound
+from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
 from everthread.domain.model import Kind, Session
 from everthread.ports.store import UnitOfWork
 
 PREFIX_CHARS_MIN = 4
+NEAR_MAX = 3
+_NAMED_MAX = 300
+_LIKENESS = 0.6
 
 
 def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
@@ -15,7 +21,7 @@ def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
     session = uow.sessions.get(text)
     if session is None or session.owner != owner:
         session = _by_title(uow, text, owner) or _by_prefix(uow, text, owner)
-    return _still_there(session, text)
+    return _still_there(uow, session, text, owner)
 
 
 def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = False) -> Session:
@@ -24,12 +30,33 @@ def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = Fal
     `exactly` is for what can't be undone: a title is then that of one session, not of what became of it.
     """
     session = uow.sessions.get(text) or _by_anyones_title(uow, text, exactly) or _by_prefix(uow, text, None)
-    return _still_there(session, text)
+    return _still_there(uow, session, text, None)
 
 
-def _still_there(session: Session | None, text: str) -> Session:
+def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, ...]:
+    """The owner's sessions whose titles are most like the text, of those opened lately; the most alike first."""
+    if not text.strip() or len(text) > titles.TITLE_CHARS_MAX:
+        return ()
+    named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_to_go_to(session)}
+    wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
+    # What was typed may be a part of a title, which is less alike than it is meant.
+    holding = [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
+    matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
+    alike: list[tuple[float, str]] = []
+    for key, title in folded.items():
+        matcher.set_seq1(title)
+        # The full comparison is slow, and most titles can be told apart without it.
+        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _LIKENESS <= (likeness := matcher.ratio()):
+            alike.append((likeness, key))
+    found = dict.fromkeys([key for _, key in sorted(alike, reverse=True)] + holding)
+    return tuple(named[key] for key in list(found)[:NEAR_MAX])
+
+
+def _still_there(uow: UnitOfWork, session: Session | None, text: str, owner: str | None) -> Session:
     if session is None or not _is_conversation(session):
-        raise NotFound(f"there is no session {text[:100]!r}; `sessions list` shows the ones there are")
+        near = [(found.id, found.title or "") for found in nearest(uow, text, owner=owner)]
+        hint = f"did you mean {' or '.join(repr(title) for _, title in near)}? " if near else ""
+        raise NoSuchSession(f"there is no session {text[:100]!r}; {hint}`sessions list` shows the ones there are", near)
     return session
 
 
@@ -37,12 +64,19 @@ def _is_conversation(session: Session) -> bool:
     return session.forgotten_seq is None and session.kind is not Kind.NOTES
 
 
+def is_to_go_to(session: Session) -> bool:
+    """Whether it is the place where its conversation goes on."""
+    return _is_conversation(session) and session.kind is Kind.CHAT and session.end_reason != "compressed"
+
+
 def _by_anyones_title(uow: UnitOfWork, text: str, exactly: bool) -> Session | None:
     owners = sorted({session.owner for session in uow.sessions.titled(None, text)})
     matches = [found for owner in owners if (found := _by_title(uow, text, owner, exactly)) is not None]
     if len(matches) > 1:
         some = ", ".join(f"{session.id} ({session.owner})" for session in matches[:3])
-        raise BadInput(f"{len(matches)} owners have a session {text!r}, among them {some}; give its id")
+        raise Ambiguous(
+            f"{len(matches)} owners have a session {text!r}, among them {some}; give its id", _ids_and_titles(matches)
+        )
     return matches[0] if matches else None
 
 
@@ -72,6 +106,12 @@ def _by_prefix(uow: UnitOfWork, text: str, owner: str | None) -> Session | None:
         return None
     matches = [session for session in uow.sessions.matching(text, 50, owner) if _is_conversation(session)]
     if len(matches) > 1:
-        some = ", ".join(session.id for session in matches[:3])
-        raise BadInput(f"{text!r} fits {len(matches)} sessions, among them {some}; give more of the id")
+        some = ", ".join(f"{s.id} ({s.title!r})" if s.title else s.id for s in matches[:3])
+        raise Ambiguous(
+            f"{text!r} fits {len(matches)} sessions, among them {some}; give more of the id", _ids_and_titles(matches)
+        )
     return matches[0] if matches else None
+
+
+def _ids_and_titles(sessions: Sequence[Session]) -> list[tuple[str, str]]:
+    return [(session.id, session.title or "") for session in sessions]

@@ -33,10 +33,10 @@ from everthread.domain.errors import (
     ModelUnknown,
     ModelWithoutTools,
 )
-from everthread.domain.model import Message, Role, ToolCall
+from everthread.domain.model import Message, Role, Thought, ToolCall
 from everthread.ports.model import Answer, Delta, Finish, ModelClient, Prompt, Request, ToolSchema, Usage
 from everthread.testing import in_loop
-from everthread.testing.model_replies import End, Fail, Protocol, Raw, Reply, Say, frames
+from everthread.testing.model_replies import End, Fail, Protocol, Raw, Reply, Say, Thinks, frames
 from everthread.testing.model_server import ModelServer, Script
 
 KEY = "sk-contract-0123456789"
@@ -164,6 +164,49 @@ class ModelContract:
             answer = await talk.ask_with(asked)
         ids = [found.id for found in answer.message.tool_calls]
         assert len({*ids, "call_0", ""}) == 5, ids
+
+    # --- Thoughts --------------------------------------------------------------------------------------------------
+
+    @property
+    def forms(self) -> list[Thinks]:
+        """Those in which an endpoint of the protocol hands over what it thought."""
+        return [form for form in Thinks if (form is Thinks.BLOCKS) is (self.protocol is Protocol.MESSAGES)]
+
+    @in_loop
+    async def test_what_was_thought_before_a_call_is_sent_back_within_the_turn(self, talk: Talk) -> None:
+        for form in self.forms:
+            calls = (ToolCall("c1", "look", '{"where": "up"}'), ToolCall("c2", "rest", "{}"))
+            thinking = Say("I look.", calls, reasoning="Hm 😀, let me see. " * 9, chunks=7)
+            again = Say(calls=(ToolCall("c3", "rest", "{}"),), reasoning="And rest.")
+            async with talk.with_server([thinking, again, Say("Done.")], thinks=form):
+                first = await talk.ask("where?")
+                tail = (user("where?"), first.message, result("c1", "the sky"), result("c2", "rested"))
+                second = await talk.ask_with(tail)
+                tail = (*tail, second.message, result("c3", "rested"))
+                assert (await talk.ask_with(tail)).message.content == "Done.", form
+                # It refuses to go on if it is told only what it said.
+                without = tuple(replace(message, thought=None) for message in tail)
+                with pytest.raises(ModelRefused):
+                    await talk.ask_with(without)
+
+    @in_loop
+    async def test_thoughts_of_earlier_turns_are_not_sent(self, talk: Talk) -> None:
+        for form in self.forms:
+            call = ToolCall("c1", "rest", "{}")
+            async with talk.with_server([Say("", (call,), reasoning="Deep."), Say("Done.")], thinks=form) as server:
+                answer = await talk.ask("rest")
+                turn = (user("rest"), replace(answer.message, thought=None), result("c1", "rested"), assistant("Done."))
+                await talk.ask("and now?", history=talk.client.encode(turn))
+                assert b"Deep" not in server.requests[1]
+                assert b"sig-" not in server.requests[1]
+
+    @in_loop
+    async def test_a_thought_that_can_not_be_read_is_left_out(self, talk: Talk) -> None:
+        for content in ("", "{}", "[]", "nonsense", "[1]", '{"calls": 1}', "null"):
+            said = replace(assistant("", ToolCall("c1", "rest", "{}")), thought=Thought(content))
+            async with talk.with_server([Say("Fine.")]):
+                tail = (user("rest"), said, result("c1", "rested"))
+                assert (await talk.ask_with(tail)).message.content == "Fine."
 
     @in_loop
     async def test_a_connection_is_used_again(self, talk: Talk) -> None:
@@ -428,8 +471,9 @@ class Talk:
         models: Sequence[str] = (),
         sent_key: str = KEY,
         idle_s: float = FOREVER_S,
+        thinks: Thinks | None = None,
     ) -> _Joined:
-        return _Joined(self, ModelServer(script, key=key, models=models), sent_key, idle_s)
+        return _Joined(self, ModelServer(script, key=key, models=models, thinks=thinks), sent_key, idle_s)
 
     def stream(self, tail: tuple[Message, ...], history: bytes = b"", recall: str = "", prompt: Prompt = PROMPT):
         return self.client.stream(Request(self.client.head(prompt), history, tail, recall))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -62,9 +63,26 @@ class Protocol(StrEnum):
     MESSAGES = "/v1/messages"
 
 
-def frames(protocol: Protocol, say: Say, model: str) -> Iterator[bytes]:
+class Thinks(StrEnum):
+    """In which form a model hands over what it thought before it calls a tool, and wants to have it back."""
+
+    CONTENT = "reasoning_content"
+    """As DeepSeek and Kimi do it."""
+    DETAILS = "reasoning_details"
+    """As OpenRouter does it."""
+    SIGNATURE = "thought_signature"
+    """As Gemini does it, on the first call."""
+    BLOCKS = "thinking"
+    """As Anthropic does it; the only one of Messages."""
+
+
+def signature_of(thought: str) -> str:
+    return "sig-" + hashlib.sha256(thought.encode()).hexdigest()[:16]
+
+
+def frames(protocol: Protocol, say: Say, model: str, thinks: Thinks | None = None) -> Iterator[bytes]:
     """The events of a streamed answer."""
-    return _chat_frames(say, model) if protocol is Protocol.CHAT else _message_frames(say, model)
+    return _chat_frames(say, model, thinks) if protocol is Protocol.CHAT else _message_frames(say, model, thinks)
 
 
 def chat_completion(say: Say, model: str) -> bytes:
@@ -100,24 +118,41 @@ def in_chunks(text: str, count: int) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def _chat_frames(say: Say, model: str) -> Iterator[bytes]:
+def _chat_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[bytes]:
     def frame(delta: dict[str, object], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         return _data({"id": "stub", "object": "chat.completion.chunk", "model": model, "choices": [choice]})
 
     yield frame({"role": "assistant", "content": ""})
-    for piece in in_chunks(say.reasoning, say.chunks):
-        yield frame({"reasoning_content": piece})
+    for delta in _thoughts(say, thinks):
+        yield frame(delta)
     for piece in in_chunks(say.text, say.chunks):
         yield frame({"content": piece})
     for index, call in enumerate(say.calls):
-        start = {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+        function = {"name": call.name, "arguments": ""}
+        start: dict[str, object] = {"index": index, "id": call.id, "type": "function", "function": function}
+        if thinks is Thinks.SIGNATURE and index == 0:
+            start["extra_content"] = {"google": {"thought_signature": signature_of(call.id)}}
         yield frame({"tool_calls": [start]})
         for piece in in_chunks(call.arguments, say.chunks):
             yield frame({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield frame({}, _chat_reason(say))
     yield _data({"id": "stub", "object": "chat.completion.chunk", "choices": [], "usage": _chat_usage(say.usage)})
     yield b"data: [DONE]\n\n"
+
+
+def _thoughts(say: Say, thinks: Thinks | None) -> Iterator[dict[str, object]]:
+    pieces = in_chunks(say.reasoning, say.chunks)
+    if thinks is not Thinks.DETAILS:
+        for piece in pieces:
+            yield {"reasoning_content": piece}
+        return
+    start = {"type": "reasoning.text", "index": 0, "format": "stub"}
+    for piece in pieces:
+        yield {"reasoning": piece, "reasoning_details": [start | {"text": piece, "signature": None}]}
+    yield {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": signature_of(say.reasoning)}]}
+    sealed = {"type": "reasoning.encrypted", "index": 1, "data": signature_of(say.reasoning + say.reasoning)}
+    yield {"reasoning_details": [sealed]}
 
 
 def _chat_reason(say: Say) -> str:
@@ -136,7 +171,7 @@ def _chat_usage(usage: Usage) -> dict[str, object]:
     return said if usage.cost is None else said | {"cost": usage.cost}
 
 
-def _message_frames(say: Say, model: str) -> Iterator[bytes]:
+def _message_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[bytes]:
     usage = {
         "input_tokens": say.usage.input_tokens - say.usage.cached_tokens,
         "cache_read_input_tokens": say.usage.cached_tokens,
@@ -147,10 +182,13 @@ def _message_frames(say: Say, model: str) -> Iterator[bytes]:
     yield _event("message_start", message=message)
     yield _event("ping")
     index = 0
-    for start, kind, name, text in _blocks(say):
+    for start, kind, name, text in _blocks(say, thinks):
         yield _event("content_block_start", index=index, content_block=start)
         for piece in in_chunks(text, say.chunks):
             yield _event("content_block_delta", index=index, delta={"type": kind, name: piece})
+        if thinks and kind == "thinking_delta":
+            signature = signature_of(say.reasoning)
+            yield _event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": signature})
         yield _event("content_block_stop", index=index)
         index += 1
     reasons = {
@@ -165,10 +203,12 @@ def _message_frames(say: Say, model: str) -> Iterator[bytes]:
     yield _event("message_stop")
 
 
-def _blocks(say: Say) -> Iterator[tuple[dict[str, object], str, str, str]]:
+def _blocks(say: Say, thinks: Thinks | None) -> Iterator[tuple[dict[str, object], str, str, str]]:
     """Each block's start, and the type, field and text of its deltas."""
     if say.reasoning:
         yield {"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", say.reasoning
+    if say.reasoning and thinks:
+        yield {"type": "redacted_thinking", "data": signature_of(say.reasoning + say.reasoning)}, "", "", ""
     if say.text:
         yield {"type": "text", "text": ""}, "text_delta", "text", say.text
     for call in say.calls:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from everthread.testing.model_replies import Fail, Protocol
+from everthread.testing.model_replies import Fail, Protocol, Thinks, signature_of
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -18,10 +18,27 @@ class Function(msgspec.Struct):
     arguments: str
 
 
+class Google(msgspec.Struct, frozen=True):
+    thought_signature: str = ""
+
+
+class ExtraContent(msgspec.Struct, frozen=True):
+    google: Google = Google()
+
+
 class Call(msgspec.Struct):
     id: str
     function: Function
     type: Literal["function"]
+    extra_content: ExtraContent = ExtraContent()
+
+
+class Detail(msgspec.Struct):
+    type: Literal["reasoning.text", "reasoning.encrypted"]
+    index: int
+    text: str = ""
+    signature: str = ""
+    data: str = ""
 
 
 class ChatMessage(msgspec.Struct):
@@ -29,6 +46,8 @@ class ChatMessage(msgspec.Struct):
     content: str | None = None
     tool_calls: list[Call] = []
     tool_call_id: str | None = None
+    reasoning_content: str = ""
+    reasoning_details: list[Detail] = []
 
 
 class Chat(msgspec.Struct):
@@ -42,8 +61,11 @@ class Chat(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
-    type: Literal["text", "tool_use", "tool_result", "thinking"]
+    type: Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"]
     text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
     id: str = ""
     name: str = ""
     input: dict[str, object] | None = None
@@ -75,13 +97,16 @@ class Messages(msgspec.Struct):
         return any(block.type == "tool_result" for block in self.messages[-1].content)
 
 
-def parsed(protocol: Protocol, body: bytes) -> Chat | Messages | Fail:
-    """The request, or the refusal that it earns."""
+def parsed(protocol: Protocol, body: bytes, thinks: Thinks | None = None) -> Chat | Messages | Fail:
+    """The request, or the refusal that it earns; from a model that thinks, if it is not given back what it thought."""
     try:
         request = msgspec.json.decode(body, type=Chat if protocol is Protocol.CHAT else Messages)
     except (ValueError, RecursionError) as error:
         return Fail(400, str(error), "invalid_request_error")
-    broken = _broken_in_chat(request) if isinstance(request, Chat) else _broken_in_messages(request)
+    if isinstance(request, Chat):
+        broken = _broken_in_chat(request) or _forgotten_in_chat(request, thinks)
+    else:
+        broken = _broken_in_messages(request) or (_forgotten_in_messages(request) if thinks else None)
     return Fail(400, broken, "invalid_request_error") if broken else request
 
 
@@ -143,4 +168,42 @@ def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | No
         return f"tool_result blocks must answer the tool_use blocks right before them: {sorted(open_calls)}"
     if any(block.type != "tool_result" for block in blocks[: len(answered)]):
         return "tool_result blocks must come first"
+    return None
+
+
+# What a model has thought in a turn that goes on. Earlier turns may go without.
+
+
+def _forgotten_in_chat(chat: Chat, thinks: Thinks | None) -> str | None:
+    begin = max(number for number, message in enumerate(chat.messages) if message.role == "user")
+    for number, message in enumerate(chat.messages[begin:], begin):
+        if message.tool_calls and thinks is not None and not _remembers(message, thinks):
+            return f"messages[{number}]: a message with tool calls must have its {thinks.value} as it was"
+    return None
+
+
+def _remembers(message: ChatMessage, thinks: Thinks) -> bool:
+    first = message.tool_calls[0]
+    match thinks:
+        case Thinks.SIGNATURE:
+            return first.extra_content.google.thought_signature == signature_of(first.id)
+        case Thinks.DETAILS:
+            text, *sealed = message.reasoning_details or [Detail("reasoning.text", 0)]
+            data = signature_of(text.text + text.text)
+            return text.signature == signature_of(text.text) and [detail.data for detail in sealed] == [data]
+        case _:
+            return bool(message.reasoning_content)
+
+
+def _forgotten_in_messages(request: Messages) -> str | None:
+    said = [any(block.type != "tool_result" for block in message.content) for message in request.messages]
+    begin = max(number for number, message in enumerate(request.messages) if message.role == "user" and said[number])
+    for number, message in enumerate(request.messages[begin:], begin):
+        if any(block.type == "tool_use" for block in message.content):
+            if message.content[0].type != "thinking":
+                return f"messages.{number}: expected a thinking block before tool_use"
+            thought, *others = (block for block in message.content if block.type in ("thinking", "redacted_thinking"))
+            sealed = [block.data for block in others]
+            if thought.signature != signature_of(thought.thinking) or sealed != [signature_of(thought.thinking * 2)]:
+                return f"messages.{number}: thinking blocks must stay as they were in the answer"
     return None

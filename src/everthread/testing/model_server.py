@@ -24,7 +24,18 @@ from typing import BinaryIO, Self
 import msgspec
 
 from everthread.domain.model import ToolCall
-from everthread.testing.model_replies import End, Fail, Protocol, Raw, Reply, Say, chat_completion, frames, refusal
+from everthread.testing.model_replies import (
+    End,
+    Fail,
+    Protocol,
+    Raw,
+    Reply,
+    Say,
+    Thinks,
+    chat_completion,
+    frames,
+    refusal,
+)
 from everthread.testing.model_rules import Chat, Messages, parsed
 
 BODY_BYTES_MAX = 256 * 1024 * 1024
@@ -43,7 +54,8 @@ Script = Callable[[Chat | Messages], Reply]
 
 
 class ModelServer:
-    """Replies from a list, one a request, or whatever a function makes of a request.
+    """Replies from a list, one a request, or whatever a function makes of a request. `thinks` makes a model of it that
+    thinks before it calls a tool, and refuses to go on without what it thought.
 
     It keeps what it receives, unless somebody else is told of it with `on_request`.
     """
@@ -54,8 +66,10 @@ class ModelServer:
         *,
         key: str | None = None,
         models: Sequence[str] = (),
+        thinks: Thinks | None = None,
         on_request: Callable[[Received], None] | None = None,
     ) -> None:
+        self._thinks = thinks
         self._script: Script = script if callable(script) else _one_after_the_other(iter(script))
         self._key = key
         self._models = models
@@ -130,14 +144,14 @@ class ModelServer:
             case Say() as say, Chat(stream=False) as chat:
                 return await _respond(writer, 200, chat_completion(say, chat.model))
             case Say() as say, request:
-                return await self._stream(reader, writer, say, list(frames(protocol, say, request.model)))
+                return await self._stream(reader, writer, say, list(frames(protocol, say, request.model, self._thinks)))
             case Raw() as raw, _:
                 return await self._stream(reader, writer, raw, raw.pieces)
 
     def _reply(self, protocol: Protocol, received: Received) -> tuple[Fail, None] | tuple[Reply, Chat | Messages]:
         if fail := self._refused(protocol, received.headers):
             return fail, None
-        request = parsed(protocol, received.body)
+        request = parsed(protocol, received.body, self._thinks)
         if isinstance(request, Fail):
             return request, None
         if self._models and request.model not in self._models:

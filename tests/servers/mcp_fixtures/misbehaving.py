@@ -32,6 +32,8 @@ def tools(how):
             {"name": "long" * 30, "inputSchema": OBJECT},
             "not even an object",
         ]
+    if how == "as_told":
+        found += [{"name": name, "inputSchema": OBJECT} for name in Path(sys.argv[2]).read_text().split()]
     return found
 
 
@@ -99,11 +101,22 @@ def serve(how):
                 call(params["name"], params.get("arguments") or {}, ident)
 
 
-def main():
-    how, *rest = [*sys.argv[1:], "well"]
+def start_late(how, rest):
     match how:
         case "silent":
             time.sleep(60)
+        case "slow":
+            time.sleep(float(rest[0]))
+        case "as_told":
+            # Starts once there is a file, and has the tools that are named in it besides.
+            if not Path(rest[0]).exists():
+                sys.exit("nobody has told me anything")
+
+
+def main():
+    how, *rest = [*sys.argv[1:], "well"]
+    start_late(how, rest)
+    match how:
         case "exits":
             sys.exit("there is no such database")
         case "once":

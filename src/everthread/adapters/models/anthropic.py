@@ -12,7 +12,7 @@ from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, 
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
 from everthread.adapters.models.wire.halves import Halves, joined
 from everthread.domain.errors import ModelUnavailable
-from everthread.domain.model import Message, Role, ToolCall, whole
+from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
 BASE_URL = "https://api.anthropic.com"
@@ -47,9 +47,29 @@ class _Result(msgspec.Struct, omit_defaults=True, tag="tool_result"):
     cache_control: dict[str, str] | None = None
 
 
+class _Thinking(msgspec.Struct, tag="thinking"):
+    thinking: str
+    signature: str
+
+
+class _Redacted(msgspec.Struct, tag="redacted_thinking"):
+    data: str
+
+
+class _Place(msgspec.Struct, array_like=True):
+    """A block of thinking, and how many other blocks stood before it: their order must stay."""
+
+    before: int
+    block: _Thinking | _Redacted
+
+
+_PLACES = msgspec.json.Decoder(list[_Place])
+_Sendable = _Text | _Use | _Result | _Thinking | _Redacted
+
+
 class _Sent(msgspec.Struct):
     role: str
-    content: list[_Text | _Use | _Result]
+    content: list[_Sendable]
 
 
 def _merged(messages: Sequence[Message]) -> list[_Sent]:
@@ -65,14 +85,24 @@ def _merged(messages: Sequence[Message]) -> list[_Sent]:
     return sent
 
 
-def _blocks(message: Message) -> list[_Text | _Use | _Result]:
+def _blocks(message: Message) -> list[_Sendable]:
     text = whole(message.content)
     if message.role is Role.TOOL:
         return [_Result(valid_name(message.tool_call_id or ""), text)]
     said = [_Text(text)] if text.strip() else []
     if message.role is Role.ASSISTANT:
-        return [*said, *(_use(call) for call in message.tool_calls)]
+        blocks: list[_Sendable] = [*said, *(_use(call) for call in message.tool_calls)]
+        for place in reversed(_places(message)):
+            blocks.insert(place.before, place.block)
+        return blocks
     return [*(said or [_Text(NO_TEXT)])]
+
+
+def _places(message: Message) -> list[_Place]:
+    try:
+        return _PLACES.decode(message.thought.content) if message.thought else []
+    except msgspec.DecodeError:
+        return []
 
 
 def _use(call: ToolCall) -> _Use:
@@ -115,11 +145,13 @@ class _Block(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     input: dict[str, object] | None = None
+    data: str | None = None
 
 
 class _Piece(msgspec.Struct):
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
 
@@ -150,6 +182,13 @@ class _GrowingCall:
         return ToolCall(self.id, self.name, joined("".join(self.arguments)) or _JSON.encode(self.given).decode())
 
 
+@dataclass(slots=True)
+class _GrowingThought:
+    before: int
+    text: list[str] = field(default_factory=list[str])
+    signature: str = ""
+
+
 class _Reading:
     """An answer as far as it has come."""
 
@@ -160,6 +199,7 @@ class _Reading:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _GrowingCall] = {}
+        self._thoughts: dict[int, _GrowingThought | _Place] = {}
         self._usage = _Usage()
         self._halves = Halves()
         self._halves_of_reasoning = Halves()
@@ -189,12 +229,20 @@ class _Reading:
     def _begin(self, index: int, block: _Block) -> Delta | None:
         if block.type == "tool_use":
             self._calls[index] = _GrowingCall(block.id or "", block.name or "", block.input or {})
+        before = len(self._calls) + any(text.strip() for text in self._text)
+        if block.type == "thinking":
+            self._thoughts[index] = _GrowingThought(before)
+        elif block.type == "redacted_thinking" and block.data:
+            self._thoughts[index] = _Place(before, _Redacted(block.data))
         return self._say(block.text or "", "")
 
     def _add(self, index: int, piece: _Piece) -> Delta | None:
         self._reason = piece.stop_reason or self._reason
         if piece.partial_json and index in self._calls:
             self._calls[index].arguments.append(piece.partial_json)
+        if isinstance(thought := self._thoughts.get(index), _GrowingThought):
+            thought.text.append(piece.thinking or "")
+            thought.signature += piece.signature or ""
         return self._say(piece.text or "", piece.thinking or "")
 
     def _say(self, text: str, reasoning: str) -> Delta | None:
@@ -209,11 +257,25 @@ class _Reading:
         calls = [self._calls[index].whole() for index in sorted(self._calls)]
         calls, finish = told_apart(calls, _FINISH.get(self._reason, Finish.STOP), request.tail)
         message = Message(
-            Role.ASSISTANT, "".join(self._text), tool_calls=calls, reasoning="".join(self._reasoning) or None
+            Role.ASSISTANT,
+            "".join(self._text),
+            tool_calls=calls,
+            reasoning="".join(self._reasoning) or None,
+            thought=self._thought() if calls else None,
         )
         cached = self._usage.cache_read_input_tokens or 0
         sent = (self._usage.input_tokens or 0) + cached + (self._usage.cache_creation_input_tokens or 0)
         return Answer(message, Usage(sent, self._usage.output_tokens or 0, cached), finish)
+
+    def _thought(self) -> Thought | None:
+        """What must be sent back as it is; what is not signed would be refused."""
+        places: list[_Place] = []
+        for _, one in sorted(self._thoughts.items()):
+            if isinstance(one, _Place):
+                places.append(one)
+            elif one.signature:
+                places.append(_Place(one.before, _Thinking(joined("".join(one.text)), one.signature)))
+        return Thought(_JSON.encode(places).decode()) if places else None
 
 
 def _is_last(event: Event) -> bool:
@@ -288,10 +350,15 @@ class Anthropic:
 
 def _body(request: Request) -> tuple[bytes, ...]:
     tail = _merged(request.tail)
-    tail[0].content[0].cache_control = _CACHE
+    _mark(tail[0].content[0])
     if request.recall:
         tail[0].content.insert(1, _Text(whole(request.recall)))
     if len(tail) > 1:
-        tail[-1].content[-1].cache_control = _CACHE
+        _mark(tail[-1].content[-1])
     closing = f'],"max_tokens":{request.output_tokens_max}}}'.encode()
     return request.head, request.history, b"," if request.history else b"", b",".join(map(_JSON.encode, tail)), closing
+
+
+def _mark(block: _Sendable) -> None:
+    if isinstance(block, _Text | _Use | _Result):
+        block.cache_control = _CACHE

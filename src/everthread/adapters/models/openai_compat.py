@@ -13,10 +13,11 @@ from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, 
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
 from everthread.adapters.models.wire.halves import Halves, joined
 from everthread.domain.errors import ModelUnavailable
-from everthread.domain.model import Message, Role, ToolCall, whole
+from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
 _DONE = b"[DONE]"
+_DETAIL_TEXTS = ("text", "summary", "data")
 _FINISH = {
     "length": Finish.LENGTH,
     "max_tokens": Finish.LENGTH,
@@ -25,6 +26,7 @@ _FINISH = {
     "refusal": Finish.REFUSED,
 }
 _JSON = msgspec.json.Encoder(enc_hook=dict)
+_Extra = dict[str, object]
 
 
 # --- What is sent --------------------------------------------------------------------------------------------------
@@ -39,6 +41,7 @@ class _SentCall(msgspec.Struct):
     id: str
     function: _SentFunction
     type: str = "function"
+    extra_content: _Extra | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Sent(msgspec.Struct, omit_defaults=True):
@@ -46,6 +49,24 @@ class _Sent(msgspec.Struct, omit_defaults=True):
     content: str | None
     tool_calls: list[_SentCall] = []
     tool_call_id: str | None = None
+    reasoning_content: str = ""
+    reasoning_details: list[_Extra] = []
+    extra_content: _Extra | None = None
+
+
+class _Thought(msgspec.Struct, omit_defaults=True):
+    """What endpoints want to have back, each in its own form: DeepSeek and others, OpenRouter, and Gemini, which signs
+    the message or its calls.
+    """
+
+    reasoning_content: str = ""
+    reasoning_details: list[_Extra] = []
+    extra_content: _Extra | None = None
+    calls: dict[str, _Extra] = {}
+    """The extra content of a call, by its id."""
+
+
+_THOUGHT = msgspec.json.Decoder(_Thought)
 
 
 def _encoded(message: Message) -> bytes:
@@ -54,7 +75,11 @@ def _encoded(message: Message) -> bytes:
         case Role.TOOL:
             sent = _Sent("tool", text, tool_call_id=message.tool_call_id or "")
         case Role.ASSISTANT if message.tool_calls:
-            sent = _Sent("assistant", text or None, [_sent_call(call) for call in message.tool_calls])
+            thought = _thought(message)
+            calls = [_sent_call(call, thought.calls.get(call.id)) for call in message.tool_calls]
+            sent = _Sent("assistant", text or None, calls)
+            sent.reasoning_content, sent.extra_content = thought.reasoning_content, thought.extra_content
+            sent.reasoning_details = thought.reasoning_details
         case role:
             sent = _Sent(role.value, text if text.strip() else NO_TEXT)
     return _JSON.encode(sent)
@@ -65,10 +90,18 @@ def _is_empty(message: Message) -> bool:
     return message.role is Role.ASSISTANT and not message.content.strip() and not message.tool_calls
 
 
-def _sent_call(call: ToolCall) -> _SentCall:
+def _sent_call(call: ToolCall, extra: _Extra | None) -> _SentCall:
     arguments = whole(call.arguments)
     # What is no JSON would be refused by endpoints that read it: vLLM, Gemini...
-    return _SentCall(call.id, _SentFunction(valid_name(call.name), arguments if is_object(arguments) else "{}"))
+    function = _SentFunction(valid_name(call.name), arguments if is_object(arguments) else "{}")
+    return _SentCall(call.id, function, extra_content=extra or msgspec.UNSET)
+
+
+def _thought(message: Message) -> _Thought:
+    try:
+        return _THOUGHT.decode(message.thought.content) if message.thought else _Thought()
+    except msgspec.DecodeError:
+        return _Thought()
 
 
 def _schema(tool: ToolSchema) -> dict[str, object]:
@@ -89,6 +122,7 @@ class _Call(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: _Extra | None = None
 
 
 class _Piece(msgspec.Struct):
@@ -96,6 +130,8 @@ class _Piece(msgspec.Struct):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[_Extra] | None = None
+    extra_content: _Extra | None = None
     tool_calls: list[_Call] | None = None
 
 
@@ -134,6 +170,7 @@ class _GrowingCall:
     id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
+    extra: _Extra | None = None
 
     def starts_anew(self, id: str, name: str) -> bool:
         """Whether a piece with the same index belongs to another call: some endpoints number all of them 0."""
@@ -150,6 +187,10 @@ class _Reading:
         self.reason: str | None = None
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._named_content = False
+        """The reasoning came under the name by which it may be sent back."""
+        self._details: list[_Extra] = []
+        self._extra: _Extra | None = None
         self._refused = False
         self._calls: list[_GrowingCall] = []
         self._by_index: dict[int, _GrowingCall] = {}
@@ -172,6 +213,10 @@ class _Reading:
         self._refused |= bool(piece.refusal)
         text = self._halves.add(piece.content or piece.refusal or "")
         reasoning = self._halves_of_reasoning.add(piece.reasoning_content or piece.reasoning or "")
+        self._named_content |= bool(piece.reasoning_content)
+        self._extra = piece.extra_content or self._extra
+        for detail in piece.reasoning_details or ():
+            _add_detail(self._details, detail)
         for call in piece.tool_calls or ():
             self._add_call(call)
         if not text and not reasoning:
@@ -193,6 +238,7 @@ class _Reading:
             self._calls.append(call)
         call.id = call.id or id
         call.name = call.name or name
+        call.extra = piece.extra_content or call.extra
         if isinstance(function.arguments, dict):
             call.arguments.append(_JSON.encode(function.arguments).decode())
         elif function.arguments:
@@ -200,12 +246,51 @@ class _Reading:
 
     def answer(self, request: Request) -> Answer:
         finish = Finish.REFUSED if self._refused else _FINISH.get(self.reason or "", Finish.STOP)
-        calls = [ToolCall(call.id, call.name, joined("".join(call.arguments)) or "{}") for call in self._calls]
-        calls, finish = told_apart(calls, finish, request.tail)
+        made = [ToolCall(call.id, call.name, joined("".join(call.arguments)) or "{}") for call in self._calls]
+        # Calls that were cut off are left out, and ids may be given anew: the order tells whose the extra content is.
+        extras = [
+            grown.extra
+            for grown, call in zip(self._calls, made, strict=True)
+            if finish is not Finish.LENGTH or is_object(call.arguments)
+        ]
+        calls, finish = told_apart(made, finish, request.tail)
         message = Message(
-            Role.ASSISTANT, "".join(self._text), tool_calls=calls, reasoning="".join(self._reasoning) or None
+            Role.ASSISTANT,
+            "".join(self._text),
+            tool_calls=calls,
+            reasoning="".join(self._reasoning) or None,
+            thought=self._thought(calls, extras) if calls else None,
         )
         return Answer(message, self._usage, finish)
+
+    def _thought(self, calls: Sequence[ToolCall], extras: Sequence[_Extra | None]) -> Thought | None:
+        by_id = {call.id: extra for call, extra in zip(calls, extras, strict=True) if extra}
+        content = "".join(self._reasoning) if self._named_content else ""
+        thought = _Thought(content, self._details, self._extra, by_id)
+        try:
+            return None if thought == _Thought() else Thought(_JSON.encode(thought).decode())
+        except UnicodeEncodeError:
+            # Half a character in what nobody was meant to read: it can't be sent back as it was.
+            return None
+
+
+def _add_detail(details: list[_Extra], piece: _Extra) -> None:
+    """Pieces of one detail have its number; their texts are one text."""
+    for known in details:
+        if piece.get("index") is not None and (known.get("index"), known.get("type")) == (
+            piece.get("index"),
+            piece.get("type"),
+        ):
+            break
+    else:
+        details.append({name: value for name, value in piece.items() if value is not None})
+        return
+    for name, value in piece.items():
+        before = known.get(name)
+        if name in _DETAIL_TEXTS and isinstance(before, str) and isinstance(value, str):
+            known[name] = before + value
+        elif value is not None:
+            known[name] = value
 
 
 def _usage(said: _Usage) -> Usage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ _DRAWN_CHARS_MAX = 4000
 """An unfinished block longer than this is shown as it is written, until it is finished."""
 _BESIDE = 4
 _RESULT_CHARS_MAX = 500
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class Live:
         self._tools: dict[str, _Tool] = {}
         self._written = False
         """Some of the answer that is being written can be seen."""
+        self._below_tool = False
+        """The last line above is about a tool: an answer keeps its distance."""
         self._drawn: tuple[object, str] | None = None
 
     @property
@@ -66,6 +70,7 @@ class Live:
         match event:
             case TurnBegan():
                 self._began, self._doing, self._written = self._now(), "recalling", False
+                self._below_tool = False
                 self._blocks = Blocks()
                 self._tools.clear()
             case TextWritten():
@@ -136,6 +141,7 @@ class Live:
         tool = self._tools.pop(event.call.id, None)
         took = f" {_seconds(self._now() - tool.began)}" if tool else ""
         called = shortened(f"{event.call.name} {event.call.arguments}", columns - len(took) - _BESIDE)
+        self._below_tool = True
         line = f"{self._ink.good('✓')} {called}{self._ink.faint(took)}\n"
         return line + (self._note(f"  {shortened(event.result, _RESULT_CHARS_MAX)}") if self._verbose else "")
 
@@ -148,7 +154,9 @@ class Live:
         return self._ink.faint(shown(text)) + "\n"
 
     def _finished(self, blocks: list[str], columns: int) -> str:
-        return "".join(self._draw().markdown(block, columns).rstrip("\n") + "\n\n" for block in blocks)
+        drawn = "".join(_trimmed(self._draw().markdown(block, columns)) + "\n\n" for block in blocks)
+        gap, self._below_tool = "\n" if self._below_tool and drawn else "", self._below_tool and not drawn
+        return gap + drawn
 
     def _rest(self, columns: int, rows: int) -> str:
         text = self._blocks.rest
@@ -164,7 +172,7 @@ class Live:
             drawn = self._draw().plain(text[-rows * columns :], columns)
         else:
             drawn = self._draw().markdown(text, columns)
-        return "\n".join(drawn.rstrip("\n").split("\n")[-rows:])
+        return "\n".join(_trimmed(drawn).split("\n")[-rows:])
 
     def _spin(self) -> str:
         return _SPINNER[int(self._now() * _SPINS_PER_S) % len(_SPINNER)]
@@ -172,6 +180,13 @@ class Live:
     def _since(self, began: float) -> str:
         seconds = self._now() - began
         return f" {seconds:.0f} s" if seconds >= 1 else ""
+
+
+def _trimmed(drawn: str) -> str:
+    """Without the lines at both ends that show nothing."""
+    lines = drawn.split("\n")
+    full = [place for place, line in enumerate(lines) if _CODES.sub("", line).strip()]
+    return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
 
 
 def _seconds(seconds: float) -> str:

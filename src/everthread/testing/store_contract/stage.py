@@ -107,8 +107,11 @@ class Talk:
         return texts_of(await self.view(session_id))
 
     async def search(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> list[str]:
-        hits = await self.lifecycle.search(owner, query, limit=limit, ranked=ranked)
-        return [hit.content for hit in hits]
+        return [hit.content for hit in await self.hits(query, owner, limit=limit, ranked=ranked)]
+
+    async def hits(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> tuple[Hit, ...]:
+        await self.store.index()
+        return await self.store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
 
     async def recall(
         self, question: str, owner: str = "ann", *, limit: int = 10, beside: str | None = None
@@ -129,7 +132,9 @@ def there(ref: SessionRef | None) -> str:
 def view_of(uow: UnitOfWork, session_id: str) -> View:
     session = uow.sessions.get(session_id)
     assert session is not None
-    return uow.turns.view(session)
+    view = uow.turns.view(session)
+    assert uow.turns.count(session) == len(view.turns)
+    return view
 
 
 def texts_of(view: View) -> list[str]:

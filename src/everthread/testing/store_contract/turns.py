@@ -19,12 +19,13 @@ from everthread.domain.model import (
     Session,
     SessionRef,
     Slot,
+    Thought,
     ToolCall,
     ToolState,
     Turn,
     TurnStatus,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 from everthread.ports import UnitOfWork
 from everthread.ports.store import BoundaryRow
 from everthread.testing import in_loop
@@ -45,7 +46,8 @@ class RunningTurns(OnAStore):
         dying = await open_store()
         talk = Talk(dying, "dying")
         ticket = await talk.begin("hello", KEY)
-        await talk.lifecycle.start_tool(ticket, "c1", "search", "{}")
+        thought = Thought('{"why": "\\"so\\""}', "a/one")
+        await talk.lifecycle.start_tool(ticket, "c1", "search", "{}", thought)
         await talk.lifecycle.start_tool(ticket, "c2", "send", "{}")
         await talk.lifecycle.finish_tool(ticket, "c1", "found")
         await self.crash(dying)
@@ -57,9 +59,9 @@ class RunningTurns(OnAStore):
             taken = await heir.lifecycle.resume_turn(ticket.turn_id)
             assert taken is not None
             assert taken.fence > ticket.fence
-            assert [(tool.call_id, tool.state, tool.result) for tool in taken.tools] == [
-                ("c1", ToolState.DONE, "found"),
-                ("c2", ToolState.STARTED, None),
+            assert [(tool.call_id, tool.state, tool.result, tool.thought) for tool in taken.tools] == [
+                ("c1", ToolState.DONE, "found", thought),
+                ("c2", ToolState.STARTED, None, None),
             ]
             assert await heir.lifecycle.resume_turn(ticket.turn_id) is None
             with pytest.raises(Fenced):
@@ -163,6 +165,29 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.spend.total("ann", 150.0)) == 0.5
             assert await store.read(lambda uow: uow.spend.total("nobody", 0.0)) == 0.0
 
+    @in_loop
+    async def test_spend_is_told_by_model_in_some_sessions_or_in_all(self, open_store: OpenStore) -> None:
+        here, there = (SessionRef(name, 0, KEY, 1, "ann") for name in ("s1", "s2"))
+        async with aclosing(await open_store()) as store:
+
+            def spend(uow: UnitOfWork) -> None:
+                uow.spend.settle(Spent("small", 0.25, 100, 10), here, "t1", 100.0)
+                uow.spend.settle(Spent("small", 0.25, 200, 20), there, "t2", 200.0)
+                uow.spend.settle(Spent("free", 0.0, 7, 1), there, "t2", 200.0)
+                uow.spend.settle(Spent("large", 9.0, 1, 1), replace(here, owner="bob"), "t3", 200.0)
+                uow.spend.reserve(here, "t4", "large", 2.0, 300.0)
+
+            await store.write(spend)
+            large, both, free = Used("large", 1, 0, 0, 2.0), Used("small", 2, 300, 30, 0.5), Used("free", 1, 7, 1, 0.0)
+            assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0)) == (large, both, free)
+            late = (large, Used("small", 1, 200, 20, 0.25), free)
+            assert await store.read(lambda uow: uow.spend.by_model("ann", 150.0)) == late
+            in_here = (large, Used("small", 1, 100, 10, 0.25))
+            assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0, ["s1"])) == in_here
+            assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0, ["s1", "s2"])) == (large, both, free)
+            assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0, [])) == ()
+            assert await store.read(lambda uow: uow.spend.by_model("bob", 0.0, ["s2"])) == ()
+
     # Sessions --------------------------------------------------------------------------------------------------------
 
     @in_loop
@@ -197,6 +222,27 @@ class RunningTurns(OnAStore):
                 assert uow.sessions.keys_on(side) == (KEY,)
 
             await store.read(look)
+
+    @in_loop
+    async def test_sessions_are_found_by_the_beginning_of_their_titles(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            titles = ("Trip to Rome", "trip to Lisbon", "Éclairs", "", "50 % more")
+            rome, lisbon, cakes, _, more = [await talk.new(KEY, title=title) for title in titles]
+            await talk.new(OTHER_KEY, "bob", "Trip of bob")
+
+            async def named(owner: str | None, beginning: str, limit: int = 9) -> list[str]:
+                return [s.id for s in await store.read(lambda uow: uow.sessions.named(owner, beginning, limit))]
+
+            assert await named("ann", "TRIP") == [lisbon, rome]
+            assert await named("ann", "trip to r") == [rome]
+            assert await named("ann", "éc") == [cakes]
+            assert await named("ann", "Trip", 1) == [lisbon]
+            assert await named("ann", "%") == []
+            assert len(await named(None, "trip")) == 3
+            assert await named("ann", "") == sorted([rome, lisbon, cakes, more], reverse=True)
+            assert len(await named(None, "")) == 5
+            assert await named("nobody", "") == []
 
     @in_loop
     async def test_the_audit_trail_keeps_every_crossing(self, open_store: OpenStore) -> None:

@@ -364,3 +364,21 @@ class Views(OnAStore):
             before = await store.read(lambda uow: uow.log.end())
             await store.write(lambda uow: uow.log.append(replace(entry, seq=2)))
             assert await store.read(lambda uow: uow.log.end()) > before
+
+    @in_loop
+    async def test_what_was_asked_is_known_the_latest_first(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            here = (await talk.say("one", KEY, answer="an answer")).session_id
+            await talk.say("two", KEY)
+            await talk.say("long" * 10, KEY)
+            await talk.rewind(KEY)
+            await talk.new(KEY)
+            await talk.say("elsewhere", KEY)
+
+            async def asked(limit: int, chars_max: int) -> list[str]:
+                return [text for _, text in await store.read(lambda uow: uow.turns.asked(here, limit, chars_max))]
+
+            assert await asked(9, 40) == ["long" * 10, "two", "one"]
+            assert await asked(9, 39) == ["two", "one"]
+            assert await asked(1, 39) == ["two"]

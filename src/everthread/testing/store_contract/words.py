@@ -56,7 +56,7 @@ class Words(OnAStore):
             assert await talk.search("boo*") == [texts[3]]
             assert await talk.search("boat", limit=1) == [texts[2]]
             assert await talk.search("yacht") == []
-            hit = (await talk.lifecycle.search("ann", "red", limit=1))[0]
+            hit = (await talk.hits("red", limit=1))[0]
             session = there(await talk.lifecycle.current(KEY))
             assert hit == Hit(session, 3, 0, "user", "the red boat", talk.clock.time)
 

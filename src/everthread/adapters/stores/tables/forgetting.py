@@ -119,6 +119,8 @@ class ForgettingTables:
         # The longest first: a wording may be part of another.
         for wording in sorted(wordings, key=len, reverse=True):
             self._scrub_text(wording, owner)
+        # A thought that was changed is no good: who signed it would refuse it.
+        run(self._execute("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?", (owner,)))
         run(self._execute("DELETE FROM projections WHERE owner = ?", (owner,)))
         self._scrub_errors(owner)
         return tuple(sorted(wordings, key=len, reverse=True))

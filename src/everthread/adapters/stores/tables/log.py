@@ -63,6 +63,12 @@ class LogTables:
         )
         return _entry(row) if row else None
 
+    def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]:
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND kind = ? ORDER BY seq", (session_id, kind.value)
+        )
+        return tuple(_entry(row) for row in rows)
+
     def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None:
         row = first(
             self._execute(

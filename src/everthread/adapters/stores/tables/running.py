@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
@@ -16,10 +17,11 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
     Slot,
+    Thought,
     ToolRow,
     ToolState,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
@@ -34,6 +36,12 @@ def _slot(row: tuple[Any, ...]) -> Slot:
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
     return InboxRow(row[0], Inbound(key_of(row[1]), *row[2:6]), row[6], InboxState(row[7]), *row[8:])
+
+
+def _tool_row(row: tuple[Any, ...]) -> ToolRow:
+    turn_id, call_id, name, arguments, state, result, thought, thinker = row
+    known = None if thought is None else Thought(thought, thinker)
+    return ToolRow(turn_id, call_id, name, arguments, ToolState(state), result, known)
 
 
 def _reply(row: tuple[Any, ...]) -> Reply:
@@ -110,10 +118,13 @@ class SlotTables:
     def start_tool(self, row: ToolRow, owner: str) -> None:
         added = first(
             self._execute(
-                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result) VALUES "
-                "(?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?) "
+                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result, thought, "
+                "thinker) VALUES (?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?, ?, ?) "
                 "ON CONFLICT DO NOTHING RETURNING call_id",
-                (row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value, row.result),
+                (
+                    *(row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value),
+                    *(row.result, *((row.thought.content, row.thought.model) if row.thought else (None, None))),
+                ),
             )
         )
         if added is None:
@@ -131,11 +142,11 @@ class SlotTables:
 
     def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
         rows = self._execute(
-            "SELECT turn_id, call_id, name, arguments, state, result FROM tool_rows "
+            "SELECT turn_id, call_id, name, arguments, state, result, thought, thinker FROM tool_rows "
             "WHERE turn_id = ? ORDER BY position",
             (turn_id,),
         )
-        return tuple(ToolRow(row[0], row[1], row[2], row[3], ToolState(row[4]), row[5]) for row in rows)
+        return tuple(_tool_row(row) for row in rows)
 
     def drop_tools(self, turn_id: str) -> None:
         run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
@@ -274,3 +285,14 @@ class SpendTables:
         )
         assert row is not None
         return row[0]
+
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        if sessions is not None and not sessions:
+            return ()
+        where = "" if sessions is None else f"AND session_id IN ({', '.join('?' * len(sessions))})"
+        rows = self._execute(
+            "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, reserved)) AS amount "
+            f"FROM spend WHERE owner = ? AND at >= ? {where} GROUP BY model ORDER BY amount DESC, model",
+            (owner, since, *(sessions or ())),
+        )
+        return tuple(Used(*row) for row in rows)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from everthread.adapters.stores.tables import listing
+from everthread.adapters.stores.tables.listing import COLUMNS, session_of
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain import titles
 from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey, SessionRef
 from everthread.ports.store import BoundaryRow
 
 BASE_CHARS = 80
-
-_COLUMNS = (
-    "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
-    "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
-)
-
+NAMED_LOOKED_AT = 500
 
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
@@ -24,23 +21,19 @@ def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
     return BoundaryRow(row[0], key_of(row[1]), *row[2:])
 
 
-def _session(row: tuple[Any, ...]) -> Session:
-    return Session(row[0], row[1], key_of(row[2]), Kind(row[3]), Cause(row[4]), *row[5:])
-
-
 class SessionTables:
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def get(self, session_id: str) -> Session | None:
-        row = first(self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session_id,)))
-        return _session(row) if row else None
+        row = first(self._execute(f"SELECT {COLUMNS} FROM sessions WHERE id = ?", (session_id,)))
+        return session_of(row) if row else None
 
     def add(self, session: Session, summary: str | None = None) -> None:
         s = session
         run(
             self._execute(
-                f"INSERT INTO sessions ({_COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
+                f"INSERT INTO sessions ({COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
                 (
                     *(s.id, s.owner, str(s.key), s.kind.value, s.cause.value, s.opened_at, s.parent_id, s.title),
                     *(s.generation, s.ended_at, s.end_reason, s.active_at, s.floor, s.base_turn, s.base_seq),
@@ -79,49 +72,63 @@ class SessionTables:
                 "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
                 "SELECT s.id, depth + 1 FROM line JOIN sessions s ON s.parent_id = line.id "
                 "AND s.cause = 'compression' AND s.forgotten_seq IS NULL) "
-                f"SELECT {_COLUMNS} FROM sessions WHERE id = ("
+                f"SELECT {COLUMNS} FROM sessions WHERE id = ("
                 "SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
                 (session_id,),
             )
         )
-        return _session(row) if row else None
+        return session_of(row) if row else None
 
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
         _, base = folded(title)
         whose, given = _whose(owner)
-        rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
-        found = [_session(row) for row in rows]
+        rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
+        found = [session_of(row) for row in rows]
         return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
+
+    def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
+        whose, given = _whose(owner)
+        if start := titles.fold(beginning):
+            rows = self._execute(
+                f"SELECT {_COLUMNS} FROM sessions WHERE title_fold >= ? AND title_fold < ? {whose} "
+                "ORDER BY title_fold, id LIMIT ?",
+                (start, start + "\U0010ffff", *given, limit),
+            )
+        else:
+            # Ids grow with time; whoever names few sessions among many need not wait for the search of all.
+            rows = self._execute(
+                f"SELECT {_COLUMNS} FROM (SELECT * FROM sessions WHERE 1 {whose} ORDER BY id DESC "
+                f"LIMIT {NAMED_LOOKED_AT}) AS newest WHERE title IS NOT NULL ORDER BY id DESC LIMIT ?",
+                (*given, limit),
+            )
+        return tuple(_session(row) for row in rows)
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]:
         whose, given = _whose(owner)
         rows = self._execute(
-            f"SELECT {_COLUMNS} FROM sessions WHERE id >= ? AND id < ? {whose} ORDER BY id LIMIT ?",
+            f"SELECT {COLUMNS} FROM sessions WHERE id >= ? AND id < ? {whose} ORDER BY id LIMIT ?",
             (id_prefix, id_prefix + "\U0010ffff", *given, limit),
         )
-        return tuple(_session(row) for row in rows)
+        return tuple(session_of(row) for row in rows)
 
     def recent(self, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
-        clauses = ["1"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
-        given = [value for value in (owner, kind) if value is not None]
-        rows = self._execute(
-            f"SELECT {_COLUMNS} FROM sessions WHERE {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
-            (*given, limit),
-        )
-        return tuple(_session(row) for row in rows)
+        return listing.recent(self._execute, owner=owner, limit=limit, kind=kind)
+
+    def conversations(self, limit: int) -> tuple[Session, ...]:
+        return listing.conversations(self._execute, limit)
 
     def of_owner(self, owner: str) -> tuple[Session, ...]:
-        rows = self._execute(f"SELECT {_COLUMNS} FROM sessions WHERE owner = ? ORDER BY id", (owner,))
-        return tuple(_session(row) for row in rows)
+        rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE owner = ? ORDER BY id", (owner,))
+        return tuple(session_of(row) for row in rows)
 
     def descendants(self, session_id: str) -> tuple[Session, ...]:
         rows = self._execute(
             "WITH RECURSIVE line (id) AS (SELECT id FROM sessions WHERE parent_id = ? UNION "
             "SELECT s.id FROM line JOIN sessions s ON s.parent_id = line.id) "
-            f"SELECT {_COLUMNS} FROM sessions WHERE id IN (SELECT id FROM line)",
+            f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM line)",
             (session_id,),
         )
-        return tuple(_session(row) for row in rows)
+        return tuple(session_of(row) for row in rows)
 
     def binding(self, key: SessionKey) -> Binding | None:
         row = first(
@@ -171,10 +178,17 @@ class SessionTables:
         row = first(self._execute(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,)))
         return _boundary(row) if row else None
 
-    def boundaries(self, *, limit: int, session_id: str | None = None) -> tuple[BoundaryRow, ...]:
-        concerns = "" if session_id is None else "WHERE from_session = ? OR to_session = ?"
-        given = () if session_id is None else (session_id, session_id)
-        rows = self._execute(f"SELECT {_BOUNDARY} FROM boundaries {concerns} ORDER BY id DESC LIMIT ?", (*given, limit))
+    def boundaries(
+        self, *, limit: int, session_id: str | None = None, kind: str | None = None
+    ) -> tuple[BoundaryRow, ...]:
+        clauses = (
+            ["1"] + ["? IN (from_session, to_session)"] * (session_id is not None) + ["kind = ?"] * (kind is not None)
+        )
+        given = [value for value in (session_id, kind) if value is not None]
+        rows = self._execute(
+            f"SELECT {_BOUNDARY} FROM boundaries WHERE {' AND '.join(clauses)} ORDER BY id DESC LIMIT ?",
+            (*given, limit),
+        )
         return tuple(_boundary(row) for row in rows)
 
     def serve(self, holder: str, session_id: str, key: SessionKey) -> None:

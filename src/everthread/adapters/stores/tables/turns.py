@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from everthread.adapters.stores.tables.listing import SHOWN, shown_turns
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
 from everthread.adapters.stores.tables.search_text import (
     index_text,
@@ -30,7 +31,6 @@ ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
-_SHOWN = "status IN ('done', 'interrupted', 'late')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class TurnTables:
         found: list[int] = []
         for segment in segments:
             rows = self._execute(
-                f"SELECT number FROM turns WHERE session_id = ? AND number > ? AND number <= ? AND {_SHOWN} "
+                f"SELECT number FROM turns WHERE session_id = ? AND number > ? AND number <= ? AND {SHOWN} "
                 "ORDER BY number DESC LIMIT ?",
                 (segment.session_id, segment.after, segment.up_to, count + len(hidden)),
             )
@@ -132,6 +132,9 @@ class TurnTables:
             if len(found) >= count:
                 break
         return tuple(sorted(found[:count]))
+
+    def count(self, session: Session) -> int:
+        return shown_turns(self._execute, session)
 
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None:
         for number in numbers:
@@ -145,6 +148,27 @@ class TurnTables:
         return next(
             self._turns(_Segment(session_id, number - 1, number), frozenset(), inherited=False, shown="1"), None
         )
+
+    def asked(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
+        rows = self._execute(
+            "SELECT t.at, m.content FROM turns t JOIN messages m ON m.id = t.id * ? "
+            "WHERE t.session_id = ? AND m.role = ? AND length(m.content) BETWEEN 1 AND ? "
+            "ORDER BY t.number DESC LIMIT ?",
+            (MESSAGES_PER_TURN, session_id, Role.USER.value, chars_max, limit),
+        )
+        return tuple((at, content) for at, content in rows)
+
+    def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
+        row = first(
+            self._execute(
+                "SELECT MAX(number) FROM (SELECT number FROM turns WHERE session_id = ? AND number > ? "
+                "AND number <= ? ORDER BY number LIMIT ?) AS some",
+                (session_id, after, up_to, limit),
+            )
+        )
+        if row is None or row[0] is None:
+            return ()
+        return tuple(self._turns(_Segment(session_id, after, row[0]), frozenset(), inherited=False, shown="1"))
 
     def number(self, session_id: str, turn_id: str) -> int | None:
         row = first(
@@ -255,7 +279,7 @@ class TurnTables:
         rows = self._execute(
             "SELECT m.id, t.session_id, t.number, octet_length(m.content) FROM messages m "
             f"JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} JOIN sessions s ON s.id = t.session_id "
-            f"WHERE m.owner = ? AND {_SHOWN} AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED}) "
+            f"WHERE m.owner = ? AND {SHOWN} AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED}) "
             f"AND m.id IN ({values})",
             (owner, *share_of),
         )
@@ -302,7 +326,7 @@ class TurnTables:
         return segments, frozenset(hidden)
 
     def _turns(
-        self, segment: _Segment, hidden: frozenset[int], *, inherited: bool, shown: str = _SHOWN
+        self, segment: _Segment, hidden: frozenset[int], *, inherited: bool, shown: str = SHOWN
     ) -> Iterator[Turn]:
         rows = self._execute(
             "SELECT t.number, t.turn_id, t.status, t.at, m.role, m.content, m.extra FROM turns t "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everthread.adapters.stores.tables.archive import ArchiveTables
 from everthread.adapters.stores.tables.cursors import CursorTables
 from everthread.adapters.stores.tables.forgetting import ForgettingTables
 from everthread.adapters.stores.tables.lanes import LaneTables
@@ -26,3 +27,4 @@ class Tables:
         self.lanes = LaneTables(execute)
         self.spend = SpendTables(execute)
         self.forgetting = ForgettingTables(execute)
+        self.archive = ArchiveTables(execute)

@@ -83,12 +83,17 @@ class McpServers:
 
     @property
     def changed(self) -> bool:
-        """Whether a server says that its tools are others now."""
+        """Whether `refresh` may bring other tools: of a server that has changed, or that may be tried again."""
         return any(server.changed for server in self._servers)
 
-    async def refresh(self, timeout_s: float = START_S_MAX) -> bool:
-        """Ask the servers that have changed, try again those that are away; whether `tools` are others now."""
-        await asyncio.gather(*(server.refresh(timeout_s) for server in self._servers))
+    async def refresh(self, timeout_s: float = START_S_MAX, *, open_s: float | None = None) -> bool:
+        """Ask the servers that have changed, try again those that are away; whether `tools` are others now.
+
+        It is done after `timeout_s`. A server that needs `open_s` to start goes on starting meanwhile, and has
+        `changed` once it is there.
+        """
+        bound_s = timeout_s if open_s is None else open_s
+        await asyncio.gather(*(server.refresh(timeout_s, bound_s) for server in self._servers))
         before = [tool.schema for tool in self._tools]
         listed = [(server, tool) for server in self._servers for tool in server.listing.tools]
         names = exposed_names((server.name, tool.name) for server, tool in listed)

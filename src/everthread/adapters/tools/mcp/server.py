@@ -36,8 +36,6 @@ class Server:
         self.settings = settings
         self.listing = Listing((), ())
         """The tools as the agent was told."""
-        self.changed = False
-        """The server may have other tools by now."""
         self._clock = clock
         self._connect = connect
         self._connection: Connection | None = None
@@ -45,7 +43,17 @@ class Server:
         self._failed: Connection | None = None
         self._backoff_s = 0.0
         self._retry_at = 0.0
+        self._announced = False
+        """The server has said that its tools are others now."""
         self._closed = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether `refresh` may bring other tools: the server said so, came back with others, or may be tried again."""
+        connection = self._connection
+        if connection is None or self._closed or 0 < self._retry_at - self._clock.now() <= BACKOFF_S_MAX:
+            return False
+        return bool(connection.lost) or self._announced or connection.listing not in (None, self.listing)
 
     @property
     def problem(self) -> str:
@@ -53,22 +61,32 @@ class Server:
         lost = "" if self._connection is None else self._connection.lost
         return lost or one_line("; ".join(self.listing.left_out))
 
-    async def refresh(self, open_s: float) -> None:
-        """Connect if there is no connection, and take over the tools as they are now. What is wrong is in `problem`."""
+    async def refresh(self, wait_s: float, open_s: float) -> None:
+        """Connect if there is no connection, and take over the tools as they are now. What is wrong is in `problem`.
+
+        A connection that takes longer than `wait_s` goes on being opened.
+        """
         connection = self._connection
-        asked = connection is not None and not connection.lost and self.changed
+        asked = connection is not None and not connection.lost and self._announced
         # Before the question: a change while it is answered is one more.
-        self.changed = False
+        self._announced = False
         try:
             if connection is None or connection.lost:
                 connection = self._begin(open_s)
-            listing = await connection.opened()
+            # With only one bound it is the connection's own, which says more about why.
+            async with asyncio.timeout(wait_s if wait_s < open_s else None):
+                listing = await connection.opened()
             if asked:
-                async with asyncio.timeout(open_s):
+                async with asyncio.timeout(wait_s):
                     listing = await connection.listed_again()
+            asked = False
             self.listing = listing
+            self._backoff_s = self._retry_at = 0.0
         except (Away, TimeoutError):
-            self.changed = asked
+            if connection is not None and (asked or connection.lost):
+                self._pause()
+        finally:
+            self._announced |= asked
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Raises `ToolFailed`. Whoever stops waiting leaves the server as it is."""
@@ -96,13 +114,12 @@ class Server:
                 raise Away(f"{connection.lost} (next try in {pause_s:.0f} s)")
             connection = self._begin(self.settings.timeout_s)
         try:
-            listing = await connection.opened()
+            async with asyncio.timeout(self.settings.timeout_s):
+                await connection.opened()
         except Away:
             self._pause_after(connection)
             raise
         self._backoff_s = self._retry_at = 0.0
-        if listing != self.listing:
-            self.changed = True
         return connection
 
     def _begin(self, open_s: float) -> Connection:
@@ -117,8 +134,11 @@ class Server:
         """Once for each attempt, however many calls waited for it."""
         if self._failed is not failed:
             self._failed = failed
-            self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_S_MIN), BACKOFF_S_MAX)
-            self._retry_at = self._clock.now() + self._backoff_s
+            self._pause()
+
+    def _pause(self) -> None:
+        self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_S_MIN), BACKOFF_S_MAX)
+        self._retry_at = self._clock.now() + self._backoff_s
 
     def _note_change(self) -> None:
-        self.changed = True
+        self._announced = True

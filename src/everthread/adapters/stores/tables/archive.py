@@ -1,0 +1,89 @@
+"""Sessions that come or go as a whole: imported ones, and old ones that are removed."""
+
+from __future__ import annotations
+
+from everthread.adapters.stores.tables.listing import COLUMNS, session_of
+from everthread.adapters.stores.tables.rows import Execute, first, run
+from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
+from everthread.domain.model import Kind, Session
+
+_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
+_ITS_ROWS = (
+    "DELETE FROM turns WHERE session_id = ?",
+    "DELETE FROM hidden WHERE session_id = ?",
+    "DELETE FROM prefixes WHERE session_id = ?",
+    "DELETE FROM summaries WHERE session_id = ?",
+    "DELETE FROM log WHERE session_id = ?",
+    "DELETE FROM cursors WHERE session_id = ?",
+    "DELETE FROM redeliveries WHERE session_id = ?",
+    "DELETE FROM incidents WHERE session_id = ?",
+    "DELETE FROM serving WHERE session_id = ?",
+    "DELETE FROM replies WHERE session_id = ?",
+    "DELETE FROM sessions WHERE id = ?",
+)
+
+
+class ArchiveTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def untold(self, session_id: str) -> bool:
+        row = first(
+            self._execute(
+                "SELECT 1 FROM sessions s JOIN log l ON l.session_id = s.id AND l.seq = s.log_seq "
+                "CROSS JOIN providers p LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
+                f"WHERE s.id = ? AND s.kind IN ({_REMEMBERED}) AND ((c.seq IS NULL AND l.pos > p.scanned_pos) "
+                "OR c.seq < s.log_seq "
+                "OR EXISTS (SELECT 1 FROM redeliveries r WHERE r.provider = p.name AND r.session_id = s.id))",
+                (session_id,),
+            )
+        )
+        return row is not None
+
+    def count_as_told(self, session_id: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts) "
+                "SELECT p.name, s.id, s.log_seq, 0, 0, 0 FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
+                "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq",
+                (session_id,),
+            )
+        )
+
+    def ended_before(self, before: float, session_id: str | None = None) -> tuple[Session, ...]:
+        some = "" if session_id is None else "AND s.id = ?"
+        rows = self._execute(
+            f"SELECT {COLUMNS} FROM sessions s WHERE ended_at < ? AND active_at < ? AND forgotten_seq IS NULL "
+            "AND kind <> ? AND NOT EXISTS (SELECT 1 FROM bindings b WHERE b.session_id = s.id) "
+            "AND NOT EXISTS (SELECT 1 FROM slots x WHERE x.session_id = s.id) "
+            f"AND NOT EXISTS (SELECT 1 FROM hook_calls h WHERE h.session_id = s.id) {some} ORDER BY id",
+            (before, before, Kind.NOTES.value, *(() if session_id is None else (session_id,))),
+        )
+        return tuple(session_of(row) for row in rows)
+
+    def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
+        some = "IS NOT NULL" if parent_id is None else "= ?"
+        rows = self._execute(
+            f"SELECT parent_id, id FROM sessions WHERE parent_id {some} AND forgotten_seq IS NULL ORDER BY id",
+            () if parent_id is None else (parent_id,),
+        )
+        return tuple((row[0], row[1]) for row in rows)
+
+    def holds_the_newest(self, session_id: str) -> bool:
+        rows = self._execute(
+            "SELECT session_id FROM (SELECT session_id FROM log ORDER BY pos DESC LIMIT 1) UNION ALL "
+            "SELECT session_id FROM (SELECT session_id FROM turns ORDER BY id DESC LIMIT 1)"
+        )
+        return any(row[0] == session_id for row in list(rows))
+
+    def remove(self, session_id: str) -> int:
+        turns = [row[0] for row in self._execute("SELECT id FROM turns WHERE session_id = ?", (session_id,))]
+        for turn in turns:
+            start, end = turn * MESSAGES_PER_TURN, (turn + 1) * MESSAGES_PER_TURN
+            # One by one: a contentless index deletes by row id, never by range.
+            for (message,) in list(self._execute("SELECT id FROM messages WHERE id >= ? AND id < ?", (start, end))):
+                run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message,)))
+            run(self._execute("DELETE FROM messages WHERE id >= ? AND id < ?", (start, end)))
+        for sql in _ITS_ROWS:
+            run(self._execute(sql, (session_id,)))
+        return len(turns)

@@ -1,0 +1,59 @@
+"""Sessions as lists show them: the newest, and how many turns each shows. Cheap to import: people wait for a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everthread.adapters.stores.tables.rows import Execute, first, key_of
+from everthread.domain.model import Cause, Kind, Session
+
+COLUMNS = (
+    "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
+    "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
+)
+SHOWN = "status IN ('done', 'interrupted', 'late')"
+
+
+def session_of(row: tuple[Any, ...]) -> Session:
+    """A session from its `COLUMNS`."""
+    return Session(row[0], row[1], key_of(row[2]), Kind(row[3]), Cause(row[4]), *row[5:])
+
+
+def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
+    """The last active first."""
+    clauses = ["1"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
+    given = [value for value in (owner, kind) if value is not None]
+    rows = execute(
+        f"SELECT {COLUMNS} FROM sessions WHERE {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
+        (*given, limit),
+    )
+    return tuple(session_of(row) for row in rows)
+
+
+def conversations(execute: Execute, limit: int) -> tuple[Session, ...]:
+    """The same of any owner, of what a person has to do with: nothing forgotten, and no session that only has notes."""
+    rows = execute(
+        f"SELECT {COLUMNS} FROM sessions WHERE forgotten_seq IS NULL AND kind <> ? "
+        "ORDER BY active_at DESC, id DESC LIMIT ?",
+        (Kind.NOTES.value, limit),
+    )
+    return tuple(session_of(row) for row in rows)
+
+
+def shown_turns(execute: Execute, session: Session) -> int:
+    """How many turns the session shows, inherited ones included: what its view holds, counted where it lies."""
+    row = first(
+        execute(
+            # The segments of the view, as `TurnTables` walks them.
+            "WITH RECURSIVE line (id, parent_id, bottom, top, seq, base_seq) AS ("
+            "SELECT id, parent_id, base_turn, last_turn, log_seq, base_seq FROM sessions WHERE id = ? UNION ALL "
+            "SELECT s.id, s.parent_id, s.base_turn, CASE WHEN bottom < top THEN bottom ELSE top END, line.base_seq, "
+            "s.base_seq FROM line JOIN sessions s ON s.id = line.parent_id WHERE bottom > ? AND top > ?) "
+            "SELECT COUNT(*) FROM line JOIN turns t ON t.session_id = line.id AND t.number > line.bottom "
+            f"AND t.number > ? AND t.number <= line.top AND t.{SHOWN} WHERE NOT EXISTS (SELECT 1 FROM line l "
+            "CROSS JOIN hidden h ON h.session_id = l.id AND h.number = t.number AND h.seq <= l.seq)",
+            (session.id, session.floor, session.floor, session.floor),
+        )
+    )
+    assert row is not None
+    return row[0]

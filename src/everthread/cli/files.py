@@ -1,0 +1,67 @@
+"""Files that hold conversations: for the owner's eyes only, and there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def written_whole(name: str | Path) -> Generator[BinaryIO]:
+    """A new file to write to. It has its name once everything is on the disk; nothing is left of it if that fails.
+
+    Raises `BadInput` if something of that name is there already, `StoreUnwritable` or `DiskFull` if it can't be kept.
+    """
+    from everthread.domain.errors import BadInput
+
+    path = Path(name).expanduser()
+    if path.exists() or path.is_symlink():
+        raise BadInput(f"{path}: is there already; choose another name, or move it away")
+    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _name(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except FileExistsError:
+        raise BadInput(f"{path}: is there already; choose another name, or move it away") from None
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _name(draft: Path, path: Path) -> None:
+    """A link fails where a renaming would take the place of what came meanwhile; some disks have no links."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        draft.rename(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def unwritable(path: Path, error: OSError) -> Exception:
+    """What the system said of a file, in our words."""
+    from everthread.domain.errors import DiskFull, StoreUnwritable
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"{path}: no room left on the disk; free some space and try again")
+    return StoreUnwritable(f"{path}: {error.strerror or error}; choose another place or mend its permissions")

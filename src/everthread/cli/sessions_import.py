@@ -1,0 +1,198 @@
+"""`everthread sessions import`: take exported conversations in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from everthread.cli import show
+from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
+
+if TYPE_CHECKING:
+    from everthread.cli.progress import Advance
+    from everthread.domain.exchange import AnyLine, Item, SessionLine
+    from everthread.lifecycle.importing import Imported
+
+_REMARKS_MAX = 20
+
+
+@dataclass
+class Tally:
+    """What an import came to."""
+
+    sessions: int = 0
+    turns: int = 0
+    notes: int = 0
+    same: int = 0
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+
+    def count(self, line: SessionLine, done: Imported) -> None:
+        self.turns += done.turns
+        if done.outcome.why:
+            self.left_out[line.id] = done.outcome.why
+        elif done.outcome.value == "same":
+            self.same += 1
+        else:
+            self.sessions += 1
+        if done.session_id not in (None, line.id):
+            self.renamed[line.id] = done.session_id or ""
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--dry-run", is_flag=True, help="Check the file and say what would be added; change nothing.")
+@click.option("--keep-owners", is_flag=True, help="Let everything belong to whom the file says, instead of to you.")
+@json_option
+@home_option
+@pass_invocation
+def import_sessions(invocation: Invocation, file: str, dry_run: bool, keep_owners: bool, as_json: bool) -> None:
+    """Take in the sessions of a FILE that `sessions export` has written.
+
+    The whole file is checked first: if a line is wrong, nothing is imported. A session keeps its id unless another has
+    it. Importing a file again adds what is new in it, and goes on where an interrupted import ended. What was forgotten
+    here stays forgotten. Memory providers are not told of imported turns; `journal replay` does that.
+
+    \b
+    Examples:
+      everthread sessions import everything.jsonl --dry-run
+      everthread sessions import everything.jsonl
+      everthread sessions import backup-of-the-team.jsonl --keep-owners
+    """
+    from everthread.cli.progress import bar
+
+    path = Path(file).expanduser()
+    with _opened(path) as lines:
+        size = os.fstat(lines.fileno()).st_size
+        with bar("Checking", size) as advance:
+            whole = counted(_read(path, lines, advance))
+        lines.seek(0)
+        mine = None if keep_owners else invocation.settings.owner
+
+        async def take_in(runtime: Runtime) -> Tally:
+            with bar("Importing", size) as advance:
+                return await take_lines_in(runtime, _read(path, lines, advance), mine, dry_run=dry_run)
+
+        # An import may make the home; where there is none, all of the file is new.
+        tally = invocation.look(take_in, nothing=whole) if dry_run else invocation.talk(take_in)
+    if as_json:
+        show.print_json(_as_json(tally, dry_run))
+    else:
+        click.echo("\n".join(_words(tally, dry_run)))
+
+
+def counted(lines: Iterator[AnyLine]) -> Tally:
+    """All that a file has, if it is sound."""
+    from everthread.domain.exchange import EndLine
+
+    end = None
+    for line in lines:
+        end = line
+    assert isinstance(end, EndLine)
+    return Tally(end.sessions, end.turns, end.notes)
+
+
+async def take_lines_in(runtime: Runtime, lines: Iterator[AnyLine], mine: str | None, *, dry_run: bool) -> Tally:
+    """Import what is new; everything belongs to `mine`, if that is given."""
+    from everthread.domain.exchange import NoteLine, SessionLine
+
+    tally = Tally()
+    ids: dict[str, str | None] = {}
+    noted: set[str] = set()
+    items = _Items(lines)
+    while (line := items.next_head()) is not None:
+        if isinstance(line, SessionLine):
+            owner = mine or line.owner
+            done = await runtime.lifecycle.import_session(
+                line, items.of(line.id), owner=owner, ids=ids, dry_run=dry_run
+            )
+            ids[line.id] = done.session_id
+            tally.count(line, done)
+        elif isinstance(line, NoteLine):
+            owner = mine or line.owner
+            if await runtime.lifecycle.import_note(line, owner=owner, dry_run=dry_run):
+                tally.notes += 1
+                noted.add(owner)
+    if not dry_run:
+        for owner in sorted(noted):
+            if problem := await runtime.sync_notes(owner):
+                click.echo(problem, err=True)
+    return tally
+
+
+class _Items:
+    """Hands out the lines of one session after the other."""
+
+    def __init__(self, lines: Iterator[AnyLine]) -> None:
+        self._lines = lines
+        self._next: AnyLine | None = next(lines, None)
+
+    def next_head(self) -> AnyLine | None:
+        """The next line that is no session's part; what nobody wanted before it is passed over."""
+        while self._next is not None and hasattr(self._next, "session"):
+            self._next = next(self._lines, None)
+        found = self._next
+        self._next = next(self._lines, None)
+        return found
+
+    def of(self, session_id: str) -> Iterable[Item]:
+        while self._next is not None and getattr(self._next, "session", None) == session_id:
+            item: Any = self._next
+            self._next = next(self._lines, None)
+            yield item
+
+
+def _opened(path: Path) -> BinaryIO:
+    from everthread.domain.errors import BadInput, NotFound
+
+    try:
+        file = path.open("rb")
+        if not path.is_file():
+            raise BadInput(f"{path}: is no file; export sessions to one first")
+        return file
+    except FileNotFoundError:
+        raise NotFound(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}; check its permissions") from None
+
+
+def _read(path: Path, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
+    from everthread.domain.exchange import LINE_BYTES_MAX, Reader
+
+    def measured() -> Iterator[bytes]:
+        # No line is read beyond what one may be.
+        while text := lines.readline(LINE_BYTES_MAX + 1):
+            advance(len(text))
+            yield text
+
+    return Reader(path.name).lines(measured())
+
+
+def _words(tally: Tally, dry_run: bool) -> Iterator[str]:
+    would = "Would import" if dry_run else "Imported"
+    notes = f" and {show.counted(tally.notes, 'note')}" if tally.notes else ""
+    yield f"{would} {show.counted(tally.turns, 'turn')} of {show.counted(tally.sessions, 'session')}{notes}."
+    if tally.same:
+        yield f"{show.counted(tally.same, 'session')} had nothing new."
+    remarks = [f"{old} is {new} here: its id was taken." for old, new in tally.renamed.items()]
+    remarks += [f"{session_id} {why}." for session_id, why in tally.left_out.items()]
+    yield from remarks[:_REMARKS_MAX]
+    if len(remarks) > _REMARKS_MAX:
+        yield f"... and {len(remarks) - _REMARKS_MAX} more; --json lists them all"
+
+
+def _as_json(tally: Tally, dry_run: bool) -> dict[str, Any]:
+    return {
+        "sessions": tally.sessions,
+        "turns": tally.turns,
+        "notes": tally.notes,
+        "same": tally.same,
+        "renamed": tally.renamed,
+        "left_out": tally.left_out,
+        "dry_run": dry_run,
+    }

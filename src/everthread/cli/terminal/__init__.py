@@ -1,0 +1,207 @@
+"""The conversation in a terminal: answers drawn as they are written, an input that is always there, a line of status."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from everthread.agent.events import TurnBegan, TurnEvent
+from everthread.cli.face import Helper
+from everthread.cli.lines import Typed
+from everthread.cli.screen import shown
+from everthread.cli.status import Status, status_line
+from everthread.cli.terminal.ink import Ink
+from everthread.cli.terminal.layout import Lower
+from everthread.cli.terminal.live import Live
+from everthread.cli.terminal.recapping import recap_panel
+from everthread.config.display import Display
+from everthread.daemon_thread import in_daemon_thread
+
+if TYPE_CHECKING:
+    from everthread.cli.terminal.drawing import Drawing
+    from everthread.commands.recap import Recap
+
+REDRAW_S = 0.05
+"""How often what is being written is drawn anew: what is typed is never kept waiting for it."""
+_TICK_S = 0.1
+_ECHO_CHARS_MAX = 2_000
+_LOWER_ROWS = 8
+"""The input, the menu and the status line want some rows too."""
+
+
+class Terminal:
+    """A `Face`. Everything is drawn from the event loop; nothing here waits for the terminal."""
+
+    interactive = True
+    has_status = True
+
+    def __init__(self, display: Display, *, verbose: bool) -> None:
+        self.gone = False
+        self._term = display.term
+        self._ink = Ink(display.colour, display.dark)
+        self._live = Live(self._ink, self._drawing, time.monotonic, verbose=verbose)
+        self._drawer: Drawing | None = None
+        self._lower: Lower | None = None
+        self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
+        self._status = Status()
+        self._held: list[str] = []
+        """What is to be printed once the terminal is ours to print on again."""
+        self._picking = False
+        self._redraw: asyncio.TimerHandle | None = None
+
+    # --- Being there -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def open(self, helper: Helper) -> AsyncGenerator[None]:
+        self._lower = lower = Lower(
+            helper,
+            self._ink,
+            self._term,
+            live=self._live_lines,
+            status=lambda: status_line(self._status, self._columns),
+            submit=self._submit,
+            leave=lambda: self._typed.put_nowait(None),
+        )
+        # What was said before the input is there comes out above it.
+        self._let_go()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, helper.interrupt)
+        # Ctrl-C is a key here, and what goes wrong ends the program with one line, as everywhere.
+        running = asyncio.ensure_future(lower.app.run_async(handle_sigint=False, set_exception_handler=False))
+        running.add_done_callback(lambda _: self._typed.put_nowait(None))
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            await self._close(lower, running)
+
+    async def _close(self, lower: Lower, running: asyncio.Future[None]) -> None:
+        if self._redraw is not None:
+            self._redraw.cancel()
+            self._redraw = None
+        if lower.app.is_running:
+            lower.app.exit()
+        try:
+            await running
+        except (EOFError, OSError):
+            # The terminal was hung up.
+            self.gone = True
+
+    async def message(self) -> Typed | None:
+        return await self._typed.get()
+
+    async def pick(self, title: str, rows: Sequence[str]) -> int | None:
+        from prompt_toolkit.application import in_terminal
+
+        from everthread.cli.picking import pick
+
+        self._picking = True
+        try:
+            async with in_terminal():
+                return await pick(title, rows)
+        finally:
+            self._picking = False
+            self._let_go()
+
+    # --- Saying ------------------------------------------------------------------------------------------------------
+
+    def hear(self, event: TurnEvent) -> None:
+        if isinstance(event, TurnBegan) and self._drawer is None:
+            # It takes a tenth of a second to import; the model takes longer.
+            in_daemon_thread(_import_drawing, "import")
+        if printed := self._live.hear(event, self._columns):
+            self._print(printed)
+        self._redraw_soon(REDRAW_S)
+
+    def say(self, text: str) -> None:
+        self._print(shown(text) + "\n")
+
+    def notice(self, text: str) -> None:
+        self._print(self._ink.faint(shown(text)) + "\n")
+
+    def complain(self, text: str) -> None:
+        self._print(self._ink.bad(shown(text)) + "\n")
+
+    def ask(self, question: str) -> None:
+        self._print(self._ink.bold(shown(question)) + "\n")
+        if self._lower is not None:
+            self._lower.prefix = "? "
+
+    def prompt(self) -> None:
+        """The input is always there."""
+
+    def recap(self, recap: Recap) -> None:
+        self._print(recap_panel(recap, self._columns, self._ink))
+
+    def show_status(self, status: Status) -> None:
+        if status != self._status:
+            self._status = status
+            self._redraw_soon(REDRAW_S)
+
+    # --- Drawing -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, text: str) -> None:
+        if self._lower is not None:
+            self._lower.prefix = "> "
+        if text.strip():
+            self._print(self._echo(text))
+        self._typed.put_nowait(Typed(text))
+
+    def _echo(self, text: str) -> str:
+        """What was entered, as it stays above."""
+        some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
+        first, *more = shown(some).split("\n")
+        lines = [self._ink.bold(f"> {first}"), *(self._ink.bold(f"  {line}") for line in more)]
+        return "\n" + "\n".join(lines) + "\n\n"
+
+    def _print(self, text: str) -> None:
+        self._held.append(text)
+        if not self._picking and self._lower is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        text, self._held = "".join(self._held), []
+        if text and self._lower is not None and not self.gone:
+            try:
+                self._lower.print_above(text)
+            except OSError:
+                self.gone = True
+
+    def _live_lines(self) -> str:
+        if self._lower is None:
+            return ""
+        return self._live.lines(self._columns, max(self._lower.output.get_size().rows - _LOWER_ROWS, 3))
+
+    def _redraw_soon(self, seconds: float) -> None:
+        if self._redraw is None and self._lower is not None and self._lower.app.is_running:
+            self._redraw = asyncio.get_running_loop().call_later(seconds, self._redraw_now)
+
+    def _redraw_now(self) -> None:
+        self._redraw = None
+        if self._lower is not None:
+            self._lower.app.invalidate()
+        if self._live.running:
+            # The spinner turns, and the seconds pass.
+            self._redraw_soon(_TICK_S)
+
+    def _drawing(self) -> Drawing:
+        if self._drawer is None:
+            from everthread.cli.terminal.drawing import Drawing
+
+            self._drawer = Drawing(self._ink)
+        return self._drawer
+
+    @property
+    def _columns(self) -> int:
+        with suppress(OSError):
+            if self._lower is not None:
+                return self._lower.output.get_size().columns
+        return 80
+
+
+def _import_drawing() -> None:
+    import everthread.cli.terminal.drawing  # noqa: F401 # pyright: ignore[reportUnusedImport]

@@ -1,0 +1,267 @@
+"""The terminal's lower end: what is being written of the answer, the input, and the line about where one is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, has_completions, is_searching
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
+
+from everthread.cli.face import Helper
+from everthread.cli.terminal.ink import Ink
+from everthread.cli.terminal.pastes import Pastes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_INPUT_ROWS_MAX = 10
+_MENU_ROWS_MAX = 8
+_STYLE = Style.from_dict(
+    {
+        "prompt": "bold",
+        "status": "noreverse dim",
+        "completion-menu": "noinherit",
+        "completion-menu.completion": "noinherit",
+        "completion-menu.completion.current": "noinherit reverse",
+        "completion-menu.meta.completion": "noinherit dim",
+        "completion-menu.meta.completion.current": "noinherit reverse",
+        "scrollbar.background": "noinherit",
+        "scrollbar.button": "noinherit reverse",
+    }
+)
+
+
+class Lower:
+    """One prompt_toolkit application, which lives as long as the conversation."""
+
+    def __init__(
+        self,
+        helper: Helper,
+        ink: Ink,
+        term: str,
+        *,
+        live: Callable[[], str],
+        status: Callable[[], str],
+        submit: Callable[[str], None],
+        leave: Callable[[], None],
+    ) -> None:
+        self.prefix = "> "
+        self._helper = helper
+        self._live = live
+        self._status = status
+        self._submit = submit
+        self._leave = leave
+        self._pastes = Pastes()
+        self._drawn: tuple[str, ANSI] = ("", ANSI(""))
+        self.output = Vt100_Output(
+            sys.stdout,
+            _size,
+            term=term,
+            default_color_depth=ColorDepth.DEPTH_4_BIT if ink.colour else ColorDepth.DEPTH_1_BIT,
+            # Whoever is asked where the cursor is answers late or never; the height is of no interest here.
+            enable_cpr=False,
+        )
+        self.app: Application[None] = self._application()
+
+    def _application(self) -> Application[None]:
+        search = SearchToolbar()
+        self.buffer = Buffer(
+            completer=_Candidates(self._helper),
+            complete_while_typing=Condition(lambda: self.buffer.text.startswith("/")),
+            history=_Asked(self._helper),
+            multiline=True,
+            enable_history_search=False,
+        )
+        entered = Window(
+            BufferControl(self.buffer, search_buffer_control=search.control),
+            get_line_prefix=self._line_prefix,
+            height=Dimension(min=1, max=_INPUT_ROWS_MAX),
+            dont_extend_height=True,
+            wrap_lines=True,
+        )
+        live = Window(FormattedTextControl(self._live_text), dont_extend_height=True, wrap_lines=False)
+        status = Window(FormattedTextControl(lambda: [("class:status", self._status())]), height=1)
+        parts = [
+            ConditionalContainer(live, Condition(lambda: bool(self._live()))),
+            entered,
+            CompletionsMenu(max_height=_MENU_ROWS_MAX),
+            search,
+            status,
+        ]
+        return Application(
+            layout=Layout(HSplit(parts), focused_element=entered),
+            key_bindings=self._keys(),
+            style=_STYLE,
+            include_default_pygments_style=False,
+            erase_when_done=True,
+            output=self.output,
+        )
+
+    # --- Printing ----------------------------------------------------------------------------------------------------
+
+    def print_above(self, text: str) -> None:
+        """Put the text for good where the lower end began, and draw that again below it."""
+        if not self.app.is_running:
+            self.output.write_raw(text)
+            self.output.flush()
+            return
+        # Terminals that know this show the change as one; the others ignore it.
+        self.output.write_raw("\x1b[?2026h")
+        self.app.renderer.erase()
+        self.output.write_raw(text.replace("\n", "\r\n"))
+        self.app.renderer.render(self.app, self.app.layout)
+        self.output.write_raw("\x1b[?2026l")
+        self.output.flush()
+
+    def _live_text(self) -> ANSI:
+        text = self._live()
+        if self._drawn[0] != text:
+            self._drawn = (text, ANSI(text))
+        return self._drawn[1]
+
+    def _line_prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
+        first = line == 0 and wrapped == 0
+        return [("class:prompt", self.prefix if first else " " * len(self.prefix))]
+
+    # --- Keys --------------------------------------------------------------------------------------------------------
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        typing = ~is_searching
+        keys.add("enter", filter=typing)(self._enter)
+        keys.add("escape", "enter", filter=typing)(_new_line)
+        keys.add("c-j", filter=typing)(_new_line)
+        keys.add("tab", filter=typing)(_complete)
+        keys.add("s-tab", filter=typing)(_complete_backwards)
+        keys.add("c-c")(self._interrupt)
+        keys.add("c-d", filter=typing)(self._end)
+        keys.add("c-l")(_clear)
+        keys.add("c-z")(_to_background)
+        keys.add("<bracketed-paste>")(self._paste)
+        keys.add("escape", filter=has_completions, eager=True)(_close_menu)
+        return keys
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        state = buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            buffer.complete_state = None
+            return
+        if buffer.document.text_before_cursor.endswith("\\"):
+            # As in a shell: the line goes on.
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+            return
+        text = self._pastes.put_back(buffer.text)
+        if buffer.text.strip():
+            buffer.append_to_history()
+        buffer.reset()
+        self._submit(text)
+
+    def _interrupt(self, event: KeyPressEvent) -> None:
+        if self.buffer.text:
+            self.buffer.reset()
+        else:
+            self._helper.interrupt()
+
+    def _end(self, event: KeyPressEvent) -> None:
+        if self.buffer.text:
+            self.buffer.delete()
+        else:
+            self._leave()
+
+    def _paste(self, event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(self._pastes.stand_in(event.data))
+
+
+class _Candidates(Completer):
+    def __init__(self, helper: Helper) -> None:
+        self._helper = helper
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        return ()
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        if "\n" in document.text or not document.text.startswith("/"):
+            return
+        for found in await self._helper.candidates(document.text_before_cursor):
+            yield Completion(found.text, start_position=-found.start, display_meta=found.note)
+
+
+class _Asked(History):
+    """What was asked before comes from the store: no second copy of it is kept, so there is none to be forgotten."""
+
+    def __init__(self, helper: Helper) -> None:
+        super().__init__()
+        self._helper = helper
+        self._here: list[str] = []
+
+    async def load(self) -> AsyncGenerator[str, None]:
+        for text in reversed(self._here):
+            yield text
+        for text in await self._helper.asked_before():
+            yield text
+
+    def load_history_strings(self) -> Iterable[str]:
+        return ()
+
+    def append_string(self, string: str) -> None:
+        self._here.append(string)
+        super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        pass
+
+
+def _new_line(event: KeyPressEvent) -> None:
+    event.current_buffer.insert_text("\n")
+
+
+def _complete(event: KeyPressEvent) -> None:
+    if event.current_buffer.complete_state:
+        event.current_buffer.complete_next()
+    else:
+        event.current_buffer.start_completion(select_first=True)
+
+
+def _complete_backwards(event: KeyPressEvent) -> None:
+    event.current_buffer.complete_previous()
+
+
+def _clear(event: KeyPressEvent) -> None:
+    event.app.renderer.clear()
+
+
+def _to_background(event: KeyPressEvent) -> None:
+    event.app.suspend_to_background()
+
+
+def _close_menu(event: KeyPressEvent) -> None:
+    event.current_buffer.complete_state = None
+
+
+def _size() -> Size:
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    # One that does not say how large it is.
+    return Size(rows=rows or 24, columns=columns or 80)

@@ -1,0 +1,31 @@
+"""Long pastes: a word stands for each in the input line, because nobody edits a megabyte there."""
+
+from __future__ import annotations
+
+import re
+
+PASTED_CHARS_MAX = 1_000
+PASTED_LINES_MAX = 8
+_STAND_IN = re.compile(r"\[pasted (\d+): [^\]]*\]")
+
+
+class Pastes:
+    def __init__(self) -> None:
+        self._kept: dict[str, str] = {}
+
+    def stand_in(self, text: str) -> str:
+        """What to put into the input for a paste: itself if it is short."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + 1
+        if len(text) <= PASTED_CHARS_MAX and lines <= PASTED_LINES_MAX:
+            return text
+        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        name = f"[pasted {len(self._kept) + 1}: {size}]"
+        self._kept[name] = text
+        return name
+
+    def put_back(self, text: str) -> str:
+        """The input with what its stand-ins stand for; those that are not in it any more are let go."""
+        whole = _STAND_IN.sub(lambda match: self._kept.get(match[0], match[0]), text)
+        self._kept.clear()
+        return whole

@@ -1,0 +1,32 @@
+"""What one sees on coming back: the last exchanges, each on a line or two."""
+
+from __future__ import annotations
+
+from everthread.cli.show import counted, local_time, shortened
+from everthread.cli.terminal.ink import Ink
+from everthread.commands.recap import Exchange, Recap
+from everthread.domain.model import TurnStatus
+
+_COLUMNS_MAX = 100
+
+
+def recap_panel(recap: Recap, columns: int, ink: Ink) -> str:
+    """A panel with an open right side: text of any script may stand in it."""
+    width = min(columns, _COLUMNS_MAX) - 2
+    heading = f"{recap.title or recap.session_id} · {counted(recap.turns, 'turn')} · {local_time(recap.active_at)}"
+    lines = [f"╭─ {shortened(heading, width - 2)}"]
+    for exchange in recap.exchanges:
+        lines += [f"│ {line}" for line in _exchange(exchange, width, ink)]
+    return "\n".join([*lines, "╰─"]) + "\n"
+
+
+def _exchange(exchange: Exchange, width: int, ink: Ink) -> list[str]:
+    lines = [ink.bold("> " + shortened(exchange.asked, width - 2))]
+    if exchange.tools:
+        called = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in exchange.tools)
+        lines.append(ink.faint("  " + shortened(f"[{called}]", width - 2)))
+    if exchange.answered:
+        lines.append("  " + shortened(exchange.answered, width - 2))
+    if exchange.status is not TurnStatus.DONE:
+        lines.append(ink.faint(f"  ({exchange.status.value.replace('_', ' ')})"))
+    return lines

@@ -1,0 +1,285 @@
+"""The file that sessions are exported to: one JSON object a line, and what must hold among them.
+
+    header, then for each session (parents first): session, its turns, rewinds and delegations in the order of its log;
+    then notes; then end.
+
+docs/reference/export-format.md describes every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from everthread.domain import titles
+from everthread.domain.errors import BadExport, BadKey, BadTitle
+from everthread.domain.model import OWNER_CHARS_MAX, Cause, Kind, NoteTarget, Role, SessionKey, TurnStatus
+
+VERSION = 1
+LINE_BYTES_MAX = 128 * 1024 * 1024
+TEXT_CHARS_MAX = 10_000_000
+ID_CHARS_MAX = 300
+SESSIONS_MAX = 1_000_000
+MESSAGES_MAX = 4096
+NOTE_CHARS_MAX = 20_000
+SUMMARY_CHARS_MAX = 1_000_000
+_NUMBER_MAX = 2**31 - 1
+
+# Ids are shown as they are, and some with a colon are the program's own.
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=ID_CHARS_MAX)]
+Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
+Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
+TurnNumber = Annotated[int, Meta(ge=1, le=_NUMBER_MAX)]
+Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, UTC; up to the year 9999."""
+
+
+class Line(Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """Each kind of line says which it is; names that are not known are passed over."""
+
+
+class Header(Line, frozen=True, tag="everthread-export"):
+    version: int
+    exported_at: Time = 0.0
+    program: str = ""
+
+
+class Base(Struct, frozen=True, omit_defaults=True):
+    """What a session sees of its parent: turns up to `turn`, as they were after so many `rewinds`."""
+
+    turn: Number = 0
+    rewinds: Number = 0
+
+
+class SessionLine(Line, frozen=True, tag="session"):
+    id: Id
+    owner: Annotated[str, Meta(min_length=1, max_length=OWNER_CHARS_MAX)]
+    key: Annotated[str, Meta(max_length=512)]
+    opened_at: Time
+    active_at: Time
+    kind: Kind = Kind.CHAT
+    cause: Cause = Cause.NEW
+    title: Annotated[str, Meta(max_length=titles.TITLE_CHARS_MAX)] | None = None
+    generation: Number = 0
+    ended_at: Time | None = None
+    end_reason: Annotated[str, Meta(pattern="^[a-z_]+$", max_length=100)] | None = None
+    parent: Id | None = None
+    base: Base = Base()
+    floor: Number = 0
+    summary: Annotated[str, Meta(max_length=SUMMARY_CHARS_MAX)] | None = None
+    summary_of: Id | None = None
+    """The session whose summary this one starts with, if it is not its own."""
+
+
+class CallLine(Struct, frozen=True, omit_defaults=True):
+    id: Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
+    name: Text
+    arguments: Text
+
+
+class MessageLine(Struct, frozen=True, omit_defaults=True):
+    role: Role
+    content: Text = ""
+    tool_calls: tuple[CallLine, ...] = ()
+    tool_call_id: Text | None = None
+    name: Text | None = None
+    reasoning: Text | None = None
+
+
+class TurnLine(Line, frozen=True, tag="turn"):
+    session: Id
+    number: TurnNumber
+    id: Id
+    at: Time
+    messages: Annotated[tuple[MessageLine, ...], Meta(max_length=MESSAGES_MAX)] = ()
+    status: TurnStatus = TurnStatus.DONE
+    hidden: bool = False
+    """For readers: the session does not show it any more. The rewinds say so too."""
+
+
+class RewindLine(Line, frozen=True, tag="rewind"):
+    session: Id
+    at: Time
+    turns: tuple[TurnNumber, ...]
+
+
+class DelegationLine(Line, frozen=True, tag="delegation"):
+    session: Id
+    at: Time
+    task: Text = ""
+    result: Text = ""
+    child: Annotated[str, Meta(max_length=ID_CHARS_MAX)] = ""
+
+
+class NoteLine(Line, frozen=True, tag="note"):
+    id: Id
+    owner: Annotated[str, Meta(min_length=1, max_length=OWNER_CHARS_MAX)]
+    target: NoteTarget
+    content: Annotated[str, Meta(min_length=1, max_length=NOTE_CHARS_MAX)]
+    at: Time
+
+
+class EndLine(Line, frozen=True, tag="end"):
+    """The last line: a file without it was cut off."""
+
+    sessions: Number
+    turns: Number
+    notes: Number = 0
+
+
+Item = TurnLine | RewindLine | DelegationLine
+AnyLine = Header | SessionLine | Item | NoteLine | EndLine
+_DECODER: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
+
+
+def written(line: AnyLine) -> bytes:
+    """The line as it stands in a file, its end included."""
+    return msgspec.json.encode(line) + b"\n"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is remembered of a session for checking those that come after it."""
+
+    session: SessionLine
+    last_turn: int
+    rewinds: int = 0
+    hidden: set[int] = field(default_factory=set[int])
+
+
+class Reader:
+    """Reads the lines of a file and checks each: against its own shape, and against those before it.
+
+    Raises `BadExport` with the number of the line. What it keeps grows with the number of sessions, not of turns.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._at = 0
+        self._sessions: dict[str, _Seen] = {}
+        self._open: _Seen | None = None
+        self._turns = 0
+        self._notes: set[str] = set()
+        self._ended = False
+
+    def lines(self, raw: Iterable[bytes]) -> Iterator[AnyLine]:
+        for text in raw:
+            self._at += 1
+            if len(text) > LINE_BYTES_MAX:
+                raise self._bad(f"is longer than {LINE_BYTES_MAX // 1024 // 1024} MB")
+            try:
+                line = _DECODER.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise self._bad(str(error) or type(error).__name__) from None
+            self._check(line)
+            yield line
+        if not self._ended:
+            self._at += 1
+            raise self._bad("the file ends before its end line; it was cut off, export it again")
+
+    def _check(self, line: AnyLine) -> None:
+        if self._ended:
+            raise self._bad("nothing may follow the end line")
+        if (self._at == 1) != isinstance(line, Header):
+            raise self._bad("the first line, and no other, must be the header (type everthread-export)")
+        match line:
+            case Header():
+                if line.version != VERSION:
+                    raise self._bad(f"is of version {line.version}; this program reads version {VERSION}; upgrade it")
+            case SessionLine():
+                self._check_session(line)
+            case TurnLine() | RewindLine() | DelegationLine():
+                self._check_item(line, self._belonging(line.session))
+            case NoteLine():
+                self._check_note(line)
+            case EndLine():
+                self._check_end(line)
+
+    def _check_item(self, line: Item, seen: _Seen) -> None:
+        if isinstance(line, TurnLine):
+            self._check_turn(line, seen)
+        elif isinstance(line, RewindLine):
+            self._check_rewind(line, seen)
+
+    def _check_note(self, line: NoteLine) -> None:
+        self._open = None
+        if line.id in self._notes:
+            raise self._bad(f"note {line.id!r} stands in the file twice")
+        if not line.content.strip():
+            raise self._bad("a note needs some text")
+        self._notes.add(line.id)
+
+    def _check_session(self, line: SessionLine) -> None:
+        if self._notes:
+            raise self._bad("sessions come before notes")
+        if line.id in self._sessions:
+            raise self._bad(f"session {line.id!r} stands in the file twice")
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise self._bad(f"a file has at most {SESSIONS_MAX} sessions")
+        if line.kind is Kind.NOTES:
+            raise self._bad("a session of kind notes is not exchanged; notes have lines of their own")
+        try:
+            SessionKey.parse(line.key)
+            if line.title is not None and titles.clean(line.title) != line.title:
+                raise self._bad(f"{line.title!r} is no title; it would be {titles.clean(line.title)!r}")
+        except (BadKey, BadTitle) as error:
+            raise self._bad(str(error)) from None
+        if (line.ended_at is None) != (line.end_reason is None):
+            raise self._bad("ended_at and end_reason come together")
+        self._check_lineage(line)
+        self._open = self._sessions[line.id] = _Seen(line, line.base.turn)
+
+    def _check_lineage(self, line: SessionLine) -> None:
+        base = line.base
+        if line.parent is None:
+            if base.rewinds or base.turn > line.floor:
+                raise self._bad("a session without a parent has nothing to see of one; its base must be empty")
+        else:
+            parent = self._sessions.get(line.parent)
+            if parent is None:
+                raise self._bad(f"its parent {line.parent!r} does not stand before it")
+            if base.turn > parent.last_turn or base.rewinds > parent.rewinds:
+                raise self._bad(f"its parent {line.parent!r} has not as many turns or rewinds as its base says")
+        if line.floor > base.turn:
+            raise self._bad("floor lies above base.turn")
+        if line.summary is not None and line.summary_of is not None:
+            raise self._bad("a summary is its own or another session's, not both")
+        if line.summary_of is not None and line.summary_of not in self._sessions:
+            raise self._bad(f"the session {line.summary_of!r} of its summary does not stand before it")
+        if line.summary_of is not None and self._sessions[line.summary_of].session.summary is None:
+            raise self._bad(f"the session {line.summary_of!r} has no summary")
+
+    def _check_turn(self, line: TurnLine, seen: _Seen) -> None:
+        if line.number <= seen.last_turn:
+            raise self._bad(f"turn {line.number} does not come after turn {seen.last_turn}")
+        size = sum(len(m.content) + len(m.reasoning or "") for m in line.messages)
+        if size > TEXT_CHARS_MAX * 10:
+            raise self._bad(f"a turn has at most {TEXT_CHARS_MAX * 10} characters")
+        seen.last_turn = line.number
+        self._turns += 1
+
+    def _check_rewind(self, line: RewindLine, seen: _Seen) -> None:
+        if not line.turns or list(line.turns) != sorted(set(line.turns)):
+            raise self._bad("a rewind names turns, each once, in their order")
+        if line.turns[-1] > seen.last_turn or seen.hidden & set(line.turns):
+            raise self._bad("a rewind names turns that come before it, and that no other has named")
+        seen.hidden.update(line.turns)
+        seen.rewinds += 1
+
+    def _check_end(self, line: EndLine) -> None:
+        found = (len(self._sessions), self._turns, len(self._notes))
+        if found != (line.sessions, line.turns, line.notes):
+            raise self._bad("the file has more or less than its end line says; export it again")
+        self._ended = True
+
+    def _belonging(self, session_id: str) -> _Seen:
+        if self._open is None or self._open.session.id != session_id:
+            raise self._bad(f"it belongs to session {session_id[:100]!r}, and must follow its line")
+        return self._open
+
+    def _bad(self, why: str) -> BadExport:
+        return BadExport(f"{self._name}, line {self._at}: {why}")

@@ -1,0 +1,173 @@
+"""Reading sessions as the lines they are exported in. Plain functions on a unit of work; nothing is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from everthread.domain.events import EntryKind, LogEntry
+from everthread.domain.exchange import (
+    SESSIONS_MAX,
+    Base,
+    CallLine,
+    DelegationLine,
+    Item,
+    MessageLine,
+    NoteLine,
+    RewindLine,
+    SessionLine,
+    TurnLine,
+)
+from everthread.domain.model import Kind, Message, NoteTarget, Session, Turn
+from everthread.lifecycle.finding import find_session_of_any_owner
+from everthread.ports.store import UnitOfWork
+
+TIME_MAX = 253_402_300_799.0
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A line that stands among the turns: behind the one of this number."""
+
+    behind: int
+    line: RewindLine | DelegationLine
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A session as of one moment: its line, and what stands among its turns up to the last one."""
+
+    line: SessionLine
+    markers: tuple[Marker, ...]
+    last_turn: int
+    undone: frozenset[int]
+
+
+def chosen(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
+    """The sessions of these names, and those before them whose turns they show; every conversation for no names."""
+    if not names:
+        return in_order(uow.sessions.conversations(SESSIONS_MAX))
+    found: dict[str, Session] = {}
+    for name in names:
+        session: Session | None = find_session_of_any_owner(uow, name)
+        while session is not None and session.id not in found:
+            found[session.id] = session
+            session = _needed_parent(uow, session)
+    return in_order(tuple(found.values()))
+
+
+def in_order(sessions: Sequence[Session]) -> list[Session]:
+    """Parents before their children, otherwise by id."""
+    known = {session.id: session for session in sessions}
+    depth: dict[str, int] = {}
+    for session in sessions:
+        line: list[str] = []
+        at: str | None = session.id
+        while at in known and at not in depth:
+            line.append(at)
+            at = known[at].parent_id
+        above = depth.get(at or "", 0)
+        for place, session_id in enumerate(reversed(line), 1):
+            depth[session_id] = above + place
+    return sorted(sessions, key=lambda session: (depth[session.id], session.id))
+
+
+def head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Head | None:
+    """None if the session was forgotten meanwhile. `included` are the sessions that stand in the file before it."""
+    session = uow.sessions.get(session_id)
+    if session is None or session.forgotten_seq is not None:
+        return None
+    entries = (*uow.log.of_kind(session_id, EntryKind.REWIND), *uow.log.of_kind(session_id, EntryKind.DELEGATION))
+    markers = tuple(_marker(uow, session, entry) for entry in sorted(entries, key=lambda entry: entry.seq))
+    undone = frozenset(n for m in markers if isinstance(m.line, RewindLine) for n in m.line.turns)
+    return Head(_session_line(uow, session, included), markers, session.last_turn, undone)
+
+
+def items(head: Head, turns: Sequence[Turn], after: int, *, last: bool) -> Iterator[Item]:
+    """Some of a session's turns as lines, with what stands among them; `last` if no more turns come."""
+    markers = [marker for marker in head.markers if marker.behind >= after or after == 0]
+    for turn in turns:
+        while markers and markers[0].behind < turn.number:
+            yield markers.pop(0).line
+        yield _turn_line(turn, hidden=turn.number in head.undone)
+    yield from (marker.line for marker in markers if last)
+
+
+def notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
+    """The notes of these people as they are now."""
+    return [
+        NoteLine(note.note_id, note.owner, note.target, note.content, _time(note.at))
+        for owner in owners
+        for target in NoteTarget
+        for note in uow.notes.current(owner, target)
+    ]
+
+
+def _needed_parent(uow: UnitOfWork, session: Session) -> Session | None:
+    """The parent, if the session shows turns of it."""
+    if session.parent_id is None or session.base_turn <= session.floor:
+        return None
+    parent = uow.sessions.get(session.parent_id)
+    return parent if parent is not None and parent.forgotten_seq is None and parent.kind is not Kind.NOTES else None
+
+
+def _session_line(uow: UnitOfWork, session: Session, included: frozenset[str]) -> SessionLine:
+    with_parent = session.parent_id in included
+    rewinds = uow.log.of_kind(session.parent_id, EntryKind.REWIND) if session.parent_id and with_parent else ()
+    elsewhere = session.summary_id not in (None, session.id) and session.summary_id in included
+    return SessionLine(
+        id=session.id,
+        owner=session.owner,
+        key=str(session.key),
+        opened_at=_time(session.opened_at),
+        active_at=_time(session.active_at),
+        kind=session.kind,
+        cause=session.cause,
+        title=session.title,
+        generation=session.generation,
+        ended_at=_time(session.ended_at) if session.ended_at is not None else None,
+        end_reason=session.end_reason,
+        parent=session.parent_id if with_parent else None,
+        base=Base(session.base_turn, sum(entry.seq <= session.base_seq for entry in rewinds)),
+        # What a session that is not in the file has is not shown by those that are.
+        floor=session.floor if with_parent else session.base_turn,
+        summary=None if elsewhere else uow.turns.view(session, up_to=0).summary,
+        summary_of=session.summary_id if elsewhere else None,
+    )
+
+
+def _marker(uow: UnitOfWork, session: Session, entry: LogEntry) -> Marker:
+    detail = entry.detail or {}
+    if entry.kind is EntryKind.REWIND:
+        numbers = detail.get("turns")
+        turns = tuple(sorted(int(n) for n in numbers)) if isinstance(numbers, list) else ()  # pyright: ignore
+        line: RewindLine | DelegationLine = RewindLine(session.id, _time(entry.at), turns)
+    else:
+        texts = {name: str(detail.get(name, "")) for name in ("task", "result", "child")}
+        line = DelegationLine(session.id, _time(entry.at), **texts)
+    return Marker(_turn_before(uow, session, entry.seq), line)
+
+
+def _turn_before(uow: UnitOfWork, session: Session, seq: int) -> int:
+    while seq > 1:
+        seq -= 1
+        entry = uow.log.entry(session.id, seq)
+        if entry is not None and entry.number is not None:
+            return entry.number
+    return 0
+
+
+def _turn_line(turn: Turn, *, hidden: bool) -> TurnLine:
+    messages = tuple(_message_line(message) for message in turn.messages)
+    return TurnLine(turn.session_id, turn.number, turn.turn_id, _time(turn.at), messages, turn.status, hidden)
+
+
+def _message_line(message: Message) -> MessageLine:
+    calls = tuple(CallLine(call.id, call.name, call.arguments) for call in message.tool_calls)
+    return MessageLine(message.role, message.content, calls, message.tool_call_id, message.name, message.reasoning)
+
+
+def _time(at: float) -> float:
+    """A time that a line may hold, whatever a clock has said."""
+    return min(max(at, 0.0), TIME_MAX) if math.isfinite(at) else 0.0

@@ -1,0 +1,328 @@
+"""Taking exported sessions in. A session value goes in as its line; what is new of it is appended, never rewritten.
+
+Providers are not told of what is imported: they start behind it, as they do behind what was there before them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everthread.domain import titles
+from everthread.domain.errors import Gone
+from everthread.domain.events import EntryKind
+from everthread.domain.exchange import DelegationLine, Item, MessageLine, NoteLine, RewindLine, SessionLine, TurnLine
+from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
+from everthread.lifecycle.forget import fact_identity
+from everthread.lifecycle.log import append, close, ref_to
+from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.ports import Store
+from everthread.ports.store import UnitOfWork
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_EVERY_TURN = 2**31
+ITEMS_AT_ONCE = 200
+CHARS_AT_ONCE = 4_000_000
+_TURNS_AT_ONCE = 1000
+
+
+class Outcome(StrEnum):
+    """What becomes of a session in a file."""
+
+    NEW = "new"
+    GROWN = "grown"
+    SAME = "same"
+    FORGOTTEN = "forgotten"
+    DIFFERENT = "different"
+    BUSY = "busy"
+    ORPHANED = "orphaned"
+
+    @property
+    def why(self) -> str:
+        """Why it was left out; empty if it was not."""
+        return _WHY.get(self, "")
+
+
+_WHY = {
+    Outcome.FORGOTTEN: "was forgotten here, and does not come back",
+    Outcome.DIFFERENT: "has gone on differently here, and was left as it is",
+    Outcome.BUSY: "is in use here, or memory is not told all of it yet; import it again later",
+    Outcome.ORPHANED: "grew out of one that was left out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is of a session in the store: under which id, and what it has of the file's."""
+
+    outcome: Outcome
+    session_id: str
+    turns: Mapping[int, str]
+    rewinds: Sequence[tuple[int, ...]] = ()
+    delegations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
+
+    outcome: Outcome
+    session_id: str | None
+    turns: int = 0
+
+
+async def import_session(
+    store: Store,
+    now: Callable[[], float],
+    line: SessionLine,
+    items: Iterable[Item],
+    *,
+    owner: str,
+    ids: Mapping[str, str | None],
+    dry_run: bool,
+) -> Imported:
+    """Take in what is new of a session, some turns at a time: if it is cut short, the same import goes on with it."""
+
+    found = await store.read(lambda uow: find(uow, line, owner, ids))
+    session_id = found.session_id
+    if found.outcome is Outcome.FORGOTTEN:
+        # What is left of it, without its words, is still what its children grew out of.
+        there = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
+        return Imported(found.outcome, session_id if there else None)
+    if found.outcome.why:
+        return Imported(found.outcome, None)
+    is_new = found.outcome is Outcome.NEW
+    batches = _batches(news(found, items))
+    try:
+        some = next(batches, None)
+    except Different:
+        return Imported(Outcome.DIFFERENT, None)
+    if some is None and not is_new:
+        return Imported(Outcome.SAME, session_id)
+    if not is_new and await store.read(lambda uow: is_busy(uow, session_id)):
+        return Imported(Outcome.BUSY, session_id)
+    turns = 0
+    opening = is_new
+    while some is not None or opening:
+        following = next(batches, None)
+
+        def write(
+            uow: UnitOfWork, some: Sequence[Item] = some or (), opening: bool = opening, last: bool = following is None
+        ) -> None:
+            if opening:
+                begin(uow, line, session_id, owner, ids, now())
+            add(uow, session_id, some)
+            if last:
+                finish(uow, line, session_id, now())
+
+        if not dry_run:
+            await store.write(write)
+        turns += sum(isinstance(item, TurnLine) for item in some or ())
+        some, opening = following, False
+    return Imported(Outcome.NEW if is_new else Outcome.GROWN, session_id, turns)
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Few enough at a time that nobody who wants to write waits for long."""
+    some: list[Item] = []
+    chars = 0
+    for item in items:
+        some.append(item)
+        chars += sum(len(message.content) for message in item.messages) if isinstance(item, TurnLine) else 0
+        if len(some) >= ITEMS_AT_ONCE or chars >= CHARS_AT_ONCE:
+            yield some
+            some, chars = [], 0
+    if some:
+        yield some
+
+
+def other_id(session_id: str, owner: str) -> str:
+    """The id of a session whose own is taken by another: always the same one, so that it is known again."""
+    value = int.from_bytes(hashlib.sha256(f"{owner}\0{session_id}".encode()).digest()[:16])
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def find(uow: UnitOfWork, line: SessionLine, owner: str, ids: Mapping[str, str | None]) -> Found:
+    """Where a session of a file belongs. `ids` says of those before it where they went; None if they were left out."""
+    if line.parent is not None and ids[line.parent] is None:
+        return Found(Outcome.ORPHANED, line.id, {})
+    parent_id = ids[line.parent] if line.parent is not None else None
+    for session_id in (line.id, other_id(line.id, owner)):
+        session = uow.sessions.get(session_id)
+        if uow.forgetting.buried("session", session_id) or (session is not None and session.forgotten_seq is not None):
+            return Found(Outcome.FORGOTTEN, session_id, {})
+        if session is None:
+            return Found(Outcome.NEW, session_id, {})
+        if _is_the_same(session, line, owner, parent_id):
+            return _found(uow, session)
+    return Found(Outcome.DIFFERENT, line.id, {})
+
+
+def _is_the_same(session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
+    # A parent that the file does not have may be here all the same.
+    at = (session.owner, session.opened_at, str(session.key), session.base_turn)
+    return at == (owner, line.opened_at, line.key, line.base.turn) and parent_id in (None, session.parent_id)
+
+
+def _found(uow: UnitOfWork, session: Session) -> Found:
+    turns: dict[int, str] = {}
+    after = 0
+    while some := uow.turns.own(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
+        turns |= {turn.number: turn.turn_id for turn in some}
+        after = some[-1].number
+    rewinds = [_turns_of(entry.detail) for entry in uow.log.of_kind(session.id, EntryKind.REWIND)]
+    return Found(Outcome.SAME, session.id, turns, rewinds, len(uow.log.of_kind(session.id, EntryKind.DELEGATION)))
+
+
+def _turns_of(detail: Mapping[str, object] | None) -> tuple[int, ...]:
+    numbers = (detail or {}).get("turns")
+    return tuple(sorted(int(n) for n in numbers)) if isinstance(numbers, list) else ()  # pyright: ignore
+
+
+class Different(Exception):
+    """A session has something that the file does not, before something that only the file has."""
+
+
+def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
+    """Of a session's lines those that the store does not have yet. Raises `Different` before the first of them."""
+    matched = rewinds = delegations = 0
+    everything = (len(found.turns), len(found.rewinds), found.delegations)
+    for item in items:
+        match item:
+            case TurnLine() if item.number in found.turns:
+                if found.turns[item.number] != item.id:
+                    raise Different
+                matched += 1
+                continue
+            case RewindLine() if rewinds < len(found.rewinds):
+                if found.rewinds[rewinds] != item.turns:
+                    raise Different
+                rewinds += 1
+                continue
+            case DelegationLine() if delegations < found.delegations:
+                delegations += 1
+                continue
+            case _:
+                if (matched, rewinds, delegations) != everything:
+                    raise Different
+                yield item
+
+
+def is_busy(uow: UnitOfWork, session_id: str) -> bool:
+    """Whether somebody would be disturbed by turns that come from elsewhere."""
+    in_use = uow.sessions.keys_on(session_id) or uow.slots.of_session(session_id)
+    return bool(in_use) or uow.archive.untold(session_id)
+
+
+def begin(
+    uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, ids: Mapping[str, str | None], now: float
+) -> None:
+    """Open a new session as the file has it, without its turns."""
+    key = SessionKey.parse(line.key)
+    parent_id = ids[line.parent] if line.parent is not None else None
+    summary_id = ids[line.summary_of] if line.summary_of is not None else None
+    session = Session(
+        session_id,
+        owner,
+        key,
+        line.kind,
+        line.cause,
+        line.opened_at,
+        parent_id=parent_id,
+        title=_free_title(uow, line.title, owner),
+        generation=line.generation,
+        ended_at=line.ended_at,
+        end_reason=line.end_reason,
+        active_at=line.active_at,
+        floor=line.floor,
+        base_turn=line.base.turn,
+        base_seq=_base_seq(uow, parent_id, line.base.rewinds),
+        summary_id=session_id if line.summary is not None else summary_id,
+        last_turn=line.base.turn,
+    )
+    detail: dict[str, object] = {"parent": parent_id or "", "reset": False, "reason": Cause.IMPORT.value}
+    session = append(uow, session, ref_to(session, key, 0), EntryKind.OPENED, now, detail=detail)
+    uow.sessions.add(session, line.summary)
+    uow.archive.count_as_told(session_id)
+
+
+def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> None:
+    """Append some of a session's lines."""
+    session = _still_there(uow, session_id)
+    for item in items:
+        ref = ref_to(session, session.key, 0)
+        match item:
+            case TurnLine():
+                messages = [_message(message) for message in item.messages]
+                uow.turns.add(session, item.number, item.id, item.status, messages, item.at)
+                session = session.but(last_turn=item.number)
+                if item.status.remembered:
+                    session = append(uow, session, ref, EntryKind.TURN, item.at, number=item.number)
+            case RewindLine():
+                detail: dict[str, object] = {"turns": list(item.turns)}
+                session = append(uow, session, ref, EntryKind.REWIND, item.at, detail=detail)
+                uow.turns.hide(session, item.turns, session.log_seq)
+            case DelegationLine():
+                detail = {"task": item.task, "result": item.result, "child": item.child}
+                session = append(uow, session, ref, EntryKind.DELEGATION, item.at, detail=detail)
+    uow.sessions.save(session)
+    uow.archive.count_as_told(session_id)
+
+
+def finish(uow: UnitOfWork, line: SessionLine, session_id: str, now: float) -> None:
+    """Close the memory of what was added, and let a session that has grown end as the file says."""
+    session = _still_there(uow, session_id)
+    session = close(uow, session, ref_to(session, session.key, 0), now)
+    generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
+    uow.sessions.save(
+        session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
+    )
+    uow.archive.count_as_told(session_id)
+
+
+def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
+    """Whether it was neither forgotten nor stands there already, in the very same words."""
+    fact = fact_identity(owner, line.content)
+    if uow.forgetting.buried("note", line.id) or uow.forgetting.buried("fact", fact):
+        return False
+    words = line.content.split()
+    return all(note.content.split() != words for note in uow.notes.current(owner, line.target))
+
+
+def take_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: float) -> bool:
+    """Take a note in, if it is new. Providers are told: it is part of what is known from now on."""
+    if not is_new_note(uow, line, owner):
+        return False
+    note_id = line.id if uow.notes.get(line.id) is None else new_id
+    write_note(
+        uow, NoteChange(NoteAction.ADD, line.target, line.content), owner=owner, ref=None, new_id=note_id, now=now
+    )
+    return True
+
+
+def _still_there(uow: UnitOfWork, session_id: str) -> Session:
+    session = uow.sessions.get(session_id)
+    if session is None or session.forgotten_seq is not None:
+        raise Gone(f"session {session_id!r} was forgotten while it was imported")
+    return session
+
+
+def _base_seq(uow: UnitOfWork, parent_id: str | None, rewinds: int) -> int:
+    """The position of the parent's log that the session was made at: behind so many rewinds."""
+    if parent_id is None or not rewinds:
+        return 0
+    return max((entry.seq for entry in uow.log.of_kind(parent_id, EntryKind.REWIND)[:rewinds]), default=0)
+
+
+def _free_title(uow: UnitOfWork, title: str | None, owner: str) -> str | None:
+    if title is None:
+        return None
+    taken = [session.title or "" for session in uow.sessions.titled(owner, title)]
+    return titles.next_title(title, taken) if titles.fold(title) in map(titles.fold, taken) else title
+
+
+def _message(line: MessageLine) -> Message:
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in line.tool_calls)
+    return Message(line.role, line.content, calls, line.tool_call_id, line.name, line.reasoning)

@@ -1,0 +1,36 @@
+"""What an owner's model calls came to: in one conversation, and over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everthread.domain.model import Cause, Session
+from everthread.domain.spend import Used
+from everthread.ports.store import UnitOfWork
+
+DAY_S = 86_400.0
+MONTH_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """By model, the dearest first."""
+
+    conversation: tuple[Used, ...]
+    """With the sessions that it was compressed from."""
+    day: tuple[Used, ...]
+    """Of the last 24 hours, as the limit counts them."""
+    month: tuple[Used, ...]
+
+
+def usage(uow: UnitOfWork, owner: str, session: Session | None, now: float) -> Usage:
+    day = uow.spend.by_model(owner, now - DAY_S)
+    month = uow.spend.by_model(owner, now - MONTH_DAYS * DAY_S)
+    if session is None:
+        return Usage((), day, month)
+    ids, first = [session.id], session
+    while first.cause is Cause.COMPRESSION and (parent := uow.sessions.get(first.parent_id or "")) is not None:
+        first = parent
+        ids.append(first.id)
+    # Nothing was spent in it before it was opened: older rows need not be looked at.
+    return Usage(uow.spend.by_model(owner, first.opened_at, ids), day, month)

@@ -1,0 +1,404 @@
+"""The conversation in a real terminal, as a person sees it. What the screens show is kept in `tests/screens`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.test_chat import LONG, Home
+from tests.seen import ALT_ENTER, CTRL_C, CTRL_D, DOWN, ENTER, ESCAPE, TAB, UP, Seen
+
+SCREENS = Path(__file__).parents[1] / "screens"
+ANSWER = """# A plan for Lisbon
+
+Here is **what I found** about the `museum`, in a paragraph that is long enough to be wrapped on most terminals, \
+narrow or wide, so that one can see how it looks.
+
+- first item
+- second item with *emphasis*
+  that goes on
+
+1. one
+2. two
+
+```python
+def double(x):
+    return 2 * x  # twice
+```
+
+| city | days |
+|---|---|
+| Lisbon | 3 |
+| Porto | 2 |
+
+> Somebody said so.
+
+See [the site](https://example.org/museum) for more. 日本語もある。"""
+PROMPT = r"(?m)^>$"
+SIZES = [(60, 40), (100, 40), (200, 50)]
+
+Open = Callable[..., Seen]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def opened(home: Home) -> Open:
+    def opened(*arguments: str, env: dict[str, str] | None = None, **more: Any) -> Seen:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("EVERTHREAD_") and name not in ("NO_COLOR", "COLORFGBG")
+        }
+        return Seen(home.command(*arguments), {**kept, **(env or {})}, **more)
+
+    return opened
+
+
+def kept(name: str, screen: str) -> None:
+    """Compare a screen with the one that was looked at and kept; `KEEP_SCREENS=1` keeps this one instead."""
+    plain = re.sub(r"\b[0-9A-HJKMNP-TV-Z]{26}\b", "01SESSION0000000000000000ID", screen)
+    plain = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-01-02 03:04", plain)
+    plain = re.sub(r"\b\d+(\.\d)? (m?s)\b", r"1.0 \2", plain) + "\n"
+    path = SCREENS / f"{name}.txt"
+    if os.environ.get("KEEP_SCREENS"):
+        SCREENS.mkdir(exist_ok=True)
+        path.write_text(plain)
+    assert plain == path.read_text(), plain
+
+
+# --- What an answer looks like -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_an_answer_is_drawn_with_its_tools(home: Home, opened: Open, columns: int, rows: int) -> None:
+    home.scripted(lines=[{"tool": "look", "arguments": {"where": "Lisbon"}}, ANSWER])
+    with opened(columns=columns, rows=rows) as seen:
+        seen.expect("new conversation · ")
+        seen.type("Plan me a trip" + ENTER)
+        seen.expect("日本語もある")
+        seen.expect(r"\d+% of 128k context" if columns >= 60 else "fake")
+        kept(f"answer-{columns}", seen.settle())
+
+
+def test_an_answer_is_drawn_while_it_is_written_and_only_once(home: Home, opened: Open) -> None:
+    home.scripted(lines=[f"First **block**.\n\n{LONG}\n\n{LONG.upper()} end"], pause_s=0.05)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect("First block")
+        assert "juliett" not in seen.shown()
+        seen.expect("JULIETT end")
+        text = seen.settle()
+        assert text.count("First block") == text.count("alpha bravo") == text.count("ALPHA") == 1
+        assert "**" not in text
+
+
+def test_a_spinner_and_seconds_while_a_tool_runs(home: Home, opened: Open) -> None:
+    home.scripted(lines=[{"tool": "look"}, "done"], tool_s=1.5)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] look")
+        seen.expect(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] look \{\} 1 s")
+        seen.expect(r"✓ look \{\} 1\.[5-9] s")
+        seen.expect("done")
+
+
+def test_long_code_is_whole_once_it_is_finished(home: Home, opened: Open) -> None:
+    code = "\n".join(f"line_{number} = {number}" for number in range(60))
+    home.scripted(lines=[f"Look:\n\n```python\n{code}\n```\n\nThat was it."], pause_s=0.002)
+    with opened(columns=80, rows=20) as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect("That was it")
+        seen.settle()
+        whole = seen.scrolled()
+        assert [whole.count(f"line_{number} = {number}\n") for number in range(60)] == [1] * 60
+
+
+def test_nothing_that_a_model_writes_speaks_to_the_terminal(home: Home, opened: Open) -> None:
+    home.scripted(lines=["be\x1b]0;title\x07fore \x1b[2J\x1b[31mafter", "echo"])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect("after")
+        assert "Everthread with" in seen.shown()
+        assert b"\x1b]0;title" not in seen.raw
+        assert b"\x1b[2J" not in seen.raw
+
+
+def test_colours_are_the_terminals_own_and_none_if_none_are_wanted(home: Home, opened: Open) -> None:
+    home.scripted(lines=[ANSWER])
+    for env, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
+        with opened(env=env) as seen:
+            seen.expect(PROMPT)
+            seen.type("go" + ENTER)
+            seen.expect("日本語もある")
+            seen.settle()
+            assert (seen.colours() != {"default"}) is coloured
+            assert re.search(rb"\x1b\[[0-9;]*[34]8;[25];", seen.raw) is None
+
+
+# --- Typing ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_typed_while_an_answer_is_written_is_seen_and_queued(home: Home, opened: Open) -> None:
+    home.scripted(lines=[f"{LONG} end", "echo"], pause_s=0.2)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("first" + ENTER)
+        seen.expect("alpha")
+        seen.type("second")
+        seen.expect("> second")
+        seen.type(ENTER)
+        seen.expect('Queued: "second"')
+        seen.expect("1 queued")
+        seen.expect("juliett end")
+        seen.expect(r"echo second \(2 before")
+        seen.expect("queued", gone=True)
+
+
+def test_a_message_may_have_several_lines(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("one" + ALT_ENTER + "two\\" + ENTER + "three")
+        seen.expect("three")
+        seen.type(ENTER)
+        seen.expect("echo one")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+    [turn] = home.turns()
+    assert turn.user_text == "one\ntwo\nthree"
+
+
+def test_a_megabyte_is_pasted_at_once(home: Home, opened: Open) -> None:
+    text = "\n".join(f"{number:07} some words" for number in range(50_000))
+    assert len(text) > 1_000_000 - 100_000
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("Look at this: ")
+        seen.paste(text)
+        seen.expect(r"> Look at this: \[pasted 1: 50000 lines\]")
+        seen.type(ENTER)
+        seen.expect(rf"echo Look at this.*\(0 before, {len(text) + 14} characters\)")
+        seen.type("next" + ENTER)
+        seen.expect("echo next")
+
+
+def test_a_short_paste_is_put_in_as_it_is(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.paste("one\ntwo")
+        seen.expect("> one\n  two")
+        seen.type(ENTER)
+        seen.expect("echo one")
+
+
+def test_what_was_asked_before_comes_back_also_in_a_new_terminal(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        for text in ("one", "two"):
+            seen.type(text + ENTER)
+            seen.expect(f"echo {text}")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type(UP)
+        seen.expect("> two")
+        seen.type(UP)
+        seen.expect("> one")
+        seen.type(ENTER)
+        seen.expect("echo one")
+
+
+def test_commands_are_completed(home: Home, opened: Open) -> None:
+    with opened(columns=80) as seen:
+        seen.expect("memory ok")
+        seen.type("/re")
+        kept("completing", seen.expect("/resume"))
+        seen.type(ESCAPE)
+        seen.expect("/reset", gone=True)
+        seen.type("\x15/sta" + TAB)
+        seen.expect("> /status")
+        seen.type(ENTER + ENTER)
+        seen.expect("Nothing is running")
+
+
+# --- Stopping and leaving --------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_clears_the_line_then_stops_the_answer_and_twice_leaves(home: Home, opened: Open) -> None:
+    home.scripted(lines=[LONG], pause_s=0.3)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect("alpha")
+        seen.type("not this" + CTRL_C)
+        seen.expect("not this", gone=True)
+        assert "Interrupted" not in seen.shown()
+        seen.type(CTRL_C)
+        seen.expect("Interrupted; what there is of the answer is kept")
+        seen.type(CTRL_C)
+        seen.expect("Ctrl-C again, or Ctrl-D, leaves")
+        seen.type(CTRL_C)
+        assert seen.ended() == 0
+        assert re.search(r"everthread -r \w{26} goes on from here", seen.shown())
+    [turn] = home.turns()
+    assert turn.status.value == "interrupted"
+
+
+def test_the_terminal_is_as_it_was_after_leaving(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("hello" + ENTER)
+        seen.expect("echo hello")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+        kept("left", seen.shown())
+        # Neither the input nor the line of status is left behind, and pastes are not marked any more.
+        assert seen.raw.rfind(b"\x1b[?2004l") > seen.raw.rfind(b"\x1b[?2004h")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_keeps_what_there_is(home: Home, opened: Open, number: signal.Signals) -> None:
+    home.scripted(lines=[LONG], pause_s=0.3)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("one" + ENTER)
+        seen.expect("alpha")
+        os.kill(seen.process.pid, number)
+        assert seen.ended() == 128 + number
+    [turn] = home.turns()
+    assert turn.status.value == "interrupted"
+
+
+# --- Sessions --------------------------------------------------------------------------------------------------------
+
+
+def _three_conversations(seen: Seen) -> None:
+    seen.expect(PROMPT)
+    for title in ("Lisbon", "Garden", "Taxes"):
+        seen.type(f"/new {title}" + ENTER)
+        seen.expect(f'A new conversation: "{title}"')
+        seen.type(f"about {title}" + ENTER)
+        seen.expect(f"echo about {title}")
+
+
+def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open) -> None:
+    with opened(rows=40) as seen:
+        _three_conversations(seen)
+        seen.type("/resume" + ENTER)
+        kept("resume-picker", seen.expect("Enter takes"))
+        seen.type(DOWN + ENTER)
+        seen.expect('Back in "Lisbon"')
+        seen.expect("> about Lisbon")
+        seen.expect("Lisbon · fake/one")
+        seen.type("again" + ENTER)
+        seen.expect(r"echo again \(2 before")
+        seen.type("/resume" + ENTER)
+        seen.expect("Enter takes")
+        seen.type(ESCAPE)
+        seen.expect("Enter takes", gone=True)
+        seen.expect("Lisbon · fake/one")
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_coming_back_shows_what_was_said_last(home: Home, opened: Open, columns: int, rows: int) -> None:
+    home.scripted(lines=["Short answer.", {"tool": "look"}, {"tool": "look"}, ANSWER])
+    home.asked("-p", "What about a question that is so long that it can't be shown on one line, however wide? " * 3)
+    home.asked("-c", "-p", "Plan me a trip")
+    with opened("-c", columns=columns, rows=rows) as seen:
+        seen.expect("╰─")
+        kept(f"recap-{columns}", seen.settle())
+
+
+def test_a_new_size_is_drawn_anew(home: Home, opened: Open) -> None:
+    home.scripted(lines=[f"{LONG} {LONG}\n\nend"], pause_s=0.2)
+    with opened(columns=100, rows=30) as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect("charlie")
+        seen.resize(50, 20)
+        seen.expect("end\n")
+        seen.settle()
+        assert max(len(row) for row in seen.rows()) <= 50
+        assert "untitled · one" in seen.shown()
+        seen.resize(120, 40)
+        seen.type("wide again")
+        seen.expect("> wide again")
+        seen.expect("untitled · fake/one")
+
+
+def test_kill_in_mid_answer_and_the_turn_completes_after_the_next_start(home: Home, opened: Open) -> None:
+    home.scripted(lines=[LONG], pause_s=0.3)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("what was it" + ENTER)
+        seen.expect("alpha")
+        seen.process.kill()
+    from tests.e2e.test_chat import _forget_processes  # pyright: ignore[reportPrivateUsage]
+
+    _forget_processes(home)
+    home.scripted()
+    with opened("-c") as seen:
+        seen.expect("Finished an answer that was cut off")
+        seen.expect(r"echo what was it \(0 before")
+    [turn] = home.turns()
+    assert (turn.user_text, turn.status.value) == ("what was it", "done")
+
+
+def test_two_terminals_on_one_session_take_turns_and_see_each_other(home: Home, opened: Open) -> None:
+    session = home.asked("-p", "hello")["session"]
+    home.scripted(lines=[f"{LONG} end", "echo"], pause_s=0.1)
+    with opened("-r", session) as one, opened("-r", session) as two:
+        two.expect(PROMPT)
+        one.expect(PROMPT)
+        one.type("first" + ENTER)
+        one.expect("alpha")
+        two.type("second" + ENTER)
+        two.expect("yours comes after it")
+        one.expect("juliett end")
+        two.expect("juliett end")
+    assert [turn.user_text for turn in home.turns(session)] == ["hello", "first", "second"]
+
+
+def test_a_dangerous_tool_is_asked_about(home: Home, opened: Open) -> None:
+    home.scripted(lines=[{"tool": "wipe", "arguments": {"what": "all"}}, "As you like."])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect(r"Allow this\? \[y/N\]")
+        seen.expect(r"\? ")
+        seen.type("y" + ENTER)
+        seen.expect("As you like")
+    assert (home.path / "wiped").exists()
+
+
+def test_a_terminal_that_can_only_show_lines_is_shown_lines(home: Home, opened: Open) -> None:
+    with opened(term="dumb") as seen:
+        seen.expect(PROMPT)
+        seen.type("hello\n")
+        seen.expect("echo hello")
+        assert b"\x1b[?2004h" not in seen.raw
+
+
+def test_cli_exit_closes_memory_once(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("hello" + ENTER)
+        seen.expect("echo hello")
+        seen.type("/quit" + ENTER)
+        assert seen.ended() == 0
+    done = home.run("boundaries", "--json")
+    assert [row["boundary"] for row in json.loads(done.stdout)].count("suspend") == 1

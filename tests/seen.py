@@ -1,0 +1,147 @@
+"""A terminal as a person sees it: a real process on a real pseudo-terminal, and the screen that its output draws."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyte
+
+PATIENCE_S = 15.0
+ENTER, TAB, ESCAPE, UP, DOWN = "\r", "\t", "\x1b", "\x1b[A", "\x1b[B"
+CTRL_C, CTRL_D = "\x03", "\x04"
+ALT_ENTER = "\x1b\r"
+
+# The terminal must be the process's own, so that it is told of a new size.
+_OWN_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Seen:
+    """Runs a command. What it writes is drawn on a screen of the given size, with all that has scrolled away."""
+
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], *, columns: int = 100, rows: int = 30, term: str = "xterm"
+    ) -> None:
+        self._screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=0.5)
+        self._stream = pyte.ByteStream(self._screen)
+        self._master, slave = pty.openpty()
+        self._set_size(columns, rows)
+        self.raw = bytearray()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _OWN_TERMINAL, *command],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            env={**env, "TERM": term},
+        )
+        os.close(slave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def type(self, text: str) -> None:
+        data = text.encode()
+        while data:
+            # Whoever types a megabyte must read what comes back meanwhile, or both sides wait for ever.
+            _, writable, _ = select.select([], [self._master], [], 0.05)
+            if writable:
+                data = data[os.write(self._master, data[:512]) :]
+            self._read(0.0)
+
+    def paste(self, text: str) -> None:
+        self.type(f"\x1b[200~{text}\x1b[201~")
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._screen.resize(rows, columns)
+        self._set_size(columns, rows)
+
+    def rows(self) -> list[str]:
+        """The screen's rows, without what is empty at its end."""
+        rows = [row.rstrip() for row in self._screen.display]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+    def shown(self) -> str:
+        return "\n".join(self.rows())
+
+    def scrolled(self) -> str:
+        """All that can be seen by scrolling up, and the screen."""
+        above = [
+            "".join(line[column].data for column in range(self._screen.columns)).rstrip()
+            for line in self._screen.history.top
+        ]
+        return "\n".join([*above, *self.rows()])
+
+    def colours(self) -> set[str]:
+        """The colours of whatever is on the screen."""
+        return {cell.fg for line in self._screen.buffer.values() for cell in line.values() if cell.data.strip()}
+
+    def expect(self, pattern: str, *, gone: bool = False) -> str:
+        """Wait until the screen shows this, or no longer does; the screen then."""
+        self.until(lambda: (re.search(pattern, self.shown()) is None) == gone, f"{'no ' if gone else ''}{pattern!r}")
+        return self.shown()
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} never came:\n{self.shown()}"
+            assert self._read(0.05) or condition(), f"ended without {what}:\n{self.shown()}"
+
+    def settle(self, seconds: float = 0.3) -> str:
+        """The screen, once nothing has been drawn for a while."""
+        quiet_since = time.monotonic()
+        deadline = quiet_since + PATIENCE_S
+        while time.monotonic() - quiet_since < seconds and time.monotonic() < deadline:
+            before = len(self.raw)
+            if not self._read(0.05):
+                break
+            if len(self.raw) != before:
+                quiet_since = time.monotonic()
+        return self.shown()
+
+    def ended(self) -> int:
+        """The exit code."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._read(0.05):
+            assert time.monotonic() < deadline, f"it never ended:\n{self.shown()}"
+        assert b"Traceback" not in self.raw, self.scrolled()
+        return self.process.wait(PATIENCE_S)
+
+    def _read(self, wait_s: float) -> bool:
+        """Draw what there is; false at the end."""
+        ready, _, _ = select.select([self._master], [], [], wait_s)
+        if not ready:
+            return True
+        try:
+            chunk = os.read(self._master, 65536)
+        except OSError:
+            return False
+        self.raw += chunk
+        self._stream.feed(chunk)
+        return bool(chunk)
+
+    def _set_size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
