@@ -18,7 +18,7 @@ HITS = 20
 SEARCHES = 15
 
 # Besides the conversation, the file keeps what came in and what went out, so that neither is lost or repeated.
-_COPIES = "'inbox', 'inbox_update', 'inbox_waiting', 'replies', 'replies_open'"
+_COPIES = "'inbox', 'inbox_update', 'inbox_open', 'replies', 'replies_open'"
 
 
 async def stored(folder: Path) -> dict[str, Figure]:

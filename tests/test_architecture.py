@@ -16,15 +16,17 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
-    "sessions": "ref get tip titled named matching recent conversations of_owner descendants binding keys_on boundary "
-    "boundaries is_served served",
-    "turns": "view last_visible count get own number asked prefix is_indexed search recall",
+    "sessions": "ref at get tip titled named matching recent conversations of_owner descendants binding keys_on "
+    "boundary boundaries is_served served",
+    "turns": "view last_visible count get own number asked prefix prefix_number is_indexed search recall",
     "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after of_kind last_close event is_light end",
     "archive": "untold ended_before children holds_the_newest",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count",
 }
-WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), "lifecycle/") | {"cursors": "memory/journal.py"}
+WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), "lifecycle/") | {
+    "cursors": "memory/journal.py"
+}
 
 # Variables that hold parts of statements, each put together from constants only.
 SQL_PARTS = {

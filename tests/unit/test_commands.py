@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.agent_house import AgentHouse
@@ -16,8 +15,8 @@ from tests.office import Office
 from everthread.commands import COMMANDS, Order, Unknown, parse
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreBusy
-from everthread.domain.model import TurnStatus
-from everthread.lifecycle import ForgetSession
+from everthread.domain.model import NoteAction, NoteTarget, TurnStatus
+from everthread.lifecycle import ForgetSession, NoteChange
 
 # --- Telling a command from a message --------------------------------------------------------------------------------
 

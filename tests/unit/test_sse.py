@@ -73,6 +73,13 @@ def test_an_event_is_there_as_soon_as_its_line_has_ended() -> None:
     assert parser.feed(b"\ndata: 2\r\n\r\n") == data(b"2")
 
 
+def test_an_end_of_line_that_comes_in_two_halves_is_one() -> None:
+    parser = EventParser()
+    assert parser.feed(b"data: 1\r") == []
+    assert parser.feed(b"\n") == []
+    assert parser.feed(b"\n") == data(b"1")
+
+
 @pytest.mark.parametrize("rest", [b"data: [DONE]", b"data: [DONE]\n", b"data: [DONE]\r\n"])
 def test_the_last_event_needs_no_end(rest: bytes) -> None:
     assert parsed(b"data: 1\n\n", rest) == data(b"1", b"[DONE]")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.lifecycle import Committed
 from everthread.ports import RecallItem
@@ -25,13 +27,11 @@ class Recalled:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TextWritten:
+class TextWritten(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningWritten:
+class ReasoningWritten(Struct, frozen=True):
     text: str
 
 

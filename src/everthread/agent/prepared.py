@@ -180,8 +180,7 @@ def _fits(frozen: Frozen, choice: Choice, schemas: tuple[ToolSchema, ...]) -> bo
 
 
 def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
-    prefix = uow.turns.prefix(ref.session_id)
-    return _session(uow, ref), prefix.number if prefix else 0, uow.forgetting.burials(ref.owner)
+    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.forgetting.burials(ref.owner)
 
 
 def _session(uow: UnitOfWork, ref: SessionRef) -> Session:

@@ -19,8 +19,11 @@ class Face(Protocol):
     """Somebody is there, who can be asked."""
     has_status: bool
     """It has a line of its own for where one is."""
-    gone: bool
-    """Nobody can read what is shown any more."""
+
+    @property
+    def gone(self) -> bool:
+        """Nobody can read what is shown any more."""
+        ...
 
     def open(self, helper: Helper) -> AbstractAsyncContextManager[None]:
         """Be there, until the end of the block; afterwards things can still be said."""

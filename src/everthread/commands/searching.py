@@ -19,7 +19,9 @@ async def search(desk: Desk, words: str) -> Said:
         return refused('Usage: /search WORDS ("quoted text" is a phrase, a trailing * a beginning)')
     if len(words) > QUERY_CHARS_MAX:
         return refused(f"That is too much to search for; give at most {QUERY_CHARS_MAX} characters.")
-    hits = await desk.lifecycle.search(desk.owner, words, limit=FOUND_MAX)
+    # What was said last is not in the index yet.
+    await desk.store.index()
+    hits = await desk.store.read(lambda uow: uow.turns.search(desk.owner, words, limit=FOUND_MAX))
     sessions = await desk.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
     lines: list[str] = []
     for hit in hits:

@@ -48,7 +48,7 @@ _TERM = re.compile(r'"(?P<quoted>[^"]*)"?(?P<star>\*?)|(?P<word>[^\s"]+)')
 _LONG_ENOUGH = re.compile(rf"[^\W_]{{{MIN_PREFIX_CHARS}}}$")
 # NUL would end the expression inside FTS5, in the middle of a string.
 _QUOTES = str.maketrans("“”„«»\0", '""""" ')
-_PLURAL = re.compile(r"(?<=[^\W\d_siu])s$")
+_PLURAL = re.compile(r"[^\W\d_siu]s\Z")
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 # Words that hold sentences together and tell nothing of what they are about, without accents, in the languages that
 # are asked most. In the others such words are told by how often they occur, which takes some hundred messages.
@@ -110,6 +110,8 @@ _FOLDED = _Folding()
 
 def normalised(text: str) -> str:
     """The text with characters that look or mean the same made one, and without those that nobody sees."""
+    if text.isascii():
+        return text
     text = unicodedata.normalize("NFKC", text)
     if not _SPECIAL.search(text):
         return text
@@ -139,23 +141,27 @@ def telling(question: str) -> list[tuple[str, bool]]:
     A question of common words only has none: what they would find has nothing to do with it. A run of a script without
     spaces becomes its pairs of characters, as in the index. Of many words the longest are taken, mostly the rarest.
     """
-    text = RUN.sub(r" \g<0> ", normalised(_cut(question)).lower())
-    spaced = _words_of(text)
-    words = {word: word.translate(_FOLDED) for run in spaced.split() for word in _parts(run) if re.search(r"\w", word)}
-    common = max(_COMMON, key=lambda language: len(language.intersection(words.values())))
+    words = _folded_words(normalised(_cut(question)).lower())
+    spoken = frozenset(words.values())
+    common = max(_COMMON, key=lambda language: len(language & spoken))
     chosen = [word for word, folded in words.items() if folded not in common and not _is_letter(word)]
-    # A pair of hiragana is mostly grammar, unless somebody writes in nothing else.
-    chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
-    longest = sorted((word for word in chosen if not RUN.match(word)), key=len, reverse=True)[:MAX_TELLING]
-    pairs = [word for word in chosen if RUN.match(word)][:MAX_TELLING_PAIRS]
-    return list(dict.fromkeys(_with_endings(word) for word in (*longest, *pairs)))
+    pairs: list[str] = []
+    if not question.isascii():
+        # A pair of hiragana is mostly grammar, unless somebody writes in nothing else.
+        chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
+        pairs = [word for word in chosen if RUN.match(word)]
+        chosen = [word for word in chosen if not RUN.match(word)]
+    longest = sorted(chosen, key=len, reverse=True)[:MAX_TELLING]
+    return list(dict.fromkeys(map(_with_endings, (*longest, *pairs[:MAX_TELLING_PAIRS]))))
 
 
-def _words_of(text: str) -> str:
-    """The text with a space for everything that is part of no word."""
+def _folded_words(text: str) -> dict[str, str]:
+    """Each word and pair of the text, with how it is spelt without accents."""
     if text.isascii():
-        return _NO_WORD.sub(" ", text)
-    return "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
+        return {word: word for word in _NO_WORD.sub(" ", text).split()}
+    text = RUN.sub(r" \g<0> ", text)
+    spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
+    return {word: word.translate(_FOLDED) for run in spaced.split() for word in _parts(run) if re.search(r"\w", word)}
 
 
 def matched(text: str, sought: list[tuple[str, bool]]) -> int:
@@ -207,9 +213,9 @@ def _is_letter(word: str) -> bool:
 
 def _with_endings(word: str) -> tuple[str, bool]:
     """What was asked in the plural may have been said in the singular, and the other way round."""
-    if RUN.match(word) or not word.isalpha():
+    if not word.isalpha() or RUN.match(word):
         return word, False
-    stem = _PLURAL.sub("", word) if len(word) > MIN_STEM_CHARS else word
+    stem = word[:-1] if len(word) > MIN_STEM_CHARS and _PLURAL.search(word) else word
     return stem, len(stem) >= MIN_STEM_CHARS
 
 

@@ -278,8 +278,7 @@ class Lifecycle:
 
         def put(uow: UnitOfWork) -> Prefix:
             session = crossing.owned(uow, ref.session_id, ref.owner)
-            last = uow.turns.prefix(session.id)
-            prefix = Prefix(session.id, last.number + 1 if last else 1, content, self._clock.now())
+            prefix = Prefix(session.id, uow.turns.prefix_number(session.id) + 1, content, self._clock.now())
             uow.turns.put_prefix(prefix, session.owner)
             return prefix
 

@@ -40,7 +40,7 @@ def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: Setting) ->
 def _last_words(uow: UnitOfWork, session: Session) -> str:
     running = uow.slots.live(session.id)
     if running is not None:
-        return "\n".join(row.inbound.text for row in uow.inbox.of_turn(running.turn_id))
+        return "\n".join(row.inbound.text for row in uow.inbox.of_turn(running.ref.key, running.turn_id))
     for number in uow.turns.last_visible(session, 1):
         return "\n".join(turn.user_text for turn in uow.turns.view(session, after=number - 1, up_to=number).turns)
     return ""

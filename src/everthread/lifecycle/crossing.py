@@ -30,7 +30,6 @@ from everthread.domain.model import (
     Fate,
     HookCall,
     InboxRow,
-    InboxState,
     Message,
     Prefix,
     Role,
@@ -78,8 +77,8 @@ class Crossing:
 
 def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
     kind = type(boundary).__name__.lower()
-    binding = uow.sessions.binding(key) or Binding(key, owner, None, 0)
-    session = uow.sessions.get(binding.session_id) if binding.session_id else None
+    binding, session = uow.sessions.at(key)
+    binding = binding or Binding(key, owner, None, 0)
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
         # Whoever takes a key over may start afresh there; what was said before is not theirs.
         raise NotFound(f"{key} is on no session of yours; start one with /new")
@@ -199,13 +198,14 @@ def _set_aside(
         turn_id = f"aside-{row.id}"
         message = Message(Role.USER, row.inbound.text)
         uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now)
-        uow.inbox.set_state(row.id, InboxState.SET_ASIDE, session.id, turn_id)
+        uow.inbox.set_aside(row.id, session.id, turn_id)
         session = session.but(last_turn=number)
     return session, theirs
 
 
 def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now: float) -> Session:
     ref = ref_to(session, binding.key, binding.epoch)
+    generation = session.generation
     if step.stays:
         session = session.but(generation=session.generation + 1)
     if step.hides:
@@ -218,7 +218,10 @@ def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now:
         session = close(uow, session, ref, now)
     if step.ends:
         session = session.ended(step.ends, now)
-    uow.sessions.save(session)
+    if session.generation != generation:
+        uow.sessions.renew(session)
+    else:
+        uow.sessions.save(session)
     return session
 
 
@@ -273,6 +276,8 @@ def _announce(
             uow.sessions.finalized(left.id)
         elif fresh is not None and fresh.cause is Cause.COMPRESSION:
             uow.sessions.serving_moved(left.id, fresh.id)
+    if not setting.hooks:
+        return
     session_id = fresh.id if fresh else left.id if left else ""
     boundary = HookCall("on_boundary", session_id, key.platform, {"id": str(boundary_id)})
     start = (HookCall("on_session_start", fresh.id, key.platform),) if fresh is not None else ()

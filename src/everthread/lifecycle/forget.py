@@ -72,12 +72,12 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
     _bury_facts(uow, uow.forgetting.scrub_session(session), session.owner, setting.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
-        for row in uow.inbox.of_turn(slot.turn_id):
-            uow.inbox.set_state(row.id, InboxState.SET_ASIDE, session.id, slot.turn_id)
+        uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
     uow.forgetting.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
         session = session.ended("forgotten", setting.now)
+        uow.sessions.renew(session)
     _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, setting.now, hides_the_rest=True)
     uow.forgetting.bury("session", session.id, session.owner, setting.now)
 

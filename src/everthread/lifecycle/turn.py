@@ -74,7 +74,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
     ref = ref_to(session, key, epoch)
     slot = Slot(turn_id, ref, setting.holder, 1, Fate.LIVE, row.id, setting.now)
     uow.slots.add(slot)
-    uow.inbox.set_state(row.id, InboxState.RUNNING, session.id, turn_id)
+    uow.inbox.take_up(row.id, session.id, turn_id)
     uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(setting.holder, session.id, key)
     uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
@@ -84,19 +84,15 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
 def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) -> tuple[Session, int]:
     """The session a message goes to, by when it was accepted."""
     policy = setting.policies.of(key)
-    binding = uow.sessions.binding(key)
-    session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
+    binding, session = uow.sessions.at(key)
     if session is not None and policy.expired(session.active_at, row.accepted_at):
         # Whoever comes next: it is over for the one whose session it was.
         cross(uow, key, Expire(policy, row.accepted_at), session.owner, replace(setting, actor="expiry"))
-        binding = uow.sessions.binding(key)
-        session = uow.sessions.get(binding.session_id) if binding and binding.session_id else None
+        binding, session = uow.sessions.at(key)
     if session is None or session.owner != row.inbound.owner:
         opening = replace(setting, before_inbox=row.id, actor="message")
-        ref = cross(uow, key, New(), row.inbound.owner, opening).ref
-        assert ref is not None
-        session = uow.sessions.get(ref.session_id)
-        binding = uow.sessions.binding(key)
+        cross(uow, key, New(), row.inbound.owner, opening)
+        binding, session = uow.sessions.at(key)
     assert session is not None
     assert binding is not None
     return session, binding.epoch
@@ -131,8 +127,7 @@ def commit(
     session = session.but(last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, setting.now, number=number)
-    for row in uow.inbox.of_turn(slot.turn_id):
-        uow.inbox.set_state(row.id, InboxState.DONE, session.id, slot.turn_id)
+    uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.DONE)
     for paid in spent:
         uow.spend.settle(paid, slot.ref, slot.turn_id, setting.now)
     uow.slots.drop(slot.turn_id)
@@ -181,7 +176,7 @@ def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
 
 def _ticket(uow: UnitOfWork, slot: Slot) -> Ticket:
     """The right to go on with a turn that was begun before."""
-    row, *steered = uow.inbox.of_turn(slot.turn_id)
+    row, *steered = uow.inbox.of_turn(slot.ref.key, slot.turn_id)
     return Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row, uow.slots.tools(slot.turn_id), tuple(steered))
 
 
@@ -193,7 +188,7 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
         return None
     if slot.fate is not Fate.LIVE or row.inbound.owner != slot.ref.owner:
         return None
-    uow.inbox.set_state(row.id, InboxState.RUNNING, slot.ref.session_id, slot.turn_id)
+    uow.inbox.take_up(row.id, slot.ref.session_id, slot.turn_id)
     return row
 
 

@@ -124,7 +124,9 @@ class MemoryManager:
         await self._from_all(self._callers.values(), "shutdown")
 
     async def _working(self) -> list[Caller]:
-        """The providers whose breaker is closed."""
+        """The providers whose breaker is closed. One that nothing is delivered to has none."""
+        if not self.journal.told:
+            return list(self._callers.values())
         now = self._clock.now()
         rows = await self._store.peek(lambda uow: uow.cursors.providers())
         broken = {row.name for row in rows if row.open_until > now}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from everthread.domain.model import Message
 
 
@@ -73,9 +75,8 @@ class Usage:
     """In dollars, from endpoints that say so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of an answer that is being written."""
+class Delta(Struct, frozen=True):
+    """A piece of an answer that is being written. No dataclass, because an answer has hundreds of them."""
 
     text: str = ""
     reasoning: str = ""

@@ -8,7 +8,7 @@ from typing import cast
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
-from everthread.domain.model import FORGOTTEN, Kind, SessionKey
+from everthread.domain.model import FORGOTTEN, Kind, SessionKey, SessionRef
 from everthread.testing.model import Entry, ModelSession, hold
 from everthread.testing.sim import Backend, Effect
 from everthread.testing.world import World
@@ -44,6 +44,9 @@ def _every_key_is_where_it_should_be(town: Evidence) -> None:
         found = (binding.session_id, binding.epoch) if binding else (None, 0)
         wanted = (session_id, town.world.epoch[key])
         hold(found == wanted, f"{key} is at {found}, not {wanted}")
+        ref, session = town.tables.sessions.ref(key), town.tables.sessions.get(session_id or "")
+        there = session and SessionRef(session.id, session.generation, key, town.world.epoch[key], session.owner)
+        hold(ref == there, f"{key} is read as {ref}, not {there}")
 
 
 def _the_store_agrees(town: Evidence, session: ModelSession) -> None:

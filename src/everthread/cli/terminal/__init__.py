@@ -1,4 +1,4 @@
-"""The conversation in a terminal: answers drawn as they are written, an input that is always there, a line of status."""
+"""The conversation in a terminal: answers drawn as they are written, an input that is always there, a status line."""
 
 from __future__ import annotations
 

@@ -96,10 +96,17 @@ class RunningTurns(OnAStore):
             a, _, b, c = rows
             assert await store.read(lambda uow: uow.inbox.waiting(KEY)) == (a, b, c)
             assert await store.read(lambda uow: uow.inbox.waiting(KEY, before_id=c.id)) == (a, b)
-            await store.write(lambda uow: uow.inbox.set_state(a.id, InboxState.RUNNING, "s1", "t1"))
+            await store.write(lambda uow: uow.inbox.take_up(a.id, "s1", "t1"))
             assert await store.read(lambda uow: uow.inbox.first_waiting(KEY)) == b
             running = replace(a, state=InboxState.RUNNING, session_id="s1", turn_id="t1")
             assert await store.read(lambda uow: uow.inbox.get(a.id)) == running
+            assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == (running,)
+            await store.write(lambda uow: uow.inbox.take_up(c.id, "s1", "t2"))
+            await store.write(lambda uow: uow.inbox.end_turn(KEY, "t1", InboxState.DONE))
+            done = replace(running, state=InboxState.DONE, inbound=replace(a.inbound, text=""))
+            assert await store.read(lambda uow: uow.inbox.get(a.id)) == done
+            assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == ()
+            assert [row.id for row in await store.read(lambda uow: uow.inbox.of_turn(KEY, "t2"))] == [c.id]
 
     @in_loop
     async def test_a_reply_keeps_its_platform_id_from_draft_to_sent(self, open_store: OpenStore) -> None:
@@ -151,6 +158,8 @@ class RunningTurns(OnAStore):
             last = await store.read(lambda uow: uow.turns.prefix(ref.session_id))
             assert last is not None
             assert (last.number, last.content) == (2, contents[1])
+            assert await store.read(lambda uow: uow.turns.prefix_number(ref.session_id)) == 2
+            assert await store.read(lambda uow: uow.turns.prefix_number("elsewhere")) == 0
 
     @in_loop
     async def test_spend_counts_what_is_reserved_until_it_is_settled(self, open_store: OpenStore) -> None:

@@ -24,6 +24,7 @@ from everthread.ports import UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.store_contract.stage import (
     KEY,
+    OTHER_KEY,
     OnAStore,
     OpenStore,
     Talk,
@@ -80,6 +81,34 @@ class UnitsOfWork(OnAStore):
 
         async with aclosing(await open_store()) as store:
             assert await store.write(work) == plain_session("s1").but(last_turn=7)
+
+    @in_loop
+    async def test_a_key_is_at_the_generation_of_its_session(self, open_store: OpenStore) -> None:
+        """Whether it came before the change or after it, and whoever made the change."""
+        renewed = plain_session("s1").but(generation=3)
+
+        def work(uow: UnitOfWork) -> None:
+            uow.sessions.add(plain_session("s1"))
+            uow.sessions.bind(Binding(KEY, renewed.owner, "s1", 1))
+            uow.sessions.renew(renewed)
+            uow.sessions.bind(Binding(OTHER_KEY, renewed.owner, "s1", 5))
+
+        async with aclosing(await open_store()) as store:
+            await store.write(work)
+            there = [
+                await store.read(lambda uow, key=key: (uow.sessions.ref(key), uow.sessions.at(key)))
+                for key in (KEY, OTHER_KEY)
+            ]
+            assert [ref for ref, _ in there] == [
+                SessionRef("s1", 3, KEY, 1, renewed.owner),
+                SessionRef("s1", 3, OTHER_KEY, 5, renewed.owner),
+            ]
+            assert [session for _, (_, session) in there] == [renewed, renewed]
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, renewed.owner, None, 2)))
+            assert await store.read(lambda uow: uow.sessions.ref(KEY)) is None
+            nowhere = (Binding(KEY, renewed.owner, None, 2), None)
+            assert await store.read(lambda uow: uow.sessions.at(KEY)) == nowhere
+            assert await store.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
 
     @in_loop
     async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore) -> None:

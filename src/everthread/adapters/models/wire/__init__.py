@@ -69,11 +69,18 @@ class Wire:
             async with await self._begun(path, body) as response:
                 if not 200 <= response.status <= 299:
                     raise await self._refusal(response)
-                async for event in _events_of(response):
+                if response.content_type == "application/json":
+                    yield await _whole(response)
+                    return
+                parser = EventParser()
+                while chunk := await response.content.readany():
+                    for event in parser.feed(chunk):
+                        yield event
+                        if is_last(event):
+                            await _reach_end(response)
+                            return
+                for event in parser.end():
                     yield event
-                    if is_last(event):
-                        await _reach_end(response)
-                        return
         except TooMuch as error:
             raise self.broken(f"sent {error}") from None
         except aiohttp.ConnectionTimeoutError:
@@ -127,7 +134,7 @@ class Wire:
             )
         return self._session.post(
             self._base_url + path,
-            data=_in_pieces(body),
+            data=_in_one_piece(body),
             headers={"Content-Length": str(sum(map(len, body)))},
             # A redirect would take the key along.
             allow_redirects=False,
@@ -144,27 +151,18 @@ class Wire:
         return failure(self._endpoint, response.status, said_in(body[:REFUSAL_BYTES_MAX]), wait)
 
 
-async def _in_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
-    for piece in body:
-        if piece:
-            yield piece
+async def _in_one_piece(body: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """Joining costs less than a write to the socket for each piece; as plain bytes a large body would be warned of."""
+    yield b"".join(body)
 
 
-async def _events_of(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-    if response.content_type == "application/json":
-        whole = bytearray()
-        while chunk := await response.content.readany():
-            whole += chunk
-            if len(whole) > LINE_BYTES_MAX:
-                raise TooMuch(f"an answer of more than {LINE_BYTES_MAX} bytes")
-        yield Event(b"", bytes(whole))
-        return
-    parser = EventParser()
+async def _whole(response: aiohttp.ClientResponse) -> Event:
+    whole = bytearray()
     while chunk := await response.content.readany():
-        for event in parser.feed(chunk):
-            yield event
-    for event in parser.end():
-        yield event
+        whole += chunk
+        if len(whole) > LINE_BYTES_MAX:
+            raise TooMuch(f"an answer of more than {LINE_BYTES_MAX} bytes")
+    return Event(b"", bytes(whole))
 
 
 async def _reach_end(response: aiohttp.ClientResponse) -> None:

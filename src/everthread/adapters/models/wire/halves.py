@@ -36,6 +36,8 @@ class Halves:
         self._first = ""
 
     def add(self, piece: str) -> str:
+        if not piece:
+            return ""
         piece = self._first + piece
         self._first = ""
         if "\ud800" <= piece[-1:] <= "\udbff":

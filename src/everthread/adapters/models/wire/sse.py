@@ -39,15 +39,18 @@ class EventParser:
         self._total += len(chunk)
         if self._total > self._total_max:
             raise TooMuch(f"more than {self._total_max} bytes")
+        if not chunk:
+            return []
         if self._after_cr:
             chunk = chunk.removeprefix(b"\n")
         events: list[Event] = []
-        for line in chunk.splitlines(keepends=True):
-            self._after_cr = line.endswith(b"\r")
-            if self._after_cr or line.endswith(b"\n"):
-                self._end_line(line.rstrip(b"\r\n"), events)
-            else:
-                self._keep(line)
+        self._after_cr = chunk.endswith(b"\r")
+        lines = chunk.splitlines()
+        unended = lines.pop() if lines and not chunk.endswith((b"\n", b"\r")) else b""
+        for line in lines:
+            self._end_line(line, events)
+        if unended:
+            self._keep(unended)
         return events
 
     def end(self) -> list[Event]:
@@ -69,13 +72,14 @@ class EventParser:
             self._pieces_bytes = 0
         if self._is_first:
             line, self._is_first = line.removeprefix(_MARK), False
-        self._check(len(line) + self._data_bytes)
         if line:
+            self._check(len(line) + self._data_bytes)
             self._field(line)
             return
         if self._data:
             events.append(Event(self._name, b"\n".join(self._data)))
-        self._name, self._data, self._data_bytes = b"", [], 0
+            self._data, self._data_bytes = [], 0
+        self._name = b""
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")

@@ -8,6 +8,7 @@ from everthread.adapters.stores.tables.rows import Execute, first, run
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 
 _COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
+_OF_VERSION = ", ".join(f"v.{column}" for column in _COLUMNS.split(", "))
 
 
 def _version(row: tuple[Any, ...]) -> NoteVersion:
@@ -39,9 +40,9 @@ class NoteTables:
         )
 
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
-        columns = ", ".join(f"v.{column.strip()}" for column in _COLUMNS.split(","))
         rows = self._execute(
-            f"SELECT {columns} FROM notes n JOIN note_versions v ON v.note_id = n.note_id AND v.version = n.version "
+            f"SELECT {_OF_VERSION} FROM notes n JOIN note_versions v "
+            "ON v.note_id = n.note_id AND v.version = n.version "
             "WHERE n.owner = ? AND n.target = ? AND n.live ORDER BY n.note_id",
             (owner, target.value),
         )

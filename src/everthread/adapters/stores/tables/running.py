@@ -26,6 +26,8 @@ from everthread.domain.spend import Spent, Used
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id"
+# Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
+_OPEN = "key = ? AND state IN ('waiting', 'running')"
 _UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.AMBIGUOUS)
 
 
@@ -183,7 +185,7 @@ class InboxTables:
     def first_waiting(self, key: SessionKey) -> InboxRow | None:
         row = first(
             self._execute(
-                f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' ORDER BY id LIMIT 1", (str(key),)
+                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' ORDER BY id LIMIT 1", (str(key),)
             )
         )
         return _inbox_row(row) if row else None
@@ -194,25 +196,40 @@ class InboxTables:
 
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
         rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE key = ? AND state = 'waiting' AND id < ? ORDER BY id",
+            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND id < ? ORDER BY id",
             (str(key), 2**62 if before_id is None else before_id),
         )
         return tuple(_inbox_row(row) for row in rows)
 
-    def of_turn(self, turn_id: str) -> tuple[InboxRow, ...]:
+    def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
         rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE turn_id = ? AND state = 'running' ORDER BY id", (turn_id,)
+            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id",
+            (str(key), turn_id),
         )
         return tuple(_inbox_row(row) for row in rows)
 
-    def set_state(self, inbox_id: int, state: InboxState, session_id: str | None, turn_id: str | None) -> None:
-        # A message that has its place in a turn need not be kept twice.
-        stored = state in (InboxState.DONE, InboxState.SET_ASIDE)
+    def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         run(
             self._execute(
-                "UPDATE inbox SET content = CASE WHEN ? THEN '' ELSE content END, state = ?, session_id = ?, "
-                "turn_id = ? WHERE id = ?",
-                (stored, state.value, session_id, turn_id, inbox_id),
+                "UPDATE inbox SET state = 'running', session_id = ?, turn_id = ? WHERE id = ?",
+                (session_id, turn_id, inbox_id),
+            )
+        )
+
+    def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
+        # A message that has its place in a turn need not be kept twice.
+        run(
+            self._execute(
+                "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ?",
+                (session_id, turn_id, inbox_id),
+            )
+        )
+
+    def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
+        run(
+            self._execute(
+                f"UPDATE inbox SET content = '', state = ? WHERE {_OPEN} AND state = 'running' AND turn_id = ?",
+                (state.value, str(key), turn_id),
             )
         )
 

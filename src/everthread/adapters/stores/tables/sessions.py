@@ -14,11 +14,24 @@ from everthread.ports.store import BoundaryRow
 BASE_CHARS = 80
 NAMED_LOOKED_AT = 500
 
+_OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
+_CHANGING = (
+    "ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, log_seq = ?, dirty_seq = ?, closed_seq = ?, "
+    "forgotten_seq = ?"
+)
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
 
 def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
     return BoundaryRow(row[0], key_of(row[1]), *row[2:])
+
+
+def _changing(s: Session) -> tuple[Any, ...]:
+    return s.ended_at, s.end_reason, s.active_at, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq
+
+
+def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
+    return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
 
 
 class SessionTables:
@@ -46,17 +59,16 @@ class SessionTables:
             run(self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary)))
 
     def save(self, session: Session) -> None:
+        run(self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id)))
+
+    def renew(self, session: Session) -> None:
         s = session
         run(
             self._execute(
-                "UPDATE sessions SET generation = ?, ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, "
-                "log_seq = ?, dirty_seq = ?, closed_seq = ?, forgotten_seq = ? WHERE id = ?",
-                (
-                    *(s.generation, s.ended_at, s.end_reason, s.active_at, s.last_turn),
-                    *(s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq, s.id),
-                ),
+                f"UPDATE sessions SET {_CHANGING}, generation = ? WHERE id = ?", (*_changing(s), s.generation, s.id)
             )
         )
+        run(self._execute("UPDATE bindings SET generation = ? WHERE session_id = ?", (s.generation, s.id)))
 
     def set_title(self, session_id: str, title: str | None) -> None:
         run(
@@ -90,18 +102,18 @@ class SessionTables:
         whose, given = _whose(owner)
         if start := titles.fold(beginning):
             rows = self._execute(
-                f"SELECT {_COLUMNS} FROM sessions WHERE title_fold >= ? AND title_fold < ? {whose} "
+                f"SELECT {COLUMNS} FROM sessions WHERE title_fold >= ? AND title_fold < ? {whose} "
                 "ORDER BY title_fold, id LIMIT ?",
                 (start, start + "\U0010ffff", *given, limit),
             )
         else:
             # Ids grow with time; whoever names few sessions among many need not wait for the search of all.
             rows = self._execute(
-                f"SELECT {_COLUMNS} FROM (SELECT * FROM sessions WHERE 1 {whose} ORDER BY id DESC "
+                f"SELECT {COLUMNS} FROM (SELECT * FROM sessions WHERE 1 {whose} ORDER BY id DESC "
                 f"LIMIT {NAMED_LOOKED_AT}) AS newest WHERE title IS NOT NULL ORDER BY id DESC LIMIT ?",
                 (*given, limit),
             )
-        return tuple(_session(row) for row in rows)
+        return tuple(session_of(row) for row in rows)
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]:
         whose, given = _whose(owner)
@@ -134,15 +146,24 @@ class SessionTables:
         row = first(
             self._execute("SELECT owner, session_id, epoch, pending, kind FROM bindings WHERE key = ?", (str(key),))
         )
+        return _binding(key, row) if row else None
+
+    def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
+        row = first(
+            self._execute(
+                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OF_SESSION} FROM bindings b "
+                "LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+                (str(key),),
+            )
+        )
         if row is None:
-            return None
-        return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
+            return None, None
+        return _binding(key, row), session_of(row[5:]) if row[5] is not None else None
 
     def ref(self, key: SessionKey) -> SessionRef | None:
         row = first(
             self._execute(
-                "SELECT s.id, s.generation, b.epoch, s.owner FROM bindings b JOIN sessions s ON s.id = b.session_id "
-                "WHERE b.key = ?",
+                "SELECT session_id, generation, epoch, owner FROM bindings WHERE key = ? AND session_id IS NOT NULL",
                 (str(key),),
             )
         )
@@ -152,10 +173,15 @@ class SessionTables:
         b = binding
         run(
             self._execute(
-                "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind) VALUES (?, ?, ?, ?, ?, ?) "
+                "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind, generation) "
+                "VALUES (?, ?, ?, ?, ?, ?, (SELECT generation FROM sessions WHERE id = ?)) "
                 "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, session_id = excluded.session_id, "
-                "epoch = excluded.epoch, pending = excluded.pending, kind = excluded.kind",
-                (str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None, b.kind.value),
+                "epoch = excluded.epoch, pending = excluded.pending, kind = excluded.kind, "
+                "generation = excluded.generation",
+                (
+                    *(str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None),
+                    *(b.kind.value, b.session_id),
+                ),
             )
         )
 

@@ -27,6 +27,7 @@ MESSAGES_PER_TURN = 4096
 RANKED_MAX = 5000
 RECALLED_MAX = 2000
 RECALLED_AT_ONCE = 30
+SESSIONS_AT_ONCE = 100
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
@@ -45,24 +46,7 @@ class _Segment:
         return self.after < number <= self.up_to
 
 
-class _Undone(dict[str, frozenset[int]]):
-    """The turns of each session that were taken back, there or in a continuation of it; read when asked for."""
-
-    def __init__(self, execute: Execute) -> None:
-        super().__init__()
-        self._execute = execute
-
-    def __missing__(self, session_id: str) -> frozenset[int]:
-        # A continuation may have turns of its own under the numbers that came later in the session.
-        rows = self._execute(
-            "WITH RECURSIVE line (id, up_to) AS (SELECT ?, 9223372036854775807 UNION ALL "
-            "SELECT s.id, CASE WHEN s.base_turn < line.up_to THEN s.base_turn ELSE line.up_to END "
-            "FROM line JOIN sessions s ON s.parent_id = line.id AND s.cause = 'compression') "
-            "SELECT h.number FROM line JOIN hidden h ON h.session_id = line.id AND h.number <= line.up_to",
-            (session_id,),
-        )
-        self[session_id] = found = frozenset(row[0] for row in rows)
-        return found
+_NOTHING = _Segment("", 0, 0)
 
 
 class TurnTables:
@@ -207,15 +191,20 @@ class TurnTables:
         )
         return Prefix(*row) if row else None
 
+    def prefix_number(self, session_id: str) -> int:
+        row = first(self._execute("SELECT COALESCE(MAX(number), 0) FROM prefixes WHERE session_id = ?", (session_id,)))
+        assert row is not None
+        return row[0]
+
     def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
         match = match_query(query, owner)
         if match is None:
             return ()
-        undone = _Undone(self._execute)
         wanted = limit
         while True:
             rows = self._found(match, owner, wanted, ranked)
-            shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[1] not in undone[row[0]]]
+            undone = self._undone({row[0] for row in rows})
+            shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[:2] not in undone]
             if len(shown) >= limit or len(rows) < wanted:
                 return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6]) for row in shown[:limit])
             # Some of what was found was undone: look further, which costs no more than the same search again.
@@ -240,15 +229,17 @@ class TurnTables:
 
     def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
         candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
-        seen = {part.session_id: part for part in self._lineage(beside, None, None)[0]} if beside else {}
-        undone = _Undone(self._execute)
+        seen = self._lineage(beside, None, None)[0] if beside else []
+        inherited = {part.session_id: part for part in seen[1:]}
         chosen: dict[tuple[str, int], tuple[float, int]] = {}
         for start in range(0, min(len(candidates), RECALLED_MAX), RECALLED_AT_ONCE):
-            for score, message_id, session_id, number in self._weighed(owner, candidates[start:][:RECALLED_AT_ONCE]):
-                if session_id in seen and seen[session_id].holds(number):
+            found = self._weighed(owner, candidates[start:][:RECALLED_AT_ONCE], seen[0] if seen else _NOTHING)
+            undone = self._undone({session_id for _, _, session_id, _ in found})
+            for score, message_id, session_id, number in found:
+                if session_id in inherited and inherited[session_id].holds(number):
                     continue
-                if (session_id, number) not in chosen and number not in undone[session_id]:
-                    chosen[session_id, number] = score, message_id
+                if (session_id, number) not in undone:
+                    chosen.setdefault((session_id, number), (score, message_id))
                 if len(chosen) == limit:
                     return self._scored(chosen.values())
         return self._scored(chosen.values())
@@ -272,23 +263,53 @@ class TurnTables:
                 found[n] = list({*found[n], *together})
         return found
 
-    def _weighed(self, owner: str, some: list[tuple[float, int]]) -> list[tuple[float, int, str, int]]:
-        """Of these messages those that a person or the model said in a chat, best first: score, id, session, turn."""
+    def _weighed(self, owner: str, some: list[tuple[float, int]], seen: _Segment) -> list[tuple[float, int, str, int]]:
+        """Of these messages those that a person or the model said in a chat, best first: score, id, session, turn.
+
+        Without those of the turns that are seen: in a long conversation these are most, and no more is read of them.
+        """
         share_of = {message_id: share for share, message_id in some}
-        values = ", ".join("?" * len(some))
+        values = ", ".join(["(?)"] * len(some))
         rows = self._execute(
-            "SELECT m.id, t.session_id, t.number, octet_length(m.content) FROM messages m "
-            f"JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} JOIN sessions s ON s.id = t.session_id "
-            f"WHERE m.owner = ? AND {SHOWN} AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED}) "
-            f"AND m.id IN ({values})",
-            (owner, *share_of),
+            f"WITH candidates (id) AS (VALUES {values}) "
+            "SELECT m.id, t.session_id, t.number, octet_length(m.content) FROM candidates c "
+            f"JOIN turns t ON t.id = c.id / {MESSAGES_PER_TURN} JOIN messages m ON m.id = c.id "
+            "JOIN sessions s ON s.id = t.session_id "
+            f"WHERE t.owner = ? AND t.{SHOWN} AND NOT (t.session_id = ? AND t.number > ? AND t.number <= ?) "
+            f"AND m.owner = ? AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED})",
+            (*share_of, owner, seen.session_id, seen.after, seen.up_to, owner),
         )
         return sorted(
             ((share_of[row[0]] * brevity(row[3]), row[0], row[1], row[2]) for row in rows),
             reverse=True,
         )
 
+    def _undone(self, session_ids: Collection[str]) -> frozenset[tuple[str, int]]:
+        """The turns of these sessions that were taken back, there or in a continuation."""
+        found: set[tuple[str, int]] = set()
+        ids = iter(session_ids)
+        while some := list(islice(ids, SESSIONS_AT_ONCE)):
+            found.update(self._undone_of(some))
+        return frozenset(found)
+
+    def _undone_of(self, session_ids: list[str]) -> Iterator[tuple[str, int]]:
+        values = ", ".join("?" * len(session_ids))
+        # A continuation may have turns of its own under the numbers that came later in the session.
+        rows = self._execute(
+            "WITH RECURSIVE line (root, id, up_to) AS ("
+            f"SELECT id, id, 9223372036854775807 FROM sessions WHERE id IN ({values}) UNION ALL "
+            "SELECT line.root, s.id, CASE WHEN s.base_turn < line.up_to THEN s.base_turn ELSE line.up_to END "
+            "FROM line JOIN sessions s ON s.parent_id = line.id AND s.cause = 'compression') "
+            # The other way round, all that was ever taken back would be read.
+            "SELECT line.root, h.number FROM line CROSS JOIN hidden h "
+            "WHERE h.session_id = line.id AND h.number <= line.up_to",
+            session_ids,
+        )
+        return ((row[0], row[1]) for row in rows)
+
     def _scored(self, chosen: Collection[tuple[float, int]]) -> tuple[Hit, ...]:
+        if not chosen:
+            return ()
         score_of = {message_id: score for score, message_id in chosen}
         values = ", ".join("?" * len(chosen))
         rows = self._execute(

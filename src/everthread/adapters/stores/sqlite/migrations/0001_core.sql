@@ -45,7 +45,8 @@ CREATE TABLE bindings (
     session_id TEXT,
     epoch      INTEGER NOT NULL,
     pending    TEXT,                -- why the key is on no session since an expiry
-    kind       TEXT NOT NULL        -- what the key's sessions are for
+    kind       TEXT NOT NULL,       -- what the key's sessions are for
+    generation INTEGER              -- the session's, so that where a key is stands in one row
 ) WITHOUT ROWID;
 CREATE INDEX bindings_session ON bindings (session_id) WHERE session_id IS NOT NULL;
 
@@ -148,8 +149,7 @@ CREATE TABLE inbox (
     turn_id     TEXT
 );
 CREATE UNIQUE INDEX inbox_update ON inbox (platform, account, update_id) WHERE update_id IS NOT NULL;
-CREATE INDEX inbox_waiting ON inbox (key, id) WHERE state = 'waiting';
-CREATE INDEX inbox_running ON inbox (turn_id) WHERE state = 'running';
+CREATE INDEX inbox_open ON inbox (key, id) WHERE state IN ('waiting', 'running');
 
 CREATE TABLE replies (
     turn_id             TEXT PRIMARY KEY,
