@@ -211,12 +211,9 @@ class Agent:
 
     async def _work(self, running: _Running, manner: Manner) -> str:
         toolbox, progress, ticket = self._toolbox(), running.progress, running.ticket
-        recalling = asyncio.ensure_future(self._recall(ticket, manner))
-        try:
-            prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
-            recall = await recalling
-        finally:
-            recalling.cancel()
+        # One after the other: what was prepared before is there at once.
+        prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
+        recall = await self._recall(ticket, manner)
         running.prepared = (prepared, manner.choices[0])
 
         async def request_to(choice: Choice) -> Request:
