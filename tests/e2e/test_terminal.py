@@ -315,8 +315,9 @@ def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open)
 
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_coming_back_shows_what_was_said_last(home: Home, opened: Open, columns: int, rows: int) -> None:
-    home.scripted(lines=["Short answer.", {"tool": "look"}, {"tool": "look"}, ANSWER])
+    home.scripted(lines=["Short answer."])
     home.asked("-p", "What about a question that is so long that it can't be shown on one line, however wide? " * 3)
+    home.scripted(lines=[{"tool": "look"}, {"tool": "look"}, ANSWER])
     home.asked("-c", "-p", "Plan me a trip")
     with opened("-c", columns=columns, rows=rows) as seen:
         seen.expect("╰─")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _INPUT_ROWS_MAX = 10
 _MENU_ROWS_MAX = 8
+_LOOK_S = 0.01
+_LOOKS_MAX = 50
 _STYLE = Style.from_dict(
     {
         "prompt": "bold",
@@ -239,10 +242,18 @@ def _new_line(event: KeyPressEvent) -> None:
 
 
 def _complete(event: KeyPressEvent) -> None:
-    if event.current_buffer.complete_state:
-        event.current_buffer.complete_next()
-    else:
-        event.current_buffer.start_completion(select_first=True)
+    if not event.current_buffer.complete_state:
+        event.current_buffer.start_completion()
+    event.app.create_background_task(_take_next(event.current_buffer))
+
+
+async def _take_next(buffer: Buffer) -> None:
+    """The next candidate, as soon as there are any: those for what was typed last may still be looked up."""
+    for _ in range(_LOOKS_MAX):
+        if buffer.complete_state:
+            buffer.complete_next()
+            return
+        await asyncio.sleep(_LOOK_S)
 
 
 def _complete_backwards(event: KeyPressEvent) -> None:
