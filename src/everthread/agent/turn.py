@@ -176,7 +176,7 @@ class Agent:
             end = await self._outcome(running, running.work)
             return await asyncio.shield(self._commit(running, end, manner))
         except Fenced:
-            log.warning("turn %s was taken over by another process", ticket.turn_id)
+            log.warning("turn %s was taken over by another process", ticket.turn_id, extra=_place(ticket))
             await asyncio.shield(self._settle(running))
             return None
         except BaseException:
@@ -217,7 +217,7 @@ class Agent:
             raise error
         if isinstance(error, EverthreadError):
             return _End(partial, str(error), error)
-        log.error("turn %s failed", running.ticket.turn_id, exc_info=error)
+        log.error("turn %s failed", running.ticket.turn_id, exc_info=error, extra=_place(running.ticket))
         # What a bug says may name anything; it is for whoever runs the program.
         return _End(partial, f"{WENT_WRONG}: {error!r}", reply=WENT_WRONG)
 
@@ -341,7 +341,7 @@ class Agent:
         try:
             await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
         except (Fenced, StoreError) as error:
-            log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error)
+            log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error, extra=_place(ticket))
         else:
             if running is not None:
                 await self._settle(running)
@@ -364,3 +364,8 @@ def _note(finish: Finish, message: Message, output_tokens: int) -> str:
     if finish is Finish.REFUSED:
         return "the model's endpoint refused to go on with this answer"
     return "" if message.content.strip() else "the model gave an empty answer"
+
+
+def _place(ticket: Ticket) -> dict[str, object]:
+    """What a line of the log names it by."""
+    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
