@@ -949,6 +949,34 @@ async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_
         assert len(model.requests) == 1
 
 
+async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.1)
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def deaf(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        begun.set()
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+        return "at last"
+
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "never said"]), tools=(tool("look", deaf),)) as house:
+        await house.say("go")
+        turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        await begun.wait()
+        house.agent.stop((await house.at(CLI)).session_id)
+        try:
+            ended = await asyncio.wait_for(asyncio.shield(turn), 3.0)
+        finally:
+            released.set()
+        assert ended is not None
+        assert ended.problem == "stopped"
+        (stored,) = await house.turns(ended.committed.ref.session_id)
+        assert stored.messages[-1].content == STOPPED
+
+
 async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess(tmp_path: Path) -> None:
     model = FakeModel(["fine"], usage=Usage())
     async with AgentHouse(tmp_path, model) as house:

@@ -77,6 +77,7 @@ class _Running:
     work: asyncio.Task[str] | None = None
     stopped: str = ""
     """Why it was stopped, if it was."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     steering: list[int] = field(default_factory=list[int])
     note: str = ""
     """What the user should know about an answer that is there."""
@@ -88,6 +89,7 @@ class _Running:
 
     def stop(self, why: str) -> None:
         self.stopped = self.stopped or why
+        self.stopping.set()
         if self.work is not None:
             self.work.cancel()
 
@@ -199,13 +201,16 @@ class Agent:
 
     async def _outcome(self, running: _Running, work: asyncio.Task[str]) -> _End:
         """The answer, and why it is none or not the whole one."""
+        stopping = asyncio.ensure_future(running.stopping.wait())
         try:
-            await asyncio.wait({work}, timeout=self._limits.turn_s)
+            await asyncio.wait({work, stopping}, timeout=self._limits.turn_s, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
+                if not running.stopped:
+                    running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
                 # Somebody's tool may not heed being cancelled: it is left behind.
                 await asyncio.wait({work}, timeout=STOP_S_MAX)
         finally:
+            stopping.cancel()
             work.cancel()
         partial = "".join(running.progress.writing)
         if not work.done() or work.cancelled():
