@@ -79,6 +79,8 @@ class _Running:
     """Why it was stopped, if it was."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     steering: list[int] = field(default_factory=list[int])
+    taking_up: asyncio.Task[None] | None = None
+    """The message that is becoming part of the turn, or the last that has."""
     note: str = ""
     """What the user should know about an answer that is there."""
     prepared: tuple[Prepared, Choice] | None = None
@@ -290,19 +292,24 @@ class Agent:
         return plainly(recall) if manner.choices[0].traits.small else fenced(recall)
 
     async def _take_up_steering(self, running: _Running, listen: Listen) -> None:
-        while running.steering:
-            steering = asyncio.ensure_future(self._lifecycle.steer(running.ticket, running.steering.pop(0)))
-            stopped = await until_done(steering)
+        async def take_up(inbox_id: int) -> None:
+            row = await self._lifecycle.steer(running.ticket, inbox_id)
             # Once it is written that the message is part of this turn, it must be.
-            row = steering.result()
             if row is not None:
                 running.progress.messages.append(Message(Role.USER, row.inbound.text))
                 listen(Steered(row.inbound.text))
+
+        while running.steering:
+            running.taking_up = asyncio.ensure_future(take_up(running.steering.pop(0)))
+            stopped = await until_done(running.taking_up)
+            running.taking_up.result()
             if stopped is not None:
                 raise stopped
 
     async def _commit(self, running: _Running, end: _End, manner: Manner) -> TurnEnded:
         progress = running.progress
+        if running.taking_up is not None:
+            await asyncio.wait({running.taking_up})
         messages = list(answered(as_stored(progress.messages), STOPPED))
         if not end.whole and end.text:
             messages.append(Message(Role.ASSISTANT, end.text))
