@@ -196,14 +196,11 @@ class Agent:
 
     async def _work(self, running: Running, manner: Manner) -> str:
         progress, ticket = running.progress, running.ticket
-        recalling = asyncio.ensure_future(self._recall(ticket, manner))
-        try:
-            # Once: the tools of a turn stay what the model was told at its start.
-            toolbox = await self._toolbox()
-            prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
-            recall = await recalling
-        finally:
-            recalling.cancel()
+        # Once: the tools of a turn stay what the model was told at its start.
+        toolbox = await self._toolbox()
+        # One after the other: what was prepared before is there at once.
+        prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
+        recall = await self._recall(ticket, manner)
         running.prepared = (prepared, manner.choices[0])
 
         async def request_to(choice: Choice) -> Request:
