@@ -14,12 +14,14 @@ from everthread.domain.errors import (
     ContextTooLong,
     ModelError,
     ModelRefused,
+    ModelUnauthorized,
     ModelUnavailable,
     ModelUnknown,
     ModelWithoutTools,
 )
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
+from everthread.testing.model_replies import Fail
 from everthread.testing.model_server import ModelServer, Raw, Reply, Say
 
 HELLO = (Message(Role.USER, "hello"),)
@@ -295,6 +297,20 @@ def test_tools_stand_before_the_messages() -> None:
 def test_the_key_is_nowhere_to_be_seen() -> None:
     client = OpenAICompat("http://host/v1", "sk-secret")
     assert "sk-secret" not in f"{client!r}{client._wire!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
+
+
+async def test_a_secret_in_a_header_is_not_repeated_from_what_an_endpoint_says() -> None:
+    secret = "gw-0123456789abcdef"
+    refusal = Fail(403, f"the gateway does not know {secret} nor Basic {secret}, version one")
+    async with ModelServer([refusal]) as server:
+        client = OpenAICompat(server.base_url, "sk-0", headers={"X-Gateway": f"Basic {secret}", "X-Version": "one"})
+        with pytest.raises(ModelUnauthorized) as caught:
+            async for _ in client.stream(Request(client.head(Prompt("m", "")), b"", HELLO)):
+                pass
+        await client.aclose()
+    assert "does not know ***" in str(caught.value)
+    assert "version one" in str(caught.value)
+    assert secret not in f"{caught.value!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
 
 
 @pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/", "http://", "http://host:port/", "http://[::1/v1"])

@@ -28,6 +28,7 @@ from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
+from everthread.agent.waiting import unheard, until_done
 from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
 from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
 from everthread.lifecycle import TURN_CHARS_MAX, Committed, Lifecycle, Ticket
@@ -41,6 +42,8 @@ log = logging.getLogger("everthread.agent")
 T = TypeVar("T")
 
 STOP_S_MAX = 5.0
+SETTLE_S_MAX = 1.0
+WENT_WRONG = "something went wrong inside"
 FENCE_MAX = 12
 """A fence grows by one or two with each attempt."""
 MESSAGES_MAX = 1_000
@@ -84,8 +87,8 @@ class _Running:
         return self.work is None or not self.work.done()
 
     def stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
         if self.work is not None:
-            self.stopped = self.stopped or why
             self.work.cancel()
 
     def go_on(self) -> None:
@@ -103,6 +106,8 @@ class _End:
     problem: str
     error: Exception | None = None
     whole: bool = False
+    reply: str = ""
+    """For whoever writes from elsewhere, if it is not the text or the problem."""
 
 
 class Agent:
@@ -167,14 +172,16 @@ class Agent:
         try:
             manner.listen(TurnBegan(ticket.ref, ticket.turn_id, ticket.message.inbound.text, recovering))
             running.work = asyncio.ensure_future(self._work(running, manner))
+            running.work.add_done_callback(unheard)
             end = await self._outcome(running, running.work)
             return await asyncio.shield(self._commit(running, end, manner))
         except Fenced:
             log.warning("turn %s was taken over by another process", ticket.turn_id, extra=_place(ticket))
+            await asyncio.shield(self._settle(running))
             return None
         except BaseException:
             # Whoever runs this will not wait, or the store can't be written: the turn is there to be recovered.
-            await asyncio.shield(self._give_back(ticket))
+            await asyncio.shield(self._give_back(ticket, running))
             raise
         finally:
             del self._running[ticket.turn_id]
@@ -182,7 +189,7 @@ class Agent:
     async def _taken(self, taking: Awaitable[Ticket | None]) -> Ticket | None:
         """The ticket; given back if nobody waits for it any more by the time it is there."""
         task = asyncio.ensure_future(taking)
-        stopped = await _until_done(task)
+        stopped = await until_done(task)
         if stopped is None:
             return task.result()
         with suppress(EverthreadError):
@@ -211,7 +218,8 @@ class Agent:
         if isinstance(error, EverthreadError):
             return _End(partial, str(error), error)
         log.error("turn %s failed", running.ticket.turn_id, exc_info=error, extra=_place(running.ticket))
-        return _End(partial, f"something went wrong inside: {error!r}")
+        # What a bug says may name anything; it is for whoever runs the program.
+        return _End(partial, f"{WENT_WRONG}: {error!r}", reply=WENT_WRONG)
 
     async def _work(self, running: _Running, manner: Manner) -> str:
         progress, ticket = running.progress, running.ticket
@@ -279,7 +287,7 @@ class Agent:
     async def _take_up_steering(self, running: _Running, listen: Listen) -> None:
         while running.steering:
             steering = asyncio.ensure_future(self._lifecycle.steer(running.ticket, running.steering.pop(0)))
-            stopped = await _until_done(steering)
+            stopped = await until_done(steering)
             # Once it is written that the message is part of this turn, it must be.
             row = steering.result()
             if row is not None:
@@ -293,7 +301,7 @@ class Agent:
         messages = list(answered(as_stored(progress.messages), STOPPED))
         if not end.whole and end.text:
             messages.append(Message(Role.ASSISTANT, end.text))
-        reply = (end.text or end.problem) if manner.outbox else None
+        reply = (end.text or end.reply or end.problem) if manner.outbox else None
         committed = await self._patiently(
             lambda: self._lifecycle.commit_turn(
                 running.ticket, messages, reply, interrupted=not end.whole, spent=progress.spent
@@ -329,27 +337,25 @@ class Agent:
             )
             self._preparer.committed(running.prepared[0], turn, running.prepared[1])
 
-    async def _give_back(self, ticket: Ticket) -> None:
+    async def _give_back(self, ticket: Ticket, running: _Running | None = None) -> None:
         try:
             await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
         except (Fenced, StoreError) as error:
             log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error, extra=_place(ticket))
+        else:
+            if running is not None:
+                await self._settle(running)
 
-
-def _place(ticket: Ticket) -> dict[str, object]:
-    """What a line of the log names it by."""
-    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
-
-
-async def _until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
-    """Wait for what must not be left half done, however often somebody wants to stop waiting; that, if they did."""
-    stopped: asyncio.CancelledError | None = None
-    while not task.done():
+    async def _settle(self, running: _Running) -> None:
+        """Write down what a turn has cost that is not committed here; what it had set aside would count for a day."""
+        if running.work is not None:
+            await asyncio.wait({running.work}, timeout=SETTLE_S_MAX)
+        spent, ticket = tuple(running.progress.spent), running.ticket
         try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            stopped = error
-    return stopped
+            if spent:
+                await self._lifecycle.settle_spend(ticket.ref, ticket.turn_id, spent)
+        except StoreError as error:
+            log.warning("what turn %s has cost is not settled: %s", ticket.turn_id, error)
 
 
 def _note(finish: Finish, message: Message, output_tokens: int) -> str:
@@ -358,3 +364,8 @@ def _note(finish: Finish, message: Message, output_tokens: int) -> str:
     if finish is Finish.REFUSED:
         return "the model's endpoint refused to go on with this answer"
     return "" if message.content.strip() else "the model gave an empty answer"
+
+
+def _place(ticket: Ticket) -> dict[str, object]:
+    """What a line of the log names it by."""
+    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}

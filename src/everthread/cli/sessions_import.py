@@ -16,7 +16,7 @@ from everthread.cli.opened import Invocation, Runtime, home_option, json_option,
 if TYPE_CHECKING:
     from everthread.cli.progress import Advance
     from everthread.domain.exchange import AnyLine, Item, SessionLine
-    from everthread.lifecycle.importing import Imported
+    from everthread.lifecycle.taking_in import Imported
 
 _REMARKS_MAX = 20
 

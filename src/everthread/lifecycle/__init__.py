@@ -38,10 +38,11 @@ from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
-from everthread.lifecycle.importing import Imported, import_session, is_new_note, take_note
+from everthread.lifecycle.importing import is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, undo_note, write_note
 from everthread.lifecycle.pruning import prune
+from everthread.lifecycle.taking_in import Arrival, Imported, take_in
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
@@ -327,7 +328,7 @@ class Lifecycle:
     ) -> Imported:
         """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
         _check_owner(owner)
-        return await import_session(self._store, self._clock.now, line, items, owner=owner, ids=ids, dry_run=dry_run)
+        return await take_in(self._store, self._clock.now, Arrival(line, owner, ids), items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
         """Take in an exported note; false if it is there already, or was forgotten."""

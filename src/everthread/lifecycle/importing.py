@@ -1,4 +1,4 @@
-"""Taking exported sessions in. A session value goes in as its line; what is new of it is appended, never rewritten.
+"""What taking exported sessions in does to the store: what is new of a session is appended, never rewritten.
 
 Providers are not told of what is imported: they start behind it, as they do behind what was there before them.
 """
@@ -6,7 +6,7 @@ Providers are not told of what is imported: they start behind it, as they do beh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,13 +18,10 @@ from everthread.domain.model import Cause, Message, NoteAction, Session, Session
 from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.log import append, close, ref_to
 from everthread.lifecycle.notes import NoteChange, write_note
-from everthread.ports import Store
 from everthread.ports.store import UnitOfWork
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _EVERY_TURN = 2**31
-ITEMS_AT_ONCE = 200
-CHARS_AT_ONCE = 4_000_000
 _TURNS_AT_ONCE = 1000
 
 
@@ -62,80 +59,6 @@ class Found:
     turns: Mapping[int, str]
     rewinds: Sequence[tuple[int, ...]] = ()
     delegations: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
-
-    outcome: Outcome
-    session_id: str | None
-    turns: int = 0
-
-
-async def import_session(
-    store: Store,
-    now: Callable[[], float],
-    line: SessionLine,
-    items: Iterable[Item],
-    *,
-    owner: str,
-    ids: Mapping[str, str | None],
-    dry_run: bool,
-) -> Imported:
-    """Take in what is new of a session, some turns at a time: if it is cut short, the same import goes on with it."""
-
-    found = await store.read(lambda uow: find(uow, line, owner, ids))
-    session_id = found.session_id
-    if found.outcome is Outcome.FORGOTTEN:
-        # What is left of it, without its words, is still what its children grew out of.
-        there = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
-        return Imported(found.outcome, session_id if there else None)
-    if found.outcome.why:
-        return Imported(found.outcome, None)
-    is_new = found.outcome is Outcome.NEW
-    batches = _batches(news(found, items))
-    try:
-        some = next(batches, None)
-    except Different:
-        return Imported(Outcome.DIFFERENT, None)
-    if some is None and not is_new:
-        return Imported(Outcome.SAME, session_id)
-    if not is_new and await store.read(lambda uow: is_busy(uow, session_id)):
-        return Imported(Outcome.BUSY, session_id)
-    turns = 0
-    opening = is_new
-    while some is not None or opening:
-        following = next(batches, None)
-
-        def write(
-            uow: UnitOfWork, some: Sequence[Item] = some or (), opening: bool = opening, last: bool = following is None
-        ) -> None:
-            if opening:
-                begin(uow, line, session_id, owner, ids, now())
-            add(uow, session_id, some)
-            if last:
-                finish(uow, line, session_id, now())
-
-        if not dry_run:
-            await store.write(write)
-        turns += sum(isinstance(item, TurnLine) for item in some or ())
-        some, opening = following, False
-    return Imported(Outcome.NEW if is_new else Outcome.GROWN, session_id, turns)
-
-
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Few enough at a time that nobody who wants to write waits for long."""
-    some: list[Item] = []
-    chars = 0
-    for item in items:
-        some.append(item)
-        chars += sum(len(message.content) for message in item.messages) if isinstance(item, TurnLine) else 0
-        if len(some) >= ITEMS_AT_ONCE or chars >= CHARS_AT_ONCE:
-            yield some
-            some, chars = [], 0
-    if some:
-        yield some
 
 
 def other_id(session_id: str, owner: str) -> str:

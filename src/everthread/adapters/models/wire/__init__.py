@@ -21,6 +21,7 @@ IDLE_S_MAX = 120.0
 REFUSAL_BYTES_MAX = 64 * 1024
 NO_TEXT = "(no text)"
 """Sent for an empty message: endpoints refuse those."""
+SECRET_CHARS_MIN = 12
 _LINGER_S = 0.25
 
 T = TypeVar("T")
@@ -42,7 +43,9 @@ class Wire:
         idle_s: float = IDLE_S_MAX,
     ) -> None:
         self._base_url = base_url.rstrip("/")
-        self._endpoint = Endpoint(_host(base_url), key_name, key)
+        # Any header may hold a secret; a short word in one is none.
+        words = (word for value in headers.values() for word in value.split() if len(word) >= SECRET_CHARS_MIN)
+        self._endpoint = Endpoint(_host(base_url), key_name, key, tuple(words))
         if not all(value.isprintable() for value in headers.values()):
             raise BadConfig(f"the key or a header for {self._endpoint.name} is not one printable line: see {key_name}")
         self._headers = {
