@@ -48,6 +48,15 @@ def log_to_file(settings: Settings) -> LogFile | None:
     return handler
 
 
+def empty(home: Path) -> None:
+    """Let go of all that was logged: an error may quote what somebody wants forgotten. Whoever writes can go on."""
+    file = path_in(home)
+    for number in range(KEPT, 0, -1):
+        file.with_name(f"{file.name}.{number}").unlink(missing_ok=True)
+    if file.exists():
+        os.truncate(file, 0)
+
+
 def secrets_of(settings: Settings) -> frozenset[str]:
     """Every value that must not be written down: all of `.env`, and of the environment what is named like a secret."""
     variables = settings.variables

@@ -83,6 +83,13 @@ def test_what_happens_in_a_conversation_is_logged_with_its_ids_and_no_secret(hom
     assert everthread(home, "logs", "-n", "1").stdout.count("\n") == 1
 
 
+def test_forgetting_empties_the_log(home: Path) -> None:
+    session = ask(home, "hello")["session"]
+    assert session in (home / "logs" / "everthread.log").read_text()
+    assert everthread(home, "forget", session, "--yes").returncode == 0
+    assert (home / "logs" / "everthread.log").read_text() == ""
+
+
 def test_commands_that_only_look_log_nothing(home: Path) -> None:
     everthread(home, "sessions", "list")
     everthread(home, "doctor", "--offline")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from everthread.config import Settings, Variables
-from everthread.log_file import HIDDEN, KEPT, LogFile, log_to_file, path_in, secrets_of
+from everthread.log_file import HIDDEN, KEPT, LogFile, empty, log_to_file, path_in, secrets_of
 
 
 @pytest.fixture
@@ -113,6 +113,19 @@ def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) 
     assert sorted(found) == sorted(f"{who} {number}" for who in range(4) for number in range(400))
     for handler in handlers:
         handler.close()
+
+
+def test_an_emptied_log_is_gone_on_with(logger: logging.Logger, tmp_path: Path) -> None:
+    empty(tmp_path)
+    file = path_in(tmp_path)
+    logger.addHandler(LogFile(file, bytes_max=300))
+    for word in ("mango", "mango", "mango", "mango"):
+        logger.warning(word)
+    assert len(list(file.parent.glob("everthread.log.*"))) > 0
+    empty(tmp_path)
+    logger.warning("papaya")
+    assert [entry["text"] for entry in entries(file)] == ["papaya"]
+    assert not list(file.parent.glob("everthread.log.*"))
 
 
 def test_a_log_that_can_not_be_written_disturbs_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,7 @@ def forget_it(
             click.echo(problem, err=True)
 
     invocation.act(carry_out)
+    _empty_the_log(invocation)
     if as_json:
         show.print_json(
             {
@@ -99,6 +100,17 @@ def forget_it(
         )
     else:
         click.echo("Forgotten.")
+
+
+def _empty_the_log(invocation: Invocation) -> None:
+    """What a provider or a tool has said when it failed may repeat what it was told."""
+    from everthread.log_file import empty
+
+    home = invocation.settings.home
+    try:
+        empty(home)
+    except OSError as error:
+        click.echo(f"The log could not be emptied ({error.strerror}); remove {home / 'logs'} yourself.", err=True)
 
 
 def _plan(
