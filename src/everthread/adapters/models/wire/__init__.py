@@ -19,6 +19,7 @@ from everthread.domain.errors import BadConfig, ModelError, ModelUnavailable
 CONNECT_S_MAX = 10.0
 IDLE_S_MAX = 120.0
 REFUSAL_BYTES_MAX = 64 * 1024
+COPIED_BYTES_MAX = 64 * 1024
 NO_TEXT = "(no text)"
 """Sent for an empty message: endpoints refuse those."""
 _LINGER_S = 0.25
@@ -134,7 +135,7 @@ class Wire:
             )
         return self._session.post(
             self._base_url + path,
-            data=_in_one_piece(body),
+            data=_in_few_pieces(body),
             headers={"Content-Length": str(sum(map(len, body)))},
             # A redirect would take the key along.
             allow_redirects=False,
@@ -151,9 +152,19 @@ class Wire:
         return failure(self._endpoint, response.status, said_in(body[:REFUSAL_BYTES_MAX]), wait)
 
 
-async def _in_one_piece(body: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Joining costs less than a write to the socket for each piece; as plain bytes a large body would be warned of."""
-    yield b"".join(body)
+async def _in_few_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """Joining small pieces costs less than a write to the socket for each; copying a large one costs more."""
+    small: list[bytes] = []
+    for piece in body:
+        if len(piece) < COPIED_BYTES_MAX:
+            small.append(piece)
+            continue
+        if small:
+            yield b"".join(small)
+            small.clear()
+        yield piece
+    if small:
+        yield b"".join(small)
 
 
 async def _whole(response: aiohttp.ClientResponse) -> Event:
@@ -167,6 +178,8 @@ async def _whole(response: aiohttp.ClientResponse) -> Event:
 
 async def _reach_end(response: aiohttp.ClientResponse) -> None:
     """The end comes right behind the last event; a connection that has reached it can be used again."""
+    if response.content.at_eof():
+        return
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(_LINGER_S):
             while await response.content.readany():
