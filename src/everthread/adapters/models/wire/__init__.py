@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -66,7 +66,7 @@ class Wire:
 
         An answer that is no stream is yielded as one event. Closing this closes the connection.
         """
-        try:
+        with self._failures_told():
             async with await self._begun(path, body) as response:
                 if not 200 <= response.status <= 299:
                     raise await self._refusal(response)
@@ -82,6 +82,12 @@ class Wire:
                             return
                 for event in parser.end():
                     yield event
+
+    @contextmanager
+    def _failures_told(self) -> Generator[None, None, None]:
+        """Every way in which a connection can fail, in our words."""
+        try:
+            yield
         except TooMuch as error:
             raise self.broken(f"sent {error}") from None
         except aiohttp.ConnectionTimeoutError:

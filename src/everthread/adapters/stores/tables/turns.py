@@ -233,9 +233,7 @@ class TurnTables:
                 found[n] = list({*found[n], *together})
         return found
 
-    def _weighed(
-        self, owner: str, some: list[tuple[float, int]], seen: _Segment
-    ) -> list[tuple[float, int, str, int]]:
+    def _weighed(self, owner: str, some: list[tuple[float, int]], seen: _Segment) -> list[tuple[float, int, str, int]]:
         """Of these messages those that a person or the model said in a chat, best first: score, id, session, turn.
 
         Without those of the turns that are seen: in a long conversation these are most, and no more is read of them.
