@@ -91,9 +91,9 @@ class Chat:
 
     async def run(self) -> int:
         with self._signals():
+            if self._face.interactive:
+                await self._welcome()
             async with self._face.open(self):
-                if self._face.interactive:
-                    await self._welcome()
                 self._face.prompt()
                 await self._talk()
             await self._goodbye()
@@ -170,6 +170,8 @@ class Chat:
 
     async def _carry_out(self, order: Order) -> None:
         said = await carry_out(self._desk(), order)
+        if said.offers and not said.ok:
+            self._fail(said.text)
         offer = await self._chosen(order, said.offers)
         if offer is not None:
             chosen = parse(offer.command)
