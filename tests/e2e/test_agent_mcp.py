@@ -151,3 +151,17 @@ async def test_a_server_that_stays_away_keeps_its_tools_and_the_prompt_as_it_was
         await ask(runtime, "go on")
         assert all(request["tools"] == of_turns(server)[0]["tools"] for request in of_turns(server))
         assert await prefix_number(runtime, session_id) == 1
+
+
+async def test_whoever_gets_ready_twice_has_one_process_of_each_server(tmp_path: Path) -> None:
+    pid = Say(calls=(ToolCall("c", "mcp__a__pid", "{}"),))
+    async with (
+        ModelServer(script(Say("hi"), pid, Say("one"), pid, Say("two"))) as server,
+        talking(tmp_path, server, "misbehaving.py") as runtime,
+    ):
+        await ask(runtime, "which?")
+        assert await runtime.ready() == ()
+        await ask(runtime, "and now?")
+        pids = [m["content"] for m in of_turns(server)[-1]["messages"] if m["role"] == "tool"]
+        assert len(pids) == 2
+        assert pids[0] == pids[1]

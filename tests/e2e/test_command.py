@@ -177,6 +177,10 @@ def test_version_is_said() -> None:
         "config path",
         "config show",
         "config validate",
+        *(f"config {verb}" for verb in ("get", "set", "edit")),
+        "memory",
+        *(f"memory {verb}" for verb in ("list", "show", "edit", "log", "undo", "forget", "status")),
+        *("recall", "setup", "setup local", "doctor", "logs", "completion"),
     ],
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:

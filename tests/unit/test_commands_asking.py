@@ -240,7 +240,15 @@ async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_pa
         assert not said.ok
         assert {"/model openai/gpt-5", "/model openrouter/openai/gpt-5"} <= {offer.command for offer in said.offers}
         assert "Did you mean" not in (await office.order("/model zzzzzz", **more)).text
-        assert "too long" in (await office.order(f"/model {'x' * 1000}", **more)).text
+        for wrong in ("x" * 1000, "openai/gpt\x1b[2J"):
+            said = await office.order(f"/model {wrong}", **more)
+            assert not said.ok
+            assert said.text == "That is no name of a model; /model shows some."
+        # Its provider will know; it may still be a slip.
+        said = await office.order("/model openai/gpt-5-mimi", **more)
+        assert said.model == "openai/gpt-5-mimi"
+        assert "not one of those known here; did you mean openai/gpt-5-mini or" in said.text
+        assert said.offers == ()
 
 
 async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path) -> None:

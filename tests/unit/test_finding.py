@@ -203,6 +203,16 @@ async def test_what_is_nearly_a_title_is_answered_with_the_title(tmp_path: Path,
         assert caught.value.near == ((first, "My Project"),)
 
 
+async def test_a_word_of_a_long_title_is_answered_with_the_title(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await new(house, "What to plant in the garden behind the house")
+        with pytest.raises(NoSuchSession, match="did you mean 'What to plant"):
+            await Found(house)("GARDEN")
+        with pytest.raises(NoSuchSession) as caught:
+            await Found(house)("the")
+        assert caught.value.near == ()
+
+
 async def test_the_nearest_titles_are_few_and_the_most_alike_is_first(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
         for title in ("Trip to Lima", "Trip to Lisbon", "Trip to Lissabon", "Trip to London", "Trip to Lodz"):

@@ -14,12 +14,14 @@ from everthread.domain.errors import (
     ContextTooLong,
     ModelError,
     ModelRefused,
+    ModelUnauthorized,
     ModelUnavailable,
     ModelUnknown,
     ModelWithoutTools,
 )
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
+from everthread.testing.model_replies import Fail
 from everthread.testing.model_server import ModelServer, Raw, Reply, Say
 
 HELLO = (Message(Role.USER, "hello"),)
@@ -125,6 +127,47 @@ async def test_calls_are_expected_but_none_came() -> None:
 async def test_reasoning_has_two_names(name: str) -> None:
     answer, _ = await ask(stream(delta(**{name: "Hm. "}), delta(**{name: "Yes."}), delta("stop", content="Yes!")))
     assert answer.message == Message(Role.ASSISTANT, "Yes!", reasoning="Hm. Yes.")
+
+
+async def test_only_what_may_be_sent_back_is() -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    signed = call | {"extra_content": {"vertex": {"thought_signature": "abc"}}}
+    results = (Message(Role.TOOL, "sky", (), "c1", "f"),)
+    for pieces, extra in (
+        ([delta(reasoning="Hm."), delta("tool_calls", tool_calls=[call])], {}),
+        ([delta(reasoning_content="Hm."), delta("tool_calls", tool_calls=[call])], {"reasoning_content": "Hm."}),
+        (
+            [delta(extra_content={"google": {"x": 1}}), delta("tool_calls", tool_calls=[call])],
+            {"extra_content": {"google": {"x": 1}}},
+        ),
+    ):
+        answer, _ = await ask(stream(*pieces))
+        _, sent = await ask(Say("Yes"), tail=(*HELLO, answer.message, *results))
+        given = {
+            name: value for name, value in sent["messages"][2].items() if name not in ("role", "content", "tool_calls")
+        }
+        assert given == extra
+    answer, _ = await ask(stream(delta(tool_calls=[signed]), delta("tool_calls", tool_calls=[call])))
+    _, sent = await ask(Say("Yes"), tail=(*HELLO, answer.message, *results))
+    assert sent["messages"][2]["tool_calls"][0]["extra_content"] == {"vertex": {"thought_signature": "abc"}}
+
+
+async def test_a_signature_stays_with_its_call_when_others_are_cut_off() -> None:
+    def call(index: int, arguments: str) -> dict[str, object]:
+        extra = {"google": {"thought_signature": f"s{index}"}}
+        return {
+            "index": index,
+            "id": f"c{index}",
+            "function": {"name": "f", "arguments": arguments},
+            "extra_content": extra,
+        }
+
+    calls = [call(0, '{"cut'), call(1, "{}")]
+    answer, _ = await ask(stream(delta("length", tool_calls=calls)))
+    results = (Message(Role.TOOL, "sky", (), "c1", "f"),)
+    _, sent = await ask(Say("Yes"), tail=(*HELLO, answer.message, *results))
+    [only] = sent["messages"][2]["tool_calls"]
+    assert (only["id"], only["extra_content"]) == ("c1", {"google": {"thought_signature": "s1"}})
 
 
 async def test_reasoning_under_both_names_is_taken_once() -> None:
@@ -295,6 +338,20 @@ def test_tools_stand_before_the_messages() -> None:
 def test_the_key_is_nowhere_to_be_seen() -> None:
     client = OpenAICompat("http://host/v1", "sk-secret")
     assert "sk-secret" not in f"{client!r}{client._wire!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
+
+
+async def test_a_secret_in_a_header_is_not_repeated_from_what_an_endpoint_says() -> None:
+    secret = "gw-0123456789abcdef"
+    refusal = Fail(403, f"the gateway does not know {secret} nor Basic {secret}, version one")
+    async with ModelServer([refusal]) as server:
+        client = OpenAICompat(server.base_url, "sk-0", headers={"X-Gateway": f"Basic {secret}", "X-Version": "one"})
+        with pytest.raises(ModelUnauthorized) as caught:
+            async for _ in client.stream(Request(client.head(Prompt("m", "")), b"", HELLO)):
+                pass
+        await client.aclose()
+    assert "does not know ***" in str(caught.value)
+    assert "version one" in str(caught.value)
+    assert secret not in f"{caught.value!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
 
 
 @pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/", "http://", "http://host:port/", "http://[::1/v1"])

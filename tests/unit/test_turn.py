@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import gc
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, T
 from everthread.agent.prepared import fitting
 from everthread.agent.tools import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
-from everthread.agent.turn import TurnLimits
+from everthread.agent.turn import Manner, TurnLimits
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
     BadKey,
@@ -31,8 +33,9 @@ from everthread.domain.errors import (
 from everthread.domain.model import InboxRow, InboxState, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
 from everthread.lifecycle import Committed, ForgetFact, Ticket
+from everthread.plugins import hookimpl
 from everthread.ports import RecallItem
-from everthread.ports.model import Finish, Traits, Usage
+from everthread.ports.model import Answer, Delta, Finish, Request, Traits, Usage
 from everthread.ports.tools import ToolUse
 
 LOOK = ToolCall("c1", "look", "{}")
@@ -521,6 +524,38 @@ async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_
         assert (following is None) == (len(turns) == 1)
 
 
+@pytest.mark.parametrize("slow", ["before", "after"])
+async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.05)
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"])) as house:
+        steer = house.lifecycle.steer
+
+        async def steer_slowly(ticket: Ticket, inbox_id: int) -> InboxRow | None:
+            house.agent.stop(ticket.ref.session_id)
+            if slow == "before":
+                await asyncio.sleep(0.3)
+            row = await steer(ticket, inbox_id)
+            if slow == "after":
+                await asyncio.sleep(0.3)
+            return row
+
+        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+            row = await house.say("rather left")
+            assert house.agent.steer(use.ref.session_id, row.id)
+            return "a tree"
+
+        monkeypatch.setattr(house.lifecycle, "steer", steer_slowly)
+        house.toolbox = Toolbox((tool("look", look),))
+        ended = await house.ask("which way?")
+        await asyncio.sleep(0.4)
+        await house.agent.answer(CLI, house.manner())
+        turns = await house.turns(ended.committed.ref.session_id)
+        said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
+        assert said == ["which way?", "rather left"]
+
+
 async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Path) -> None:
     async with AgentHouse(tmp_path, FakeModel(["one two three four"], pause_s=0.02)) as house:
         await house.say("count")
@@ -946,6 +981,34 @@ async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_
         assert len(model.requests) == 1
 
 
+async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.1)
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def deaf(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        begun.set()
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+        return "at last"
+
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "never said"]), tools=(tool("look", deaf),)) as house:
+        await house.say("go")
+        turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        await begun.wait()
+        house.agent.stop((await house.at(CLI)).session_id)
+        try:
+            ended = await asyncio.wait_for(asyncio.shield(turn), 3.0)
+        finally:
+            released.set()
+        assert ended is not None
+        assert ended.problem == "stopped"
+        (stored,) = await house.turns(ended.committed.ref.session_id)
+        assert stored.messages[-1].content == STOPPED
+
+
 async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess(tmp_path: Path) -> None:
     model = FakeModel(["fine"], usage=Usage())
     async with AgentHouse(tmp_path, model) as house:
@@ -963,3 +1026,181 @@ async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path
         ended = await house.ask("hello")
         assert "went wrong inside" in ended.problem
         assert ended.committed.status is TurnStatus.INTERRUPTED
+
+
+# --- What a hostile reader would try ---------------------------------------------------------------------------------
+
+
+async def test_a_turn_can_be_stopped_from_the_moment_it_is_told_of(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["one two three"])) as house:
+
+        def stop(event: object) -> None:
+            if isinstance(event, TurnBegan):
+                assert house.agent.stop(event.ref.session_id)
+
+        await house.say("hello")
+        ended = await house.agent.answer(CLI, Manner(house.choices, stop))
+        assert ended is not None
+        assert (ended.text, ended.problem) == ("", "stopped")
+        assert house.model.requests == []
+
+
+@pytest.mark.parametrize("arguments", ['{"a":' * 100_000, '{"a": "\ud83d"}', "[" * 100_000])
+async def test_arguments_that_nobody_can_read_are_the_models_own_problem(tmp_path: Path, arguments: str) -> None:
+    model = FakeModel([ToolCall("c1", "look", arguments), "sorry"])
+    async with AgentHouse(tmp_path, model, tools=(tool("look", says_nothing),)) as house:
+        ended = await house.ask("look")
+        assert (ended.text, ended.problem) == ("sorry", "")
+        assert "no JSON object" in house.model.sent()
+
+
+async def test_the_name_of_a_tool_that_is_not_there_is_repeated_in_short(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel([ToolCall("c1", "x" * 1_000_000, "{}"), "sorry"])) as house:
+        ended = await house.ask("look")
+        (turn,) = await house.turns(ended.committed.ref.session_id)
+        [told] = [message.content for message in turn.messages if message.role is Role.TOOL]
+        assert "there is no tool" in told
+        assert len(told) < 500
+
+
+async def _late(arguments: Mapping[str, Any], use: ToolUse) -> str:
+    raise TimeoutError("the database took too long")
+
+
+async def _exits(arguments: Mapping[str, Any], use: ToolUse) -> str:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(("run", "told"), [(_late, "the database took too long"), (_exits, "SystemExit(3)")])
+async def test_what_a_tool_raises_is_told_as_it_is(tmp_path: Path, run: Any, told: str) -> None:
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "sorry"]), tools=(tool("look", run),)) as house:
+        assert (await house.ask("look")).text == "sorry"
+        assert told in house.model.sent()
+        assert "did not answer within" not in house.model.sent()
+
+
+async def test_a_bug_is_not_spelled_out_to_whoever_writes_from_elsewhere(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel([ZeroDivisionError("/home/me/key"), "fine"])) as house:
+        await house.say("hello", TELEGRAM)
+        ended = await house.agent.answer(TELEGRAM, Manner(house.choices, outbox=True))
+        assert ended is not None
+        assert "/home/me/key" in ended.problem
+        assert ended.committed.reply is not None
+        assert "went wrong" in ended.committed.reply.text
+        assert "/home/me/key" not in ended.committed.reply.text
+
+
+async def _reports(scene: Callable[[], Awaitable[None]]) -> list[str]:
+    """What asyncio has to say about tasks whose end nobody has heard of: by itself it goes to the terminal."""
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
+    await scene()
+    for _ in range(3):
+        gc.collect()
+        await asyncio.sleep(0)
+    return reports
+
+
+async def test_a_tool_that_was_left_behind_ends_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.05)
+
+    async def scene() -> None:
+        ended = asyncio.Event()
+
+        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+            for _ in range(20):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.02)
+            ended.set()
+            return "at last"
+
+        limits = TurnLimits(turn_s=0.05)
+        async with AgentHouse(tmp_path, FakeModel([LOOK]), tools=(tool("look", look),), turn_limits=limits) as house:
+            assert "limit of a turn" in (await house.ask("look")).problem
+            await ended.wait()
+            await asyncio.sleep(0.1)
+
+    assert await _reports(scene) == []
+
+
+class _SlowHooks:
+    """A plugin that takes its time before each call of a model."""
+
+    @hookimpl
+    async def pre_model_call(self, ref: SessionRef, model: str) -> None:
+        await asyncio.sleep(0.5)
+
+
+async def _stopped(house: AgentHouse, when: Callable[[], object]) -> None:
+    await house.say("go")
+    turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+    await until(when)
+    house.agent.stop((await house.at(CLI)).session_id)
+    await turn
+
+
+async def test_a_call_that_was_never_made_costs_nothing(tmp_path: Path) -> None:
+    model = FakeModel(["fine"])
+    async with AgentHouse(tmp_path, model, plugins=(_SlowHooks(),)) as house:
+        house.choices = [model.choice(price=Price(3.0, 15.0))]
+        reserved: list[float] = []
+
+        def is_reserved() -> bool:
+            return bool(reserved) and reserved[-1] > 0
+
+        async def look() -> None:
+            while not is_reserved():
+                reserved.append(await _spent(house))
+                await asyncio.sleep(0.005)
+
+        looking = asyncio.ensure_future(look())
+        await _stopped(house, is_reserved)
+        await looking
+        assert model.requests == []
+        assert await _spent(house) == 0.0
+
+
+async def test_what_is_set_aside_as_a_turn_is_stopped_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FakeModel(["fine"])
+    async with AgentHouse(tmp_path, model) as house:
+        house.choices = [model.choice(price=Price(3.0, 15.0))]
+        reserve, reserved = house.lifecycle.reserve_spend, asyncio.Event()
+
+        async def reserve_slowly(*given: Any, **more: Any) -> int:
+            spend_id = await reserve(*given, **more)
+            reserved.set()
+            await asyncio.sleep(0.05)
+            return spend_id
+
+        monkeypatch.setattr(house.lifecycle, "reserve_spend", reserve_slowly)
+        await _stopped(house, reserved.is_set)
+        assert model.requests == []
+        assert await _spent(house) == 0.0
+
+
+async def test_reasoning_is_paid_for_even_if_no_answer_follows(tmp_path: Path) -> None:
+    class Thinker(FakeModel):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+            yield Delta(reasoning="hm " * 10_000)
+            raise ModelRefused("no")
+
+    model = Thinker()
+    async with AgentHouse(tmp_path, model) as house:
+        house.choices = [model.choice(price=Price(0.0, 15.0))]
+        assert (await house.ask("go")).problem == "no"
+        assert await _spent(house) > 15.0 * 5_000 / 1e6
+
+
+async def test_what_a_turn_has_cost_is_settled_though_it_is_left_to_be_recovered(tmp_path: Path) -> None:
+    model = FakeModel(["a b c d e f"], pause_s=0.02)
+    async with AgentHouse(tmp_path, model) as house:
+        house.choices = [model.choice(price=Price(3.0, 15.0))]
+        await house.say("go")
+        turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        await until(lambda: any(isinstance(event, TextWritten) for event in house.heard))
+        assert await _spent(house) > 0.1, "the most that it can be"
+        turn.cancel()
+        await asyncio.wait({turn})
+        assert 0 < await _spent(house) < 0.01

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
+from everthread.agent.waiting import until_done
 from everthread.domain.errors import (
     BudgetSpent,
     ModelError,
@@ -140,28 +142,27 @@ class Asker:
         listen: Listen,
     ) -> Answer:
         spend_id = await self._reserve(choice, request, ref, turn_id, progress)
-        await self.hooks.tell("pre_model_call", ref=ref, model=choice.name)
-        usage: Usage | None = None
-        refused = False
+        # Of a call that was not made; from then on it is unknown until the endpoint says it.
+        usage: Usage | None = Usage()
+        written_bytes = 0
         try:
+            await self.hooks.tell("pre_model_call", ref=ref, model=choice.name)
+            usage = None
             async with aclosing(choice.client.stream(request)) as parts:
                 async for part in parts:
                     if isinstance(part, Answer):
-                        usage = part.usage
-                        progress.heard(choice.name, usage)
-                        await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=usage)
+                        usage = part.usage if part.usage.input_tokens else _guessed(request, written_bytes)
+                        progress.heard(choice.name, part.usage)
+                        await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=part.usage)
                         return part
+                    written_bytes += _bytes(part.text) + _bytes(part.reasoning)
                     _pass_on(part, progress, listen)
         except ModelError:
             # An endpoint that said nothing before it failed has done nothing that could be charged.
-            refused = not progress.writing
+            usage = None if written_bytes else Usage()
             raise
         finally:
-            if refused:
-                usage = Usage()
-            elif usage is None or not usage.input_tokens:
-                usage = _guessed(request, progress)
-            progress.spent.append(_spent(choice, usage, spend_id))
+            progress.spent.append(_spent(choice, usage or _guessed(request, written_bytes), spend_id))
         raise ModelUnavailable(f"{choice.name} ended its answer without an end")
 
     async def _reserve(
@@ -178,11 +179,21 @@ class Asker:
             return None
         amount = at_most(price, request_bytes=_size(request), output_tokens_max=request.output_tokens_max)
         settled = tuple(progress.spent)
-        spend_id = await self.lifecycle.reserve_spend(
-            ref, turn_id, choice.name, amount, limit_per_day=self.spend_per_day, spent=settled
+        reserving = asyncio.ensure_future(
+            self.lifecycle.reserve_spend(
+                ref, turn_id, choice.name, amount, limit_per_day=self.spend_per_day, spent=settled
+            )
         )
-        del progress.spent[: len(settled)]
-        return spend_id
+        stopped = await until_done(reserving)
+        error = reserving.exception()
+        if error is None or isinstance(error, BudgetSpent):
+            # Written down, whether or not there is money for one more call.
+            del progress.spent[: len(settled)]
+        if stopped is not None:
+            if error is None:
+                progress.spent.append(Spent(choice.name, 0.0, spend_id=reserving.result()))
+            raise stopped
+        return reserving.result()
 
 
 def _pass_on(part: Delta, progress: Progress, listen: Listen) -> None:
@@ -202,10 +213,9 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def _guessed(request: Request, progress: Progress) -> Usage:
+def _guessed(request: Request, written_bytes: int) -> Usage:
     """What a call has probably cost that was cut off, or whose endpoint does not say."""
-    written = sum(_bytes(piece) for piece in progress.writing)
-    return Usage(_size(request) // BYTES_PER_TOKEN, written // BYTES_PER_TOKEN + 1)
+    return Usage(_size(request) // BYTES_PER_TOKEN, written_bytes // BYTES_PER_TOKEN + 1)
 
 
 def _spent(choice: Choice, usage: Usage, spend_id: int | None) -> Spent:

@@ -26,6 +26,7 @@ from everthread.ports.tools import ToolUse
 ARGUMENTS_CHARS_MAX = 1_000_000
 RESULT_CHARS_MAX = 100_000
 PROVIDER_TOOL_S_MAX = 60.0
+NAME_CHARS_MAX = 100
 CALLS_MAX = 32
 """In one answer. More would be a model out of its mind, and a turn too large to store."""
 
@@ -123,7 +124,8 @@ class ToolRunner:
     ) -> str:
         tool = toolbox.get(call.name)
         if tool is None:
-            return f"Error: there is no tool {call.name!r}; there are: {', '.join(toolbox.names) or 'none'}"
+            known = ", ".join(toolbox.names) or "none"
+            return f"Error: there is no tool {call.name[:NAME_CHARS_MAX]!r}; there are: {known}"
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
@@ -141,10 +143,13 @@ class ToolRunner:
 
 async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> str:
     """What the tool says, or what went wrong with it, in words for the model."""
+    bound = asyncio.timeout(tool.timeout_s)
     try:
-        async with asyncio.timeout(tool.timeout_s):
+        async with bound:
             answer = cast(object, await tool.run(arguments, use))
-    except TimeoutError:
+    except TimeoutError as error:
+        if not bound.expired():
+            return f"Error: {tool.name} failed: {error!r}"
         return f"Error: {tool.name} did not answer within {tool.timeout_s:g} s; it may or may not have taken effect"
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -155,7 +160,7 @@ async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> st
         raise
     except EverthreadError as error:
         return f"Error: {error}"
-    except Exception as error:  # noqa: BLE001 - a tool is somebody else's code; the model can often do without it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code; the model can often do without it
         return f"Error: {tool.name} failed: {error!r}"
     # As above: whatever it returns must not spoil the turn.
     return answer if isinstance(answer, str) else f"Error: {tool.name} answered with {type(answer).__name__}, not text"
@@ -172,7 +177,7 @@ def _arguments(call: ToolCall) -> dict[str, Any] | str:
         return f"Error: the arguments have {len(call.arguments)} characters; at most {ARGUMENTS_CHARS_MAX} are allowed"
     try:
         return msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         return f"Error: the arguments are no JSON object ({error}); call {call.name} again with valid arguments"
 
 

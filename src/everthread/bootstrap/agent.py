@@ -131,9 +131,10 @@ class Workshop:
         )
         problems: dict[str, str] = {}
         servers = enabled_servers(settings)
-        if servers:
+        if servers and self._mcp is None:
             self._mcp = mcp_servers(settings, servers, runtime.clock)
             await self._mcp.start()
+        if self._mcp is not None:
             problems = self._mcp.problems()
         self._gather()
         return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())

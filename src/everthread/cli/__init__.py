@@ -9,6 +9,7 @@ from importlib import import_module
 
 import click
 
+from everthread.cli import completing
 from everthread.cli.exits import report
 from everthread.cli.opened import Glance, Invocation, OpenRuntime, home_option
 
@@ -25,10 +26,12 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 _COMMANDS = {
     "backup": "Put everything into one file.",
     "boundaries": "Show every change of a conversation.",
+    "completion": "Have a shell complete commands and sessions.",
     "config": "Look at the settings and change them.",
     "doctor": "Check that everything is as it should be.",
     "forget": "Forget a session, a person or a fact.",
     "journal": "See and repair what memory providers are told.",
+    "logs": "See what happened in conversations.",
     "memory": "Look after the curated notes.",
     "recall": "See what memory would recall.",
     "restore": "Get everything back from such a file.",
@@ -71,7 +74,9 @@ class _Commands(click.Group):
 @click.option("-p", "--prompt", metavar="PROMPT", help="Answer this and exit; - takes it from stdin.")
 @click.option("-m", "--model", metavar="MODEL", default="", help="The model to use: PROVIDER/MODEL.")
 @click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the latest conversation.")
-@click.option("-r", "--resume", metavar="ID|TITLE", help="Go on with this conversation.")
+@click.option(
+    "-r", "--resume", metavar="ID|TITLE", help="Go on with this conversation.", shell_complete=completing.sessions
+)
 @click.option("--json", "as_json", is_flag=True, help="With -p: print one JSON object.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what is recalled and what tools answer.")
 @click.option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.exits import CONFIGURATION
 from everthread.cli.opened import Invocation, home_option, json_option, pass_invocation
 
@@ -75,7 +75,7 @@ def show_settings(invocation: Invocation, as_json: bool) -> None:
 
 
 @config.command()
-@click.argument("key")
+@click.argument("key", shell_complete=completing.settings)
 @json_option
 @home_option
 @pass_invocation
@@ -105,7 +105,7 @@ def get(invocation: Invocation, key: str, as_json: bool) -> None:
 
 
 @config.command("set")
-@click.argument("key")
+@click.argument("key", shell_complete=completing.settings)
 @click.argument("value")
 @json_option
 @home_option

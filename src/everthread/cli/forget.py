@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.exits import REFUSED
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
 from everthread.cli.sessions import named, nothing_there
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 
 @click.command()
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=completing.sessions)
 @click.option("--owner", metavar="NAME", help="Forget a person: every session and note of theirs.")
 @click.option("--note", metavar="ID", help="Forget a fact: a note, and its words wherever they stand.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -87,6 +87,7 @@ def forget_it(
             click.echo(problem, err=True)
 
     invocation.act(carry_out)
+    _empty_the_log(invocation)
     if as_json:
         show.print_json(
             {
@@ -99,6 +100,17 @@ def forget_it(
         )
     else:
         click.echo("Forgotten.")
+
+
+def _empty_the_log(invocation: Invocation) -> None:
+    """What a provider or a tool has said when it failed may repeat what it was told."""
+    from everthread.log_file import empty
+
+    home = invocation.settings.home
+    try:
+        empty(home)
+    except OSError as error:
+        click.echo(f"The log could not be emptied ({error.strerror}); remove {home / 'logs'} yourself.", err=True)
 
 
 def _plan(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.opened import (
     Invocation,
     Runtime,
@@ -68,7 +68,7 @@ def status(invocation: Invocation, as_json: bool, limit: int) -> None:
 
 @journal.command()
 @click.argument("provider")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=completing.sessions)
 @json_option
 @home_option
 @pass_invocation
@@ -97,7 +97,7 @@ def retry(invocation: Invocation, provider: str, session: str | None, as_json: b
 
 @journal.command()
 @click.argument("provider")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=completing.sessions)
 @json_option
 @home_option
 @pass_invocation

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.exits import REFUSED
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, limit_option, pass_invocation
 
@@ -58,7 +58,7 @@ def list_notes(invocation: Invocation, as_json: bool) -> None:
 
 
 @memory.command("show")
-@click.argument("note")
+@click.argument("note", shell_complete=completing.notes)
 @json_option
 @home_option
 @pass_invocation
@@ -190,7 +190,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
 
 
 @memory.command()
-@click.argument("note")
+@click.argument("note", shell_complete=completing.notes)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @home_option

@@ -121,8 +121,15 @@ class Invocation:
         return self.act(work)[0] if self._is_there() else nothing
 
     def talk(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
-        """Do what needs an agent. This makes the home, if there is none yet."""
-        return self._run(work)
+        """Do what needs an agent. This makes the home, if there is none yet, and keeps a log of what happens."""
+        from everthread.log_file import log_to_file
+
+        log = log_to_file(self.settings)
+        try:
+            return self._run(work)
+        finally:
+            if log is not None:
+                log.leave()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out what opens the home by itself, if at all."""
@@ -131,9 +138,9 @@ class Invocation:
 
         from everthread.config import debugging
 
-        if not debugging():
-            # A command says how it went by itself; what else is worth a warning is kept in the store.
-            logging.getLogger("everthread").addHandler(logging.NullHandler())
+        # A command says how it went by itself; what else is worth a warning is kept in the store, and in the log.
+        shown = logging.lastResort if debugging() else None
+        logging.getLogger("everthread").addHandler(shown or logging.NullHandler())
         return asyncio.run(work)
 
     def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:

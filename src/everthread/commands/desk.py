@@ -91,7 +91,7 @@ class Said:
     model: str | None = None
     """The model to use from now on, if it is to be another."""
     offers: tuple[Offer, ...] = ()
-    """What there is to choose from; `text` names the same."""
+    """What there is to choose from, in the place of `text`, which names the same for those who only read."""
     document: Document | None = None
     """To be written or sent."""
     recap: Recap | None = None

@@ -33,7 +33,7 @@ async def status(desk: Desk, _: str) -> Said:
     session = await session_here(desk)
 
     def look(uow: UnitOfWork) -> tuple[int, Slot | None, tuple[InboxRow, ...]]:
-        turns = len(uow.turns.last_visible(session, 2**31)) if session else 0
+        turns = uow.turns.count(session) if session else 0
         return turns, uow.slots.live(session.id) if session else None, uow.inbox.waiting(desk.key)
 
     turns, running, waiting = await desk.store.read(look)

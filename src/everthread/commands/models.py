@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 from everthread.commands.desk import Desk, Offer, Said, refused
 from everthread.commands.wording import shortened
@@ -10,13 +11,15 @@ from everthread.domain.errors import BadConfig
 
 LISTED_MAX = 20
 _NAME_CHARS_MAX = 200
+_NEAR_MAX = 3
+_LIKENESS = 0.6
 
 
 async def model(desk: Desk, wanted: str) -> Said:
     if not wanted:
         return _shown(desk)
-    if len(wanted) > _NAME_CHARS_MAX:
-        return refused("That is too long for the name of a model; /model shows some.")
+    if len(wanted) > _NAME_CHARS_MAX or not wanted.isprintable():
+        return refused("That is no name of a model; /model shows some.")
     name = _meant(desk, wanted)
     try:
         name = desk.choices(name)[0].name
@@ -25,6 +28,9 @@ async def model(desk: Desk, wanted: str) -> Said:
     if name == _current(desk)[0]:
         return refused(f"{name} answers here already.")
     text = f'{name} answers from now on, in this window only. To keep it, write model = "{name}" into config.toml.'
+    if desk.known_models and name not in desk.known_models and (near := _nearest(desk, wanted)):
+        # Whether it is there is known only when it is asked.
+        text += f" It is not one of those known here; did you mean {' or '.join(near)}?"
     return Said(text, model=name)
 
 
@@ -34,7 +40,7 @@ def _shown(desk: Desk) -> Said:
     others = [name for name in desk.known_models if name != current][:LISTED_MAX]
     lines += [f"  {shortened(name, _NAME_CHARS_MAX)}" for name in others]
     lines.append("/model PROVIDER/MODEL takes another for this conversation.")
-    return Said("\n".join(lines), offers=tuple(Offer(name, f"/model {name}") for name in others))
+    return Said("\n".join(lines), offers=_offers(others))
 
 
 def _current(desk: Desk) -> tuple[str, str]:
@@ -54,16 +60,22 @@ def _meant(desk: Desk, wanted: str) -> str:
 
 
 def _not_there(desk: Desk, wanted: str, why: str) -> Said:
-    near = nearest_models(desk, wanted)
+    near = _nearest(desk, wanted)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return Said(
-        f"{why[:1].upper()}{why[1:]}.{hint}", ok=False, offers=tuple(Offer(name, f"/model {name}") for name in near)
-    )
+    return Said(f"{why[:1].upper()}{why[1:]}.{hint}", ok=False, offers=_offers(near))
 
 
-def nearest_models(desk: Desk, wanted: str) -> list[str]:
-    short_of = {name: name.casefold().rpartition("/")[2] for name in desk.known_models}
+def _nearest(desk: Desk, wanted: str) -> list[str]:
+    """The known models with names most like it, with their providers or without; the most alike first."""
     folded = wanted.casefold()
-    whole = difflib.get_close_matches(folded, [name.casefold() for name in short_of], 3, 0.6)
-    parts = difflib.get_close_matches(folded.rpartition("/")[2], list(short_of.values()), 3, 0.6)
-    return [name for name, short in short_of.items() if name.casefold() in whole or short in parts][:3]
+
+    def likeness(name: str) -> float:
+        pairs = ((folded, name), (folded.rpartition("/")[2], name.rpartition("/")[2]))
+        return max(difflib.SequenceMatcher(None, one, other).ratio() for one, other in pairs)
+
+    alike = sorted(((likeness(name.casefold()), name) for name in desk.known_models), key=lambda one: -one[0])
+    return [name for ratio, name in alike if ratio >= _LIKENESS][:_NEAR_MAX]
+
+
+def _offers(names: Sequence[str]) -> tuple[Offer, ...]:
+    return tuple(Offer(name, f"/model {name}") for name in names)

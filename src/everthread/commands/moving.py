@@ -91,7 +91,7 @@ async def undo(desk: Desk, count: str) -> Said:
 
 async def sessions(desk: Desk, _: str) -> Said:
     here = await desk.lifecycle.current(desk.key)
-    rows = await desk.store.read(lambda uow: [(s, len(_turns(uow, s))) for s in recent(uow, desk.owner, LISTED_MAX)])
+    rows = await desk.store.read(lambda uow: [(s, uow.turns.count(s)) for s in recent(uow, desk.owner, LISTED_MAX)])
     if not rows:
         return Said("There are no conversations yet.")
     lines = [
@@ -160,8 +160,8 @@ async def _offer(desk: Desk) -> Said:
     if not rows:
         return Said("There is no other conversation with a title; /sessions shows all of them.")
     lines = [f"{number:>3}  {local_time(session.active_at)}  {session.title}" for number, session in enumerate(rows, 1)]
-    offers = tuple(offer_of(session.id, session.title or "", local_time(session.active_at)) for session in rows)
-    return Said("\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."]), offers=offers)
+    text = "\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."])
+    return Said(text, offers=tuple(offer_of(s.id, s.title or "", local_time(s.active_at)) for s in rows))
 
 
 def _offered(uow: UnitOfWork, desk: Desk) -> list[Session]:
@@ -192,10 +192,6 @@ def _not_there(wanted: str, error: NoSuchSession) -> Said:
 def _sentence(error: Exception) -> str:
     text = str(error)
     return text[:1].upper() + text[1:]
-
-
-def _turns(uow: UnitOfWork, session: Session, count: int = 2**31) -> tuple[int, ...]:
-    return uow.turns.last_visible(session, count)
 
 
 def _taken_back(uow: UnitOfWork, crossing: Crossing) -> str:

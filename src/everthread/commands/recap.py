@@ -12,7 +12,6 @@ from everthread.ports import UnitOfWork
 EXCHANGES = 3
 ASKED_CHARS_MAX = 200
 ANSWERED_CHARS_MAX = 400
-_ALL = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,15 @@ class Recap:
 
 
 def recap(uow: UnitOfWork, session: Session, exchanges: int = EXCHANGES) -> Recap:
-    """The last exchanges of a session. Of the turns before them it reads the numbers only."""
-    numbers = uow.turns.last_visible(session, _ALL)
-    shown = numbers[-exchanges:] if exchanges > 0 else ()
+    """The last exchanges of a session; the turns before them are counted and not read."""
+    shown = uow.turns.last_visible(session, exchanges) if exchanges > 0 else ()
     turns = uow.turns.view(session, after=shown[0] - 1).turns if shown else ()
     return Recap(
-        session.id, session.title or "", len(numbers), session.active_at, tuple(exchange_of(turn) for turn in turns)
+        session.id,
+        session.title or "",
+        uow.turns.count(session),
+        session.active_at,
+        tuple(exchange_of(turn) for turn in turns),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.commands.desk import Desk, Said, name_of, offer_of, refused
+from everthread.commands.desk import Desk, Offer, Said, name_of, offer_of, refused
 from everthread.commands.wording import local_time, one_line
 from everthread.domain.model import Role, Session
 from everthread.domain.words import snippet
@@ -19,25 +19,23 @@ async def search(desk: Desk, words: str) -> Said:
         return refused('Usage: /search WORDS ("quoted text" is a phrase, a trailing * a beginning)')
     if len(words) > QUERY_CHARS_MAX:
         return refused(f"That is too much to search for; give at most {QUERY_CHARS_MAX} characters.")
-    # What was said last is not in the index yet.
+    # What was just said is to be found as well.
     await desk.store.index()
     hits = await desk.store.read(lambda uow: uow.turns.search(desk.owner, words, limit=FOUND_MAX))
     sessions = await desk.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
     lines: list[str] = []
+    offers: list[Offer] = []
     for hit in hits:
         if (session := sessions.get(hit.session_id)) is not None:
-            lines.append(f"{local_time(hit.at)}  {name_of(session)}, turn {hit.number}")
-            lines.append(f"  {_WHO[Role(hit.role)]}: {one_line(snippet(hit.content, words, _SNIPPET_CHARS))}")
+            found = f"{_WHO[Role(hit.role)]}: {one_line(snippet(hit.content, words, _SNIPPET_CHARS))}"
+            lines += [f"{local_time(hit.at)}  {name_of(session)}, turn {hit.number}", f"  {found}"]
+            offers.append(offer_of(session.id, session.title or "", f"{local_time(hit.at)}  {found}"))
     if not lines:
         return Said("Nothing was found; try fewer or other words.")
     if len(hits) == FOUND_MAX:
         lines.append(f"These are the newest {FOUND_MAX}; more words narrow it down.")
     lines.append("/resume ID goes to a conversation.")
-    offered = dict.fromkeys(hit.session_id for hit in hits)
-    offers = tuple(
-        offer_of(s.id, s.title or "", local_time(s.active_at)) for key in offered if (s := sessions.get(key))
-    )
-    return Said("\n".join(lines), offers=offers)
+    return Said("\n".join(lines), offers=tuple(offers))
 
 
 def _sessions(uow: UnitOfWork, ids: set[str]) -> dict[str, Session]:

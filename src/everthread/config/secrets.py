@@ -33,6 +33,11 @@ def named_like_one(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
+def key_like() -> re.Pattern[str]:
+    """What well-known services' keys look like."""
+    return _VALUE
+
+
 def refuse_secrets(top: Table, env_file: Path, providers: Mapping[str, Provider]) -> None:
     """Raise `BadConfig` if a value looks like a secret. The message has where it belongs, and nothing of it."""
     for keys, text in top.every_text():

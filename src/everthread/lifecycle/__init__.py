@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -46,6 +47,8 @@ from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
 from everthread.ports.store import Incident, UnitOfWork
+
+log = logging.getLogger("everthread.lifecycle")
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
@@ -113,9 +116,11 @@ class Lifecycle:
             raise TypeError(f"{key!r} is no session key")
         _check_key(key)
         _check_owner(owner)
-        return await self._store.write(
+        crossed = await self._store.write(
             lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
         )
+        _log_crossing(crossed)
+        return crossed
 
     async def ask_again(self, key: SessionKey, *, owner: str) -> AskedAgain:
         """Take back the key's running or last turn, and let its words wait to be answered once more."""
@@ -178,11 +183,14 @@ class Lifecycle:
         """Store a turn whole, and what it has cost. Raises `Fenced` if it is no longer this ticket's to write."""
         texts = (part for message in messages for part in message.texts())
         _check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
-        return await self._store.write(
+        committed = await self._store.write(
             lambda uow: turn.commit(
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
             )
         )
+        where = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
+        log.info("turn committed", extra={**where, "status": committed.status.value})
+        return committed
 
     async def steer(self, ticket: Ticket, inbox_id: int) -> InboxRow | None:
         """Let a running turn take up a message that waits behind it. `None` if it waits no longer."""
@@ -358,7 +366,10 @@ class Lifecycle:
             owners = {key: ref.owner for key, ref, sid in there if ref is not None and ref.session_id == sid}
             return tuple(crossing.cross(uow, key, boundary, owner, setting) for key, owner in owners.items())
 
-        return await self._store.write(suspend)
+        crossed = await self._store.write(suspend)
+        for each in crossed:
+            _log_crossing(each)
+        return crossed
 
     async def expire_due(self, lease: Lease) -> float | None:
         """Cross `Expire` for every key whose timer is due; when the next one is."""
@@ -366,20 +377,23 @@ class Lifecycle:
         due = await self._store.peek(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
         for timer in due:
 
-            def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> None:
+            def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> Crossing | None:
                 setting = self._setting("expiry")
                 uow.lanes.check(lease)
                 uow.lanes.disarm(crossing.timer_name(key))
                 binding = uow.sessions.binding(key)
                 if binding is None or binding.session_id is None:
-                    return
+                    return None
                 boundary = Expire(self._policies.of(key), setting.now)
-                refusal = crossing.cross(uow, key, boundary, binding.owner, setting).refusal
+                crossed = crossing.cross(uow, key, boundary, binding.owner, setting)
                 session = uow.sessions.get(binding.session_id)
-                if refusal is not None and session is not None:
+                if crossed.refusal is not None and session is not None:
                     crossing.arm_expiry(uow, key, session, self._policies, not_before=setting.now + RECHECK_S)
+                return crossed
 
-            await self._store.write(expire)
+            crossed = await self._store.write(expire)
+            if crossed is not None and crossed.refusal is None:
+                _log_crossing(crossed)
         if len(due) == _TIMERS_AT_ONCE:
             return now
         return await self._store.peek(lambda uow: uow.lanes.next_timer())
@@ -387,6 +401,12 @@ class Lifecycle:
     def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
         return Setting(self._clock.now(), self._new_id, self._holder, self._policies, self._hooks, actor, before_inbox)
+
+
+def _log_crossing(crossed: Crossing) -> None:
+    session = crossed.ref.session_id if crossed.ref is not None else crossed.left
+    how = "refused" if crossed.refusal is not None else "crossed"
+    log.info("%s: %s", crossed.kind, how, extra={"session": session, "boundary": crossed.kind})
 
 
 def _check_key(key: SessionKey) -> None:

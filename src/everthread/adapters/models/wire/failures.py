@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 
@@ -103,12 +103,13 @@ class Endpoint:
     key_name: str
     """Where its key is set."""
     key: str = field(repr=False, default="")
-    """Kept out of everything that is said."""
+    words: tuple[str, ...] = field(repr=False, default=())
+    """Of its headers. They are kept out of everything that is said, as the key is."""
 
 
 def failure(endpoint: Endpoint, status: int, said: str, retry_after_s: float | None = None) -> ModelError:
     """The error that a status and the endpoint's own words amount to."""
-    said = _shortened(said, endpoint.key)
+    said = _shortened(said, filter(None, (endpoint.key, *endpoint.words)))
     what = f"{endpoint.name} answered {status}" + (f" ({said})" if said else "")
     if status in (401, 403):
         return _unauthorized(endpoint, status, said)
@@ -162,8 +163,8 @@ def _unauthorized(endpoint: Endpoint, status: int, said: str) -> ModelUnauthoriz
     return ModelUnauthorized(f"{endpoint.name} does not accept the key{why}: set {endpoint.key_name} to a valid one")
 
 
-def _shortened(said: str, key: str) -> str:
+def _shortened(said: str, secrets: Iterable[str]) -> str:
     line = " ".join(said[: SAID_CHARS_MAX * 20].split())
-    if key:
-        line = line.replace(key, "***")
+    for secret in secrets:
+        line = line.replace(secret, "***")
     return line if len(line) <= SAID_CHARS_MAX else line[: SAID_CHARS_MAX - 3] + "..."

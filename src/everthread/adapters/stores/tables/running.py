@@ -306,10 +306,10 @@ class SpendTables:
     def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
         if sessions is not None and not sessions:
             return ()
-        where = "" if sessions is None else f"AND session_id IN ({', '.join('?' * len(sessions))})"
+        concerns = "" if sessions is None else f"AND session_id IN ({', '.join('?' * len(sessions))})"
         rows = self._execute(
             "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, reserved)) AS amount "
-            f"FROM spend WHERE owner = ? AND at >= ? {where} GROUP BY model ORDER BY amount DESC, model",
+            f"FROM spend WHERE owner = ? AND at >= ? {concerns} GROUP BY model ORDER BY amount DESC, model",
             (owner, since, *(sessions or ())),
         )
         return tuple(Used(*row) for row in rows)

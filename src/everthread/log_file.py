@@ -1,0 +1,152 @@
+"""The log file of a home: what happened, one JSON object a line, without secrets. `everthread logs` reads it.
+
+Several processes append to one file; a line is one write. Whatever goes wrong here is nobody's problem but the log's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everthread.config import Settings
+from everthread.config.secrets import key_like, named_like_one
+
+BYTES_MAX = 5_000_000
+KEPT = 3
+"""Older files, called everthread.log.1 and so on."""
+TEXT_CHARS_MAX = 4_000
+TRACE_CHARS_MAX = 12_000
+HIDDEN = "[hidden]"
+_LOOK_BYTES = 65_536
+_SECRET_CHARS_MIN = 6
+_FIELDS = ("session", "turn", "turn_id", "boundary", "status")
+_BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
+
+
+def path_in(home: Path) -> Path:
+    return home / "logs" / "everthread.log"
+
+
+def log_to_file(settings: Settings) -> LogFile | None:
+    """Have what the program logs written down, from what is worth knowing on. None if that can't be done."""
+    try:
+        handler = LogFile(path_in(settings.home), hidden=secrets_of(settings))
+    except OSError:
+        return None
+    logger = logging.getLogger("everthread")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    return handler
+
+
+def empty(home: Path) -> None:
+    """Let go of all that was logged: an error may quote what somebody wants forgotten. Whoever writes can go on."""
+    file = path_in(home)
+    for number in range(KEPT, 0, -1):
+        file.with_name(f"{file.name}.{number}").unlink(missing_ok=True)
+    if file.exists():
+        os.truncate(file, 0)
+
+
+def secrets_of(settings: Settings) -> frozenset[str]:
+    """Every value that must not be written down: all of `.env`, and of the environment what is named like a secret."""
+    variables = settings.variables
+    keys = {provider.api_key_env for provider in settings.providers.values()}
+    named = {value for name, value in variables.environ.items() if name in keys or named_like_one(name)}
+    return frozenset(value for value in {*named, *variables.file.values()} if len(value) >= _SECRET_CHARS_MIN)
+
+
+class LogFile(logging.Handler):
+    def __init__(self, path: Path, *, hidden: Iterable[str] = (), bytes_max: int = BYTES_MAX) -> None:
+        super().__init__(logging.INFO)
+        self._path = path
+        self._bytes_max = bytes_max
+        self._pid = os.getpid()
+        # The longest first: one may begin like another.
+        known = [re.escape(value) for value in sorted(hidden, key=len, reverse=True)]
+        self._secret = re.compile("|".join([*known, key_like().pattern, _BEARER]))
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._file = self._opened()
+        self._unlooked = _LOOK_BYTES
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # A log that can't be written must not stop, or even disturb, what it is about.
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            line = msgspec.json.encode(self._entry(record)) + b"\n"
+            os.write(self._file, line)
+            self._unlooked += len(line)
+            if self._unlooked >= min(_LOOK_BYTES, self._bytes_max):
+                self._unlooked = 0
+                self._turn_over()
+
+    def leave(self) -> None:
+        """Write no more."""
+        logging.getLogger("everthread").removeHandler(self)
+        self.close()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self._file)
+        super().close()
+
+    def _entry(self, record: logging.LogRecord) -> dict[str, Any]:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry: dict[str, Any] = {
+            "at": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "text": self._clean(record.getMessage(), TEXT_CHARS_MAX),
+            "pid": self._pid,
+        }
+        more: Mapping[str, object] = record.__dict__
+        for name in _FIELDS:
+            value = more.get(name)
+            if value is not None:
+                entry[name] = value
+        if record.exc_info:
+            trace = logging.Formatter().formatException(record.exc_info)
+            entry["error"] = self._clean(trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
+        return entry
+
+    def _clean(self, text: str, chars_max: int) -> str:
+        # Hidden first: half a secret is not known as one.
+        return self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max].encode(errors="replace").decode()
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _turn_over(self) -> None:
+        """Begin a new file if this one is full; follow another process that has done so."""
+        if os.fstat(self._file).st_size < self._bytes_max and self._is_current():
+            return
+        lock = os.open(self._path.parent / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._is_current():
+                for number in range(KEPT, 0, -1):
+                    older = self._numbered(number - 1)
+                    if older.exists():
+                        older.replace(self._numbered(number))
+            full, self._file = self._file, self._opened()
+            os.close(full)
+        finally:
+            os.close(lock)
+
+    def _is_current(self) -> bool:
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file))
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}") if number else self._path

@@ -1,0 +1,152 @@
+"""The log file: whole lines, no secrets, not too large, and never a reason for anything to fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread.config import Settings, Variables
+from everthread.log_file import HIDDEN, KEPT, LogFile, empty, log_to_file, path_in, secrets_of
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.Logger("everthread.tests", logging.INFO)
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+
+
+def entries(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_line_has_the_time_the_level_and_the_ids(logger: logging.Logger, tmp_path: Path) -> None:
+    file = tmp_path / "logs" / "everthread.log"
+    logger.addHandler(LogFile(file))
+    logger.debug("not this")
+    logger.info("turn %s", "committed", extra={"session": "01ABC", "turn": 3, "turn_id": "01DEF"})
+    logger.warning("two\nlines \udcff")
+    first, second = entries(file)
+    assert first["at"].endswith("Z")
+    assert (first["level"], first["logger"], first["text"]) == ("info", "everthread.tests", "turn committed")
+    assert (first["session"], first["turn"], first["turn_id"], first["pid"]) == ("01ABC", 3, "01DEF", os.getpid())
+    assert second["text"] == "two\nlines ?"
+    assert "session" not in second
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_traceback_is_kept_with_its_end(logger: logging.Logger, tmp_path: Path) -> None:
+    file = tmp_path / "everthread.log"
+    logger.addHandler(LogFile(file))
+    try:
+        raise ValueError("x" * 50_000 + " the end")
+    except ValueError:
+        logger.exception("failed")
+    [entry] = entries(file)
+    assert entry["error"].endswith(" the end")
+    assert len(entry["error"]) <= 12_000
+
+
+def test_no_secret_is_written(logger: logging.Logger, tmp_path: Path) -> None:
+    file = tmp_path / "everthread.log"
+    variables = Variables(
+        {"OPENAI_API_KEY": "from-environ", "MY_TOKEN": "tok+en(1)", "HOME": "/home/ana", "X_KEY": "abc"},
+        {"PLAIN": "from-dot-env", "LONGER": "from-dot-env-and-more"},
+    )
+    hidden = secrets_of(Settings(tmp_path, variables=variables))
+    logger.addHandler(LogFile(file, hidden=hidden))
+    shaped = "sk-0123456789abcdefghijklmnop"
+    logger.info("%s from-environ tok+en(1) %s from-dot-env-and-more abc /home/ana", "from-dot-env", shaped)
+    logger.info("Authorization: Bearer eyJhbGciOi.J9 and so on")
+    try:
+        raise RuntimeError("from-environ")
+    except RuntimeError:
+        logger.exception("failed")
+    text = file.read_text()
+    for secret in ("from-environ", "tok+en", shaped, "from-dot-env", "and-more", "eyJhbGciOi"):
+        assert secret not in text
+    first, second, _ = entries(file)
+    assert first["text"] == f"{HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} abc /home/ana"
+    assert second["text"] == f"Authorization: Bearer {HIDDEN} and so on"
+
+
+def test_a_full_file_is_put_aside_and_only_some_are_kept(logger: logging.Logger, tmp_path: Path) -> None:
+    file = tmp_path / "everthread.log"
+    logger.addHandler(LogFile(file, bytes_max=2_000))
+    for number in range(200):
+        logger.info("line %d", number)
+    names = sorted(path.name for path in tmp_path.glob("everthread.log*"))
+    assert names == ["everthread.log", *(f"everthread.log.{number}" for number in range(1, KEPT + 1))]
+    kept = [entry["text"] for path in reversed(names) for entry in entries(tmp_path / path)]
+    assert kept == [f"line {number}" for number in range(200 - len(kept), 200)], "in order, and nothing between"
+    for name in names:
+        assert (tmp_path / name).stat().st_size < 2_400
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) -> None:
+    file = tmp_path / "everthread.log"
+    # One that turns the file over, and others that must notice it.
+    handlers = [LogFile(file, bytes_max=60_000) for _ in range(4)]
+
+    def write(who: int) -> None:
+        logger = logging.Logger(f"w{who}", logging.INFO)
+        logger.addHandler(handlers[who])
+        for number in range(400):
+            logger.info("%d %d", who, number)
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [entry["text"] for path in tmp_path.glob("everthread.log*") for entry in entries(path)]
+    assert sorted(found) == sorted(f"{who} {number}" for who in range(4) for number in range(400))
+    for handler in handlers:
+        handler.close()
+
+
+def test_an_emptied_log_is_gone_on_with(logger: logging.Logger, tmp_path: Path) -> None:
+    empty(tmp_path)
+    file = path_in(tmp_path)
+    logger.addHandler(LogFile(file, bytes_max=300))
+    for word in ("mango", "mango", "mango", "mango"):
+        logger.warning(word)
+    assert len(list(file.parent.glob("everthread.log.*"))) > 0
+    empty(tmp_path)
+    logger.warning("papaya")
+    assert [entry["text"] for entry in entries(file)] == ["papaya"]
+    assert not list(file.parent.glob("everthread.log.*"))
+
+
+def test_a_log_that_can_not_be_written_disturbs_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert log_to_file(Settings(tmp_path / "file")) is None
+    logger = logging.getLogger("everthread")
+    before = (logger.level, list(logger.handlers))
+    # The test runner listens as well, and does mind.
+    logger.propagate = False
+    handler = log_to_file(Settings(tmp_path / "home"))
+    try:
+        assert handler is not None
+        shutil.rmtree(tmp_path / "home")
+        for number in range(2_000):
+            logging.getLogger("everthread.tests").info("%d %s", number, "x" * 100)
+        logging.getLogger("everthread.tests").info("%d", "no number")
+    finally:
+        if handler is not None:
+            handler.leave()
+        logger.setLevel(before[0])
+        logger.propagate = True
+    assert logger.handlers == before[1]
+    assert capfd.readouterr().err == ""
+    assert not path_in(tmp_path / "home").exists()
