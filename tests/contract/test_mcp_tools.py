@@ -138,7 +138,7 @@ async def test_a_changed_set_of_tools_is_told_and_taken_over_on_request() -> Non
 
 
 async def test_a_server_that_takes_long_to_start_holds_nobody_up_and_is_there_later() -> None:
-    async with running(start_s=0.2, a=misbehaving("slow", "1"), b=misbehaving()) as servers:
+    async with running(start_s=0.2, a=misbehaving("slow", "1")) as servers:
         assert "no answer within" in servers.problems()["a"]
         for _ in range(100):
             if servers.changed:

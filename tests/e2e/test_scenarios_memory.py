@@ -11,7 +11,7 @@ import pytest
 from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Resume
-from everthread.domain.errors import Rejected
+from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.model import (
     Inbound,
     Message,
@@ -121,6 +121,40 @@ async def test_s03_what_a_provider_rejects_for_good_is_parked_listed_and_closed_
         assert status.parked == ()
     assert diary.book.told(ref.session_id) == ["switch", "good", "end", "bad", "end"]
     assert diary.book.of("on_session_end", ref.session_id)[1].more["missing"] == ()
+
+
+async def test_s03_a_close_that_was_taken_in_the_middle_of_a_retry_comes_again_after_what_it_lacked(
+    tmp_path: Path,
+) -> None:
+    """Both were parked; on the retry the close is taken first, and its acknowledgement is lost."""
+    diary = AsyncDiary()
+    tries: list[str] = []
+
+    async def refuse(call: Call) -> None:
+        if call.text == "bad" or call.hook == "on_session_end":
+            raise Rejected("diary", "too odd")
+
+    async def stumble(call: Call) -> None:
+        tries.append(call.text or call.hook)
+        if tries == ["bad"]:
+            raise Unavailable("diary", "down", retry_after_s=0.03)
+        if call.hook == "on_session_end" and tries.count("on_session_end") == 1:
+            diary.book.keep(call)
+            raise Unavailable("diary", "taken, but nobody was told", retry_after_s=0.05)
+
+    diary.before = refuse
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, "bad")).ref
+        await house.cross(CLI, New())
+        await house.settled()
+        diary.before = stumble
+        assert await house.memory.journal.retry("diary") == 2
+        await house.settled()
+    assert tries[:4] == ["bad", "on_session_end", "bad", "on_session_end"]
+    taken = dict.fromkeys((call.delivery.key, call.text or call.hook) for call in diary.book.calls)
+    told = [what for key, what in taken if key.startswith(ref.session_id)]
+    # The first of them that is taken counts; what comes under the same key again has no effect.
+    assert told == ["on_session_switch", "on_session_end", "bad", "on_session_end"]
 
 
 async def test_s03_an_outage_parks_nothing_however_long_it_lasts(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,12 @@ def opened(home: Home) -> Open:
         return Seen(home.command(*arguments), {**kept, **(env or {})}, **more)
 
     return opened
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 def kept(name: str, screen: str) -> None:
@@ -315,8 +322,9 @@ def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open)
 
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_coming_back_shows_what_was_said_last(home: Home, opened: Open, columns: int, rows: int) -> None:
-    home.scripted(lines=["Short answer.", {"tool": "look"}, {"tool": "look"}, ANSWER])
+    home.scripted(lines=["Short answer."])
     home.asked("-p", "What about a question that is so long that it can't be shown on one line, however wide? " * 3)
+    home.scripted(lines=[{"tool": "look"}, {"tool": "look"}, ANSWER])
     home.asked("-c", "-p", "Plan me a trip")
     with opened("-c", columns=columns, rows=rows) as seen:
         seen.expect("╰─")
@@ -358,18 +366,24 @@ def test_kill_in_mid_answer_and_the_turn_completes_after_the_next_start(home: Ho
     assert (turn.user_text, turn.status.value) == ("what was it", "done")
 
 
-def test_two_terminals_on_one_session_take_turns_and_see_each_other(home: Home, opened: Open) -> None:
+def test_two_terminals_on_one_session_take_turns_and_see_each_other(home: Home, opened: Open, stack: ExitStack) -> None:
     session = home.asked("-p", "hello")["session"]
     home.scripted(lines=[f"{LONG} end", "echo"], pause_s=0.1)
-    with opened("-r", session) as one, opened("-r", session) as two:
-        two.expect(PROMPT)
+    with opened("-r", session) as one:
         one.expect(PROMPT)
+        home.scripted()
+        two = stack.enter_context(opened("-r", session))
+        two.expect(PROMPT)
         one.type("first" + ENTER)
         one.expect("alpha")
         two.type("second" + ENTER)
         two.expect("yours comes after it")
+        two.expect('Said elsewhere in this conversation: "first"')
+        two.expect(r"echo second \(4 before")
         one.expect("juliett end")
-        two.expect("juliett end")
+        one.expect('Said elsewhere in this conversation: "second"')
+        for seen in (one, two):
+            assert seen.settle().count("juliett end") == 1
     assert [turn.user_text for turn in home.turns(session)] == ["hello", "first", "second"]
 
 

@@ -171,6 +171,53 @@ async def test_what_is_not_known_is_passed_over() -> None:
     assert (answer.message, answer.finish) == (Message(Role.ASSISTANT, "Yes", reasoning="Hm."), Finish.STOP)
 
 
+async def test_blocks_of_thinking_are_sent_back_in_their_places_and_only_if_they_are_signed() -> None:
+    def thinking(index: int, words: str, signature: str) -> list[dict[str, object]]:
+        return [
+            event(
+                "content_block_start", index=index, content_block={"type": "thinking", "thinking": "", "signature": ""}
+            ),
+            event("content_block_delta", index=index, delta={"type": "thinking_delta", "thinking": words}),
+            *(
+                event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": part})
+                for part in signature
+            ),
+        ]
+
+    def use(index: int) -> dict[str, object]:
+        block = {"type": "tool_use", "id": f"c{index}", "name": "f", "input": {}}
+        return event("content_block_start", index=index, content_block=block)
+
+    said = event("content_block_start", index=1, content_block={"type": "text", "text": "I look."})
+    sealed = event("content_block_start", index=4, content_block={"type": "redacted_thinking", "data": "##"})
+    answer, _ = await ask(
+        stream(
+            START,
+            *thinking(0, "First.", "ab"),
+            said,
+            *thinking(2, "Then.", "cd"),
+            use(3),
+            sealed,
+            use(5),
+            *thinking(6, "Unsigned.", ""),
+            STOP,
+        )
+    )
+    results = tuple(Message(Role.TOOL, "sky", (), call.id, "f") for call in answer.message.tool_calls)
+    _, sent = await ask(Say("Yes"), (*HELLO, answer.message, *results))
+    blocks = sent["messages"][1]["content"]
+    assert [block["type"] for block in blocks] == [
+        "thinking",
+        "text",
+        "thinking",
+        "tool_use",
+        "redacted_thinking",
+        "tool_use",
+    ]
+    assert blocks[0] == {"type": "thinking", "thinking": "First.", "signature": "ab"}
+    assert blocks[4] == {"type": "redacted_thinking", "data": "##"}
+
+
 async def test_arguments_may_come_with_the_start_of_a_call() -> None:
     block = {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}}
     answer, _ = await ask(stream(START, event("content_block_start", index=0, content_block=block), STOP))

@@ -105,6 +105,16 @@ def test_the_reference_has_the_table_as_it_is() -> None:
         assert all(f"`/{alias}`" in text for alias in command.aliases)
 
 
+async def test_help_fits_a_terminal_but_for_what_is_long_itself(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        lines = (await office.order("/help")).text.splitlines()
+        assert len(lines) == len(COMMANDS)
+        for command, line in zip(COMMANDS, lines, strict=True):
+            assert line.startswith(command.usage)
+            assert line.endswith(command.help)
+            assert len(line) <= 80 or len(command.usage) > 24
+
+
 # --- Moving ----------------------------------------------------------------------------------------------------------
 
 

@@ -129,6 +129,47 @@ async def test_reasoning_has_two_names(name: str) -> None:
     assert answer.message == Message(Role.ASSISTANT, "Yes!", reasoning="Hm. Yes.")
 
 
+async def test_only_what_may_be_sent_back_is() -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    signed = call | {"extra_content": {"vertex": {"thought_signature": "abc"}}}
+    results = (Message(Role.TOOL, "sky", (), "c1", "f"),)
+    for pieces, extra in (
+        ([delta(reasoning="Hm."), delta("tool_calls", tool_calls=[call])], {}),
+        ([delta(reasoning_content="Hm."), delta("tool_calls", tool_calls=[call])], {"reasoning_content": "Hm."}),
+        (
+            [delta(extra_content={"google": {"x": 1}}), delta("tool_calls", tool_calls=[call])],
+            {"extra_content": {"google": {"x": 1}}},
+        ),
+    ):
+        answer, _ = await ask(stream(*pieces))
+        _, sent = await ask(Say("Yes"), tail=(*HELLO, answer.message, *results))
+        given = {
+            name: value for name, value in sent["messages"][2].items() if name not in ("role", "content", "tool_calls")
+        }
+        assert given == extra
+    answer, _ = await ask(stream(delta(tool_calls=[signed]), delta("tool_calls", tool_calls=[call])))
+    _, sent = await ask(Say("Yes"), tail=(*HELLO, answer.message, *results))
+    assert sent["messages"][2]["tool_calls"][0]["extra_content"] == {"vertex": {"thought_signature": "abc"}}
+
+
+async def test_a_signature_stays_with_its_call_when_others_are_cut_off() -> None:
+    def call(index: int, arguments: str) -> dict[str, object]:
+        extra = {"google": {"thought_signature": f"s{index}"}}
+        return {
+            "index": index,
+            "id": f"c{index}",
+            "function": {"name": "f", "arguments": arguments},
+            "extra_content": extra,
+        }
+
+    calls = [call(0, '{"cut'), call(1, "{}")]
+    answer, _ = await ask(stream(delta("length", tool_calls=calls)))
+    results = (Message(Role.TOOL, "sky", (), "c1", "f"),)
+    _, sent = await ask(Say("Yes"), tail=(*HELLO, answer.message, *results))
+    [only] = sent["messages"][2]["tool_calls"]
+    assert (only["id"], only["extra_content"]) == ("c1", {"google": {"thought_signature": "s1"}})
+
+
 async def test_reasoning_under_both_names_is_taken_once() -> None:
     answer, _ = await ask(stream(delta(reasoning="Hm.", reasoning_content="Hm."), delta("stop", content="Yes")))
     assert answer.message.reasoning == "Hm."

@@ -524,6 +524,38 @@ async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_
         assert (following is None) == (len(turns) == 1)
 
 
+@pytest.mark.parametrize("slow", ["before", "after"])
+async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.05)
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"])) as house:
+        steer = house.lifecycle.steer
+
+        async def steer_slowly(ticket: Ticket, inbox_id: int) -> InboxRow | None:
+            house.agent.stop(ticket.ref.session_id)
+            if slow == "before":
+                await asyncio.sleep(0.3)
+            row = await steer(ticket, inbox_id)
+            if slow == "after":
+                await asyncio.sleep(0.3)
+            return row
+
+        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+            row = await house.say("rather left")
+            assert house.agent.steer(use.ref.session_id, row.id)
+            return "a tree"
+
+        monkeypatch.setattr(house.lifecycle, "steer", steer_slowly)
+        house.toolbox = Toolbox((tool("look", look),))
+        ended = await house.ask("which way?")
+        await asyncio.sleep(0.4)
+        await house.agent.answer(CLI, house.manner())
+        turns = await house.turns(ended.committed.ref.session_id)
+        said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
+        assert said == ["which way?", "rather left"]
+
+
 async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Path) -> None:
     async with AgentHouse(tmp_path, FakeModel(["one two three four"], pause_s=0.02)) as house:
         await house.say("count")
@@ -947,6 +979,34 @@ async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_
         assert ended is not None
         assert ended.problem == "stopped"
         assert len(model.requests) == 1
+
+
+async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.1)
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def deaf(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        begun.set()
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+        return "at last"
+
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "never said"]), tools=(tool("look", deaf),)) as house:
+        await house.say("go")
+        turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        await begun.wait()
+        house.agent.stop((await house.at(CLI)).session_id)
+        try:
+            ended = await asyncio.wait_for(asyncio.shield(turn), 3.0)
+        finally:
+            released.set()
+        assert ended is not None
+        assert ended.problem == "stopped"
+        (stored,) = await house.turns(ended.committed.ref.session_id)
+        assert stored.messages[-1].content == STOPPED
 
 
 async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -13,16 +12,14 @@ from everthread.ports import RecallItem
 from everthread.ports.model import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBegan:
+class TurnBegan(Struct, frozen=True):
     ref: SessionRef
     turn_id: str
     text: str
     recovered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Struct, frozen=True):
     items: tuple[RecallItem, ...]
     missing: tuple[str, ...]
 
@@ -35,8 +32,7 @@ class ReasoningWritten(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Retrying:
+class Retrying(Struct, frozen=True):
     """The model is asked again. What it had written of this answer counts no more."""
 
     why: str
@@ -44,24 +40,20 @@ class Retrying:
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ToolBegan:
+class ToolBegan(Struct, frozen=True):
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ToolEnded:
+class ToolEnded(Struct, frozen=True):
     call: ToolCall
     result: str
 
 
-@dataclass(frozen=True, slots=True)
-class Steered:
+class Steered(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(Struct, frozen=True):
     """The turn is stored. `text` is the answer; `problem` says in one line why there is none, or only a part."""
 
     committed: Committed

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
@@ -24,14 +24,15 @@ from everthread.agent.events import (
     TurnEnded,
     nobody_approves,
 )
-from everthread.agent.prepared import Prepared, Preparer
+from everthread.agent.prepared import Preparer
+from everthread.agent.running import Running
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
 from everthread.agent.waiting import unheard, until_done
 from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
 from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
-from everthread.lifecycle import TURN_CHARS_MAX, Committed, Lifecycle, Ticket
+from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
 from everthread.ports import Clock
@@ -46,7 +47,6 @@ SETTLE_S_MAX = 1.0
 WENT_WRONG = "something went wrong inside"
 FENCE_MAX = 12
 """A fence grows by one or two with each attempt."""
-MESSAGES_MAX = 1_000
 QUERY_CHARS_MAX = 2_000
 """A question is in the first lines; the rest of a long paste only blurs it."""
 
@@ -68,36 +68,6 @@ class Manner:
     listen: Listen = lambda event: None
     approve: Approve = nobody_approves
     outbox: bool = False
-
-
-@dataclass(slots=True)
-class _Running:
-    ticket: Ticket
-    progress: Progress
-    work: asyncio.Task[str] | None = None
-    stopped: str = ""
-    """Why it was stopped, if it was."""
-    steering: list[int] = field(default_factory=list[int])
-    note: str = ""
-    """What the user should know about an answer that is there."""
-    prepared: tuple[Prepared, Choice] | None = None
-
-    @property
-    def has_steps_left(self) -> bool:
-        return self.work is None or not self.work.done()
-
-    def stop(self, why: str) -> None:
-        self.stopped = self.stopped or why
-        if self.work is not None:
-            self.work.cancel()
-
-    def go_on(self) -> None:
-        """Raises if it was stopped, whoever swallowed that, or has become more than can be stored."""
-        if self.stopped:
-            raise asyncio.CancelledError
-        messages = self.progress.messages
-        if len(messages) > MESSAGES_MAX or sum(len(text) for m in messages for text in m.texts()) > TURN_CHARS_MAX // 2:
-            raise TurnTooLong("stopped: this turn has become too large to be stored; its last steps are left out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +105,7 @@ class Agent:
         self._clock = clock
         self._titler = titler
         self._limits = limits or TurnLimits()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
 
     async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
@@ -167,7 +137,7 @@ class Agent:
 
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
-        running = _Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))
+        running = Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))
         self._running[ticket.turn_id] = running
         try:
             manner.listen(TurnBegan(ticket.ref, ticket.turn_id, ticket.message.inbound.text, recovering))
@@ -197,15 +167,18 @@ class Agent:
                 await asyncio.shield(self._give_back(ticket))
         raise stopped
 
-    async def _outcome(self, running: _Running, work: asyncio.Task[str]) -> _End:
+    async def _outcome(self, running: Running, work: asyncio.Task[str]) -> _End:
         """The answer, and why it is none or not the whole one."""
+        stopping = asyncio.ensure_future(running.stopping.wait())
         try:
-            await asyncio.wait({work}, timeout=self._limits.turn_s)
+            await asyncio.wait({work, stopping}, timeout=self._limits.turn_s, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
+                if not running.stopped:
+                    running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
                 # Somebody's tool may not heed being cancelled: it is left behind.
                 await asyncio.wait({work}, timeout=STOP_S_MAX)
         finally:
+            stopping.cancel()
             work.cancel()
         partial = "".join(running.progress.writing)
         if not work.done() or work.cancelled():
@@ -221,16 +194,13 @@ class Agent:
         # What a bug says may name anything; it is for whoever runs the program.
         return _End(partial, f"{WENT_WRONG}: {error!r}", reply=WENT_WRONG)
 
-    async def _work(self, running: _Running, manner: Manner) -> str:
+    async def _work(self, running: Running, manner: Manner) -> str:
         progress, ticket = running.progress, running.ticket
-        recalling = asyncio.ensure_future(self._recall(ticket, manner))
-        try:
-            # Once: the tools of a turn stay what the model was told at its start.
-            toolbox = await self._toolbox()
-            prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
-            recall = await recalling
-        finally:
-            recalling.cancel()
+        # Once: the tools of a turn stay what the model was told at its start.
+        toolbox = await self._toolbox()
+        # One after the other: what was prepared before is there at once.
+        prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
+        recall = await self._recall(ticket, manner)
         running.prepared = (prepared, manner.choices[0])
 
         async def request_to(choice: Choice) -> Request:
@@ -284,20 +254,25 @@ class Agent:
             manner.listen(Recalled(recall.items, recall.missing))
         return plainly(recall) if manner.choices[0].traits.small else fenced(recall)
 
-    async def _take_up_steering(self, running: _Running, listen: Listen) -> None:
-        while running.steering:
-            steering = asyncio.ensure_future(self._lifecycle.steer(running.ticket, running.steering.pop(0)))
-            stopped = await until_done(steering)
+    async def _take_up_steering(self, running: Running, listen: Listen) -> None:
+        async def take_up(inbox_id: int) -> None:
+            row = await self._lifecycle.steer(running.ticket, inbox_id)
             # Once it is written that the message is part of this turn, it must be.
-            row = steering.result()
             if row is not None:
                 running.progress.messages.append(Message(Role.USER, row.inbound.text))
                 listen(Steered(row.inbound.text))
+
+        while running.steering:
+            running.taking_up = asyncio.ensure_future(take_up(running.steering.pop(0)))
+            stopped = await until_done(running.taking_up)
+            running.taking_up.result()
             if stopped is not None:
                 raise stopped
 
-    async def _commit(self, running: _Running, end: _End, manner: Manner) -> TurnEnded:
+    async def _commit(self, running: Running, end: _End, manner: Manner) -> TurnEnded:
         progress = running.progress
+        if running.taking_up is not None:
+            await asyncio.wait({running.taking_up})
         messages = list(answered(as_stored(progress.messages), STOPPED))
         if not end.whole and end.text:
             messages.append(Message(Role.ASSISTANT, end.text))
@@ -325,7 +300,7 @@ class Agent:
                 await self._clock.sleep(pause_s)
         return await write()
 
-    def _remember_prepared(self, running: _Running, committed: Committed, messages: Sequence[Message]) -> None:
+    def _remember_prepared(self, running: Running, committed: Committed, messages: Sequence[Message]) -> None:
         if running.prepared is not None:
             turn = Turn(
                 committed.ref.session_id,
@@ -337,7 +312,7 @@ class Agent:
             )
             self._preparer.committed(running.prepared[0], turn, running.prepared[1])
 
-    async def _give_back(self, ticket: Ticket, running: _Running | None = None) -> None:
+    async def _give_back(self, ticket: Ticket, running: Running | None = None) -> None:
         try:
             await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
         except (Fenced, StoreError) as error:
@@ -346,7 +321,7 @@ class Agent:
             if running is not None:
                 await self._settle(running)
 
-    async def _settle(self, running: _Running) -> None:
+    async def _settle(self, running: Running) -> None:
         """Write down what a turn has cost that is not committed here; what it had set aside would count for a day."""
         if running.work is not None:
             await asyncio.wait({running.work}, timeout=SETTLE_S_MAX)

@@ -17,6 +17,7 @@ from everthread.cli.hearing import call_in_words
 from everthread.cli.lines import Typed
 from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
+from everthread.cli.others import Others
 from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
@@ -83,15 +84,16 @@ class Chat:
         self._asking = asyncio.Lock()
         self._left = asyncio.Event()
         self._look = asyncio.Event()
+        self._others = Others(runtime.store, key)
         self._context_tokens = 0
         self._code = 0
         self._hinted = False
 
     async def run(self) -> int:
         with self._signals():
+            if self._face.interactive:
+                await self._welcome()
             async with self._face.open(self):
-                if self._face.interactive:
-                    await self._welcome()
                 self._face.prompt()
                 await self._talk()
             await self._goodbye()
@@ -168,6 +170,8 @@ class Chat:
 
     async def _carry_out(self, order: Order) -> None:
         said = await carry_out(self._desk(), order)
+        if said.offers and not said.ok:
+            self._fail(said.text)
         offer = await self._chosen(order, said.offers)
         if offer is not None:
             chosen = parse(offer.command)
@@ -310,6 +314,7 @@ class Chat:
 
     def _conclude(self, ended: TurnEnded) -> None:
         self._context_tokens = ended.context_tokens or self._context_tokens
+        self._others.mine(ended.committed.ref.session_id, ended.committed.number)
         if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
             return
         if self._stopping:
@@ -356,6 +361,7 @@ class Chat:
 
     async def _finished(self, ended: TurnEnded) -> None:
         session_id = ended.committed.ref.session_id
+        self._others.mine(session_id, ended.committed.number)
         turn = await self._runtime.store.read(lambda uow: uow.turns.get(session_id, ended.committed.number))
         asked = excerpt(turn.user_text if turn else "")
         here = await self._runtime.lifecycle.current(self._key)
@@ -402,11 +408,18 @@ class Chat:
             self._look.clear()
             status = await look_around(self._runtime, self._key, self._model, self._context_tokens)
             self._face.show_status(status)
+            if not self._answering:
+                await self._show_others()
             try:
                 async with asyncio.timeout(STATUS_S):
                     await self._look.wait()
             except TimeoutError:
                 pass
+
+    async def _show_others(self) -> None:
+        for turn in await self._others.news():
+            self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
+            self._face.say(turn.assistant_text)
 
     async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""

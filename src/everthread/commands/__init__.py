@@ -23,6 +23,8 @@ __all__ = [
     "parse",
 ]
 
+_USAGE_CHARS_MAX = 24
+
 # A slash and a word: what has a second slash, a dot or a digit in it is a path, and `//` begins a comment.
 # Some platforms add whom it is for: /new@everthread_bot.
 _ORDER = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
@@ -74,7 +76,8 @@ async def _help(_: Desk, about: str) -> Said:
             return refused(found.answer if isinstance(found, Unknown) else "There is no such command; /help lists all.")
         others = f"\nAlso: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
         return Said(f"{command.usage}\n{command.help}{others}")
-    width = max(len(command.usage) for command in COMMANDS)
+    # One long usage must not push the others' help off a terminal.
+    width = max(len(command.usage) for command in COMMANDS if len(command.usage) <= _USAGE_CHARS_MAX)
     return Said("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in COMMANDS))
 
 

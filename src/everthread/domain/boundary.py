@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from msgspec import Struct
+
 from everthread.domain import titles
 from everthread.domain.errors import BadBoundary, TitleTaken
 from everthread.domain.model import Cause, Fate, HookCall, Kind, Session, SessionKey
@@ -18,30 +20,26 @@ from everthread.domain.policy import ExpiryReason, ResetPolicy
 SUMMARY_CHARS_MAX = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(Struct, frozen=True):
     """Start afresh. `kind` says what the key's sessions are for from now on; a title may be given at once."""
 
     title: str = ""
     kind: Kind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(Struct, frozen=True):
     """What /reset does: `New` under its other name, told apart in the audit trail."""
 
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Struct, frozen=True):
     """Go to the tip of `target`'s continuation. An empty target changes nothing."""
 
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """Go on in a child that sees the parent as it is now."""
 
     title: str = ""
@@ -60,23 +58,20 @@ class Compress:
     covers_to: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rewind:
+class Rewind(Struct, frozen=True):
     """Hide the last `turns` turns."""
 
     turns: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(Struct, frozen=True):
     """Leave a session that `policy` says is over, as of `at`."""
 
     policy: ResetPolicy
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Suspend:
+class Suspend(Struct, frozen=True):
     """A process stops serving. The conversation goes on elsewhere, unless the key was this process's own.
 
     Then (`close_memory`) nobody will answer there: memory is closed, and what waits is set aside.
@@ -85,8 +80,7 @@ class Suspend:
     close_memory: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """The session is forgotten: every key leaves it, and nothing of it is handed to memory any more."""
 
     session_id: str
@@ -132,8 +126,7 @@ class Place:
     """What the key's sessions are for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """The first entry that a boundary writes to the log of the session it opens."""
 
     session: Session

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
+
 from everthread.domain.model import Cause, NoteVersion, SessionRef, Turn
 
 
@@ -35,52 +37,45 @@ class LogEntry:
     detail: dict[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What a session shows: a summary of what came before, if there is one, then its visible turns."""
 
     summary: str | None
     turns: tuple[Turn, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
+class SessionOpened(Struct, frozen=True):
     ref: SessionRef
     parent_id: str
     reset: bool
     reason: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class TurnCommitted:
+class TurnCommitted(Struct, frozen=True):
     ref: SessionRef
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class NoteWritten:
+class NoteWritten(Struct, frozen=True):
     ref: SessionRef
     note: NoteVersion
 
 
-@dataclass(frozen=True, slots=True)
-class WorkDelegated:
+class WorkDelegated(Struct, frozen=True):
     ref: SessionRef
     task: str
     result: str
     child_session_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRewound:
+class SessionRewound(Struct, frozen=True):
     """The session shows these turns no more; a provider that kept them should let them go."""
 
     ref: SessionRef
     turns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionClosed:
+class SessionClosed(Struct, frozen=True):
     """Everything up to `through_seq` was handed over before. `missing` lists entries that this provider rejected."""
 
     ref: SessionRef
@@ -95,8 +90,7 @@ class ForgetScope(StrEnum):
     FACT = "fact"
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     """Whatever was kept of this session, person or fact must go. `text` is the fact's, and only for a fact."""
 
     ref: SessionRef
@@ -108,8 +102,7 @@ class Forgotten:
 Event = SessionOpened | TurnCommitted | NoteWritten | WorkDelegated | SessionRewound | SessionClosed | Forgotten
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """How an event comes: a provider that has seen `key` before must let it have no second effect."""
 
     key: str

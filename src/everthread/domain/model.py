@@ -268,8 +268,7 @@ class Fate(StrEnum):
     HIDDEN = "hidden"
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """The durable row that says a turn is running. At most one per session is live."""
 
     turn_id: str
@@ -317,8 +316,7 @@ class ReplyState(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats."""
 
     turn_id: str
@@ -336,8 +334,7 @@ class ToolState(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRow:
+class ToolRow(Struct, frozen=True):
     turn_id: str
     call_id: str
     name: str
@@ -361,8 +358,7 @@ class NoteTarget(StrEnum):
     USER = "user"
 
 
-@dataclass(frozen=True, slots=True)
-class NoteVersion:
+class NoteVersion(Struct, frozen=True):
     """A note as of one change. Version numbers grow; the last one is the note."""
 
     note_id: str
@@ -381,8 +377,7 @@ def chars_of(notes: Iterable[NoteVersion]) -> int:
     return sum(len(note.content) for note in notes)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """The frozen start of every request of a session: system prompt and tool schemas, byte for byte."""
 
     session_id: str
@@ -391,8 +386,7 @@ class Prefix:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The right to drain a kind of lane, until somebody else gets a higher fence."""
 
     name: str
@@ -400,8 +394,7 @@ class Lease:
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(Struct, frozen=True):
     name: str
     due_at: float
     key: SessionKey

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
 from everthread.domain.boundary import (
     Boundary,
     Branch,
@@ -60,8 +62,7 @@ class Setting:
     """Messages that came in before this one are set aside by a boundary that leaves the session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(Struct, frozen=True):
     """What a boundary did. `ref` is where the key is now; `refusal` says why nothing changed."""
 
     kind: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from everthread.domain.boundary import Expire, New
 from everthread.domain.errors import Busy, Fenced
@@ -35,8 +37,7 @@ NOBODY = ""
 """Who holds a turn that was given back: no process ever has this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Struct, frozen=True):
     """The right to commit one turn. `ref` is the session it belongs to, whatever happens to the key meanwhile."""
 
     turn_id: str
@@ -55,8 +56,7 @@ class Ticket:
         return (self.message.inbound.text, *(row.inbound.text for row in self.steered))
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     ref: SessionRef
     number: int
     status: TurnStatus

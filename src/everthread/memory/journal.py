@@ -337,11 +337,12 @@ class Journal:
         cursor = letter.cursor
         # The close that is next in the log counts too: it may have arrived without our knowing.
         close = uow.log.last_close(cursor.session_id, cursor.seq + 1)
-        others = uow.cursors.redeliveries(cursor.provider, cursor.session_id)
         if close is None or close.seq < letter.entry.seq:
             return
-        if any(row.seq == close.seq and row.due_at is not None for row in others):
-            return
+        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
+            if row.seq == close.seq and row.due_at is not None:
+                # It may have arrived before this entry: under its old key it would have no effect any more.
+                uow.cursors.drop_redelivery(row)
         replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
         due_at = self._clock.now()
         uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, close.seq, replay, "", due_at=due_at))

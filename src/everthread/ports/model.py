@@ -45,8 +45,7 @@ class Traits:
     """It gets the short prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     head: bytes
     """Made by `head`."""
     history: bytes
@@ -65,8 +64,7 @@ class Finish(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     input_tokens: int = 0
     """All of them, cached ones included."""
     output_tokens: int = 0
@@ -82,8 +80,7 @@ class Delta(Struct, frozen=True):
     reasoning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A whole answer: the last thing that a stream yields.
 
     `finish` is `TOOLS` if and only if the message has tool calls; their ids are unique among those of the tail, their

@@ -46,12 +46,20 @@ class BuiltinMemory(MemoryProvider):
         sought = telling(query)
         if not sought:
             return ()
-        # Whatever else is new is what this session shows: not worth a write.
-        if not await self._store.peek(lambda uow: uow.turns.is_indexed(ref.owner, beside=ref.session_id)):
-            await self._store.index()
         now = self._clock.now()
         most = min(limit, ITEMS_MAX)
-        return await self._store.read(lambda uow: _recalled(uow, query, sought, ref, most, now))
+
+        def recalled(uow: UnitOfWork) -> tuple[RecallItem, ...]:
+            return _recalled(uow, query, sought, ref, most, now)
+
+        # Whatever else is new is what this session shows: not worth a write.
+        found = await self._store.read(
+            lambda uow: recalled(uow) if uow.turns.is_indexed(ref.owner, beside=ref.session_id) else None
+        )
+        if found is None:
+            await self._store.index()
+            found = await self._store.read(recalled)
+        return found
 
 
 def _recalled(

@@ -71,6 +71,8 @@ class Lower:
         self._submit = submit
         self._leave = leave
         self._pastes = Pastes()
+        self._takes_first = False
+        """The first candidate is wanted as soon as there are any."""
         self._drawn: tuple[str, ANSI] = ("", ANSI(""))
         self.output = Vt100_Output(
             sys.stdout,
@@ -90,6 +92,8 @@ class Lower:
             history=_Asked(self._helper),
             multiline=True,
             enable_history_search=False,
+            on_completions_changed=self._candidates_came,
+            on_text_changed=self._typed_on,
         )
         entered = Window(
             BufferControl(self.buffer, search_buffer_control=search.control),
@@ -150,7 +154,7 @@ class Lower:
         keys.add("enter", filter=typing)(self._enter)
         keys.add("escape", "enter", filter=typing)(_new_line)
         keys.add("c-j", filter=typing)(_new_line)
-        keys.add("tab", filter=typing)(_complete)
+        keys.add("tab", filter=typing)(self._complete)
         keys.add("s-tab", filter=typing)(_complete_backwards)
         keys.add("c-c")(self._interrupt)
         keys.add("c-d", filter=typing)(self._end)
@@ -176,6 +180,22 @@ class Lower:
             buffer.append_to_history()
         buffer.reset()
         self._submit(text)
+
+    def _complete(self, event: KeyPressEvent) -> None:
+        if self.buffer.complete_state:
+            self.buffer.complete_next()
+        else:
+            # Those for what was typed last may still be looked up.
+            self._takes_first = True
+            self.buffer.start_completion()
+
+    def _typed_on(self, _: Buffer) -> None:
+        self._takes_first = False
+
+    def _candidates_came(self, buffer: Buffer) -> None:
+        if self._takes_first and buffer.complete_state:
+            self._takes_first = False
+            buffer.complete_next()
 
     def _interrupt(self, event: KeyPressEvent) -> None:
         if self.buffer.text:
@@ -236,13 +256,6 @@ class _Asked(History):
 
 def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
-
-
-def _complete(event: KeyPressEvent) -> None:
-    if event.current_buffer.complete_state:
-        event.current_buffer.complete_next()
-    else:
-        event.current_buffer.start_completion(select_first=True)
 
 
 def _complete_backwards(event: KeyPressEvent) -> None:

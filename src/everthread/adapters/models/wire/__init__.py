@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from everthread.domain.errors import BadConfig, ModelError, ModelUnavailable
 CONNECT_S_MAX = 10.0
 IDLE_S_MAX = 120.0
 REFUSAL_BYTES_MAX = 64 * 1024
+COPIED_BYTES_MAX = 64 * 1024
 NO_TEXT = "(no text)"
 """Sent for an empty message: endpoints refuse those."""
 SECRET_CHARS_MIN = 12
@@ -68,7 +69,7 @@ class Wire:
 
         An answer that is no stream is yielded as one event. Closing this closes the connection.
         """
-        try:
+        with self._failures_told():
             async with await self._begun(path, body) as response:
                 if not 200 <= response.status <= 299:
                     raise await self._refusal(response)
@@ -84,6 +85,12 @@ class Wire:
                             return
                 for event in parser.end():
                     yield event
+
+    @contextmanager
+    def _failures_told(self) -> Generator[None, None, None]:
+        """Every way in which a connection can fail, in our words."""
+        try:
+            yield
         except TooMuch as error:
             raise self.broken(f"sent {error}") from None
         except aiohttp.ConnectionTimeoutError:
@@ -137,7 +144,7 @@ class Wire:
             )
         return self._session.post(
             self._base_url + path,
-            data=_in_one_piece(body),
+            data=_in_few_pieces(body),
             headers={"Content-Length": str(sum(map(len, body)))},
             # A redirect would take the key along.
             allow_redirects=False,
@@ -154,9 +161,19 @@ class Wire:
         return failure(self._endpoint, response.status, said_in(body[:REFUSAL_BYTES_MAX]), wait)
 
 
-async def _in_one_piece(body: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Joining costs less than a write to the socket for each piece; as plain bytes a large body would be warned of."""
-    yield b"".join(body)
+async def _in_few_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """Joining small pieces costs less than a write to the socket for each; copying a large one costs more."""
+    small: list[bytes] = []
+    for piece in body:
+        if len(piece) < COPIED_BYTES_MAX:
+            small.append(piece)
+            continue
+        if small:
+            yield b"".join(small)
+            small.clear()
+        yield piece
+    if small:
+        yield b"".join(small)
 
 
 async def _whole(response: aiohttp.ClientResponse) -> Event:
@@ -170,6 +187,8 @@ async def _whole(response: aiohttp.ClientResponse) -> Event:
 
 async def _reach_end(response: aiohttp.ClientResponse) -> None:
     """The end comes right behind the last event; a connection that has reached it can be used again."""
+    if response.content.at_eof():
+        return
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(_LINGER_S):
             while await response.content.readany():

@@ -41,8 +41,8 @@ class NoteTables:
 
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
         rows = self._execute(
-            f"SELECT {_OF_VERSION} FROM notes n JOIN note_versions v "
-            "ON v.note_id = n.note_id AND v.version = n.version "
+            f"SELECT {_OF_VERSION} FROM notes n "
+            "JOIN note_versions v ON v.note_id = n.note_id AND v.version = n.version "
             "WHERE n.owner = ? AND n.target = ? AND n.live ORDER BY n.note_id",
             (owner, target.value),
         )

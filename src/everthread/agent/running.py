@@ -1,0 +1,47 @@
+"""A turn while it runs: what it has come to, and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from everthread.agent.asking import Choice, Progress
+from everthread.agent.prepared import Prepared
+from everthread.domain.errors import TurnTooLong
+from everthread.lifecycle import TURN_CHARS_MAX, Ticket
+
+MESSAGES_MAX = 1_000
+
+
+@dataclass(slots=True)
+class Running:
+    ticket: Ticket
+    progress: Progress
+    work: asyncio.Task[str] | None = None
+    stopped: str = ""
+    """Why it was stopped, if it was."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    steering: list[int] = field(default_factory=list[int])
+    taking_up: asyncio.Task[None] | None = None
+    """The message that is becoming part of the turn, or the last that has."""
+    note: str = ""
+    """What the user should know about an answer that is there."""
+    prepared: tuple[Prepared, Choice] | None = None
+
+    @property
+    def has_steps_left(self) -> bool:
+        return self.work is None or not self.work.done()
+
+    def stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+        self.stopping.set()
+        if self.work is not None:
+            self.work.cancel()
+
+    def go_on(self) -> None:
+        """Raises if it was stopped, whoever swallowed that, or has become more than can be stored."""
+        if self.stopped:
+            raise asyncio.CancelledError
+        messages = self.progress.messages
+        if len(messages) > MESSAGES_MAX or sum(len(text) for m in messages for text in m.texts()) > TURN_CHARS_MAX // 2:
+            raise TurnTooLong("stopped: this turn has become too large to be stored; its last steps are left out")

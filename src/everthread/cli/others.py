@@ -1,0 +1,49 @@
+"""What is said in this conversation elsewhere, in another terminal or on a platform, while one is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everthread.domain.model import Session, SessionKey, Turn
+from everthread.ports import Store, UnitOfWork
+
+AT_ONCE_MAX = 5
+
+
+class Others:
+    """Knows which turns were seen here. Where one is, is looked up each time."""
+
+    def __init__(self, store: Store, key: SessionKey) -> None:
+        self._store = store
+        self._key = key
+        self._session_id = ""
+        self._seen = 0
+        """The last turn of that session that was there when one came, or was shown since."""
+        self._own: set[int] = set()
+
+    def mine(self, session_id: str, number: int) -> None:
+        """That turn was answered here."""
+        if session_id != self._session_id:
+            self._session_id, self._seen, self._own = session_id, number, set()
+        self._own.add(number)
+
+    async def news(self) -> Sequence[Turn]:
+        """The turns that came from elsewhere since the last look, oldest first; of many, the last."""
+        return await self._store.peek(self._look)
+
+    def _look(self, uow: UnitOfWork) -> list[Turn]:
+        ref = uow.sessions.ref(self._key)
+        session = uow.sessions.get(ref.session_id) if ref else None
+        if session is None:
+            return []
+        if session.id != self._session_id:
+            self._session_id, self._seen, self._own = session.id, session.last_turn, set()
+        if session.last_turn <= self._seen:
+            return []
+        numbers = [number for number in self._new(uow, session) if number not in self._own]
+        self._seen, self._own = session.last_turn, set()
+        return [turn for number in numbers[-AT_ONCE_MAX:] if (turn := uow.turns.get(session.id, number))]
+
+    def _new(self, uow: UnitOfWork, session: Session) -> list[int]:
+        shown = uow.turns.last_visible(session, session.last_turn - self._seen)
+        return [number for number in shown if number > self._seen]
