@@ -124,9 +124,10 @@ class Invocation:
         """Do what needs an agent. This makes the home, if there is none yet, and keeps a log of what happens."""
         from everthread.log_file import log_to_file
 
-        log = log_to_file(self.settings)
+        settings = self.settings
+        log = log_to_file(settings)
         try:
-            return self._run(work)
+            return self._run(work, settings)
         finally:
             if log is not None:
                 log.leave()
@@ -143,9 +144,9 @@ class Invocation:
         logging.getLogger("everthread").addHandler(shown or logging.NullHandler())
         return asyncio.run(work)
 
-    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    def _run(self, work: Callable[[Runtime], Awaitable[T]], settings: Settings | None = None) -> T:
         async def run() -> T:
-            async with self._open_runtime(self.settings) as runtime:
+            async with self._open_runtime(settings or self.settings) as runtime:
                 return await work(runtime)
 
         return self.run(run())
