@@ -47,6 +47,8 @@ def log_to_file(settings: Settings) -> LogFile | None:
     logger = logging.getLogger("everthread")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    # None of this is written down, and a line costs less without it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     return handler
 
 
@@ -121,7 +123,8 @@ class LogFile(logging.Handler):
 
     def _clean(self, text: str, chars_max: int) -> str:
         # Hidden first: half a secret is not known as one.
-        return self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max].encode(errors="replace").decode()
+        cleaned = self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max]
+        return cleaned if cleaned.isascii() else cleaned.encode(errors="replace").decode()
 
     def _opened(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
