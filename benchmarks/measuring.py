@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import json
+import platform
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -75,3 +82,45 @@ def counted_syncs() -> Iterator[Callable[[], int]]:
         yield lambda: vfs.syncs
     finally:
         vfs.unregister()
+
+
+# --- A program of several measurements -------------------------------------------------------------------------------
+
+Steps = Mapping[str, Callable[[Path], Awaitable[dict[str, Figure]]]]
+
+
+def run(program: str, description: str | None, steps: Steps, targets: Mapping[str, float]) -> None:
+    """The program that makes the measurements, each in a folder of its own, and prints a table or JSON."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--only", nargs="+", choices=list(steps), default=list(steps), metavar="NAME")
+    given = parser.parse_args()
+    figures = asyncio.run(_measured(steps, given.only, silent=given.json))
+    print(json.dumps(_as_json(figures, targets), indent=2) if given.json else _as_table(figures, targets))
+
+
+async def _measured(steps: Steps, names: Sequence[str], *, silent: bool) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    for number, name in enumerate(names, 1):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="everthread-bench-") as folder:
+            figures |= await steps[name](Path(folder))
+        if not silent:
+            print(f"[{number}/{len(names)}] {name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
+    return figures
+
+
+def _as_json(figures: Mapping[str, Figure], targets: Mapping[str, float]) -> dict[str, object]:
+    result: dict[str, object] = {name: None for name in targets}
+    result |= {name: round(figure.value, 4) for name, figure in figures.items()}
+    result["spread"] = {name: [round(f.low, 4), round(f.high, 4)] for name, f in figures.items() if f.low < f.high}
+    result["python"] = platform.python_version()
+    return result
+
+
+def _as_table(figures: Mapping[str, Figure], targets: Mapping[str, float]) -> str:
+    lines = [f"{'figure':<28}{'median':>10}{'lowest':>10}{'highest':>10}{'target':>10}"]
+    for name, figure in figures.items():
+        target = f"{targets[name]:g}" if name in targets else ""
+        lines.append(f"{name:<28}{figure.value:>10.3f}{figure.low:>10.3f}{figure.high:>10.3f}{target:>10}")
+    return "\n".join(lines)

@@ -6,18 +6,11 @@ are medians of processor time. docs/reference/benchmarks.md says what each of th
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import platform
-import sys
-import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks import answering, installing
-from benchmarks.measuring import Figure
+from benchmarks.measuring import Figure, run
 
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
     "turns": answering.turns,
@@ -38,42 +31,5 @@ TARGETS: dict[str, float] = {
     "install_packages": 25.0,
 }
 
-
-async def measured(names: list[str], *, silent: bool) -> dict[str, Figure]:
-    figures: dict[str, Figure] = {}
-    for number, name in enumerate(names, 1):
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="everthread-bench-") as folder:
-            figures |= await STEPS[name](Path(folder))
-        if not silent:
-            print(f"[{number}/{len(names)}] {name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
-    return figures
-
-
-def as_json(figures: dict[str, Figure]) -> dict[str, object]:
-    result: dict[str, object] = {name: None for name in TARGETS}
-    result |= {name: round(figure.value, 4) for name, figure in figures.items()}
-    result["spread"] = {name: [round(f.low, 4), round(f.high, 4)] for name, f in figures.items() if f.low < f.high}
-    result["python"] = platform.python_version()
-    return result
-
-
-def as_table(figures: dict[str, Figure]) -> str:
-    lines = [f"{'figure':<28}{'median':>10}{'lowest':>10}{'highest':>10}{'target':>10}"]
-    for name, figure in figures.items():
-        target = f"{TARGETS[name]:g}" if name in TARGETS else ""
-        lines.append(f"{name:<28}{figure.value:>10.3f}{figure.low:>10.3f}{figure.high:>10.3f}{target:>10}")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.turn", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS), metavar="NAME")
-    arguments = parser.parse_args()
-    figures = asyncio.run(measured(arguments.only, silent=arguments.json))
-    print(json.dumps(as_json(figures), indent=2) if arguments.json else as_table(figures))
-
-
 if __name__ == "__main__":
-    main()
+    run("benchmarks.turn", __doc__, STEPS, TARGETS)

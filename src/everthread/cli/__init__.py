@@ -24,6 +24,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 # Each is the command of that name in the module of that name.
 _COMMANDS = {
+    "backup": "Put everything into one file.",
     "boundaries": "Show every change of a conversation.",
     "completion": "Have a shell complete commands and sessions.",
     "config": "Look at the settings and change them.",
@@ -33,7 +34,8 @@ _COMMANDS = {
     "logs": "See what happened in conversations.",
     "memory": "Look after the curated notes.",
     "recall": "See what memory would recall.",
-    "sessions": "Look at conversations.",
+    "restore": "Get everything back from such a file.",
+    "sessions": "Look at conversations, copy and remove them.",
     "setup": "Choose a model and a key, and try them.",
 }
 

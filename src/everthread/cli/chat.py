@@ -102,7 +102,7 @@ class Chat:
     async def _talk(self) -> None:
         work = [self._work(), self._read()]
         work += [self._recovery.run()] if self._face.interactive else []
-        work += [self._watch()] if self._face.has_status else []
+        work += [self._watch()] if self._face.capable else []
         try:
             async with asyncio.TaskGroup() as tasks:
                 going = [tasks.create_task(each) for each in work]
@@ -170,24 +170,21 @@ class Chat:
 
     async def _carry_out(self, order: Order) -> None:
         said = await carry_out(self._desk(), order)
-        if said.offers and not said.ok:
-            self._fail(said.text)
-        offer = await self._chosen(order, said.offers)
-        if offer is not None:
-            chosen = parse(offer.command)
-            assert isinstance(chosen, Order)
-            said = await carry_out(self._desk(), chosen)
-        elif said.offers and self._face.has_status:
-            # They were all there to choose from; nothing is left to be said of them.
-            return
+        if said.offers and self._face.capable:
+            if not said.ok:
+                self._fail(said.text)
+            offer = await self._chosen(order, said.offers)
+            if offer is None:
+                return
+            said = await carry_out(self._desk(), offer)
         self._tell(said)
         self._look.set()
 
-    async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Offer | None:
-        if not offers:
-            return None
+    async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Order | None:
         index = await self._face.pick(f"/{order.command.name}", [offer.label for offer in offers])
-        return offers[index] if index is not None else None
+        chosen = parse(offers[index].command) if index is not None else None
+        assert chosen is None or isinstance(chosen, Order)
+        return chosen
 
     def _tell(self, said: Said) -> None:
         if said.quits:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Face(Protocol):
     interactive: bool
     """Somebody is there, who can be asked."""
-    has_status: bool
-    """It has a line of its own for where one is."""
+    capable: bool
+    """It has a line of its own for where one is, and lists to choose from."""
 
     @property
     def gone(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from types import TracebackType
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
     from everthread.ports import Clock, MemoryProvider, Store
-    from everthread.ports.store import Examined
+    from everthread.ports.store import Contents, Examined
 
 T = TypeVar("T")
 
@@ -64,6 +65,8 @@ class Unopened(Protocol):
     async def reach(self, model: str = "") -> str: ...
     async def try_mcp(self, *, offline: bool = ...) -> dict[str, str]: ...
     async def examine_store(self, bound_s: float) -> Examined: ...
+    def inspect_copy(self, path: Path) -> Contents: ...
+    def alone(self) -> AbstractContextManager[None]: ...
 
 
 OpenRuntime = Callable[["Settings"], Unopened]

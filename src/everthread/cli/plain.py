@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Plain:
     """A `Face`."""
 
-    has_status = False
+    capable = False
 
     def __init__(self, *, interactive: bool, verbose: bool) -> None:
         self.interactive = interactive

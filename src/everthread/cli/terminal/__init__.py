@@ -37,7 +37,7 @@ class Terminal:
     """A `Face`. Everything is drawn from the event loop; nothing here waits for the terminal."""
 
     interactive = True
-    has_status = True
+    capable = True
 
     def __init__(self, display: Display, *, verbose: bool) -> None:
         self.gone = False

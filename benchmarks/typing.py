@@ -1,0 +1,168 @@
+"""The terminal: how soon the first prompt is there, and how soon a key is seen while an answer is being drawn."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import select
+import statistics
+import struct
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from benchmarks import stage
+from benchmarks.answering import model_server
+from benchmarks.command import child_cpu_ms
+from benchmarks.measuring import Figure
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+COMMAND = Path(sys.executable).parent / "everthread"
+RUNS = 9
+KEYS = 300
+KEY_S = 0.03
+TOKENS_PER_S = 200
+TOKENS = int((KEYS * KEY_S + 4) * TOKENS_PER_S)
+SESSIONS = 10_000
+PATIENCE_S = 20.0
+PROMPT = b"\x1b[0;1m>"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PARAGRAPH = (
+    "Some **words** of an answer, with `code` in them, as they are written in a paragraph of ordinary length. " * 3
+)
+
+
+async def first_prompt(folder: Path) -> dict[str, Figure]:
+    """`everthread` on a terminal, from its start until the prompt is on the screen."""
+    samples: list[float] = []
+    async with model_server() as url:
+        home = _home(folder, url)
+        for _ in range(RUNS):
+            samples.append(await asyncio.to_thread(_first_prompt_cpu_ms, home))
+    # The first run compiles what was not compiled yet, and makes the home.
+    return {"first_prompt_cpu_ms": Figure.of(samples[1:])}
+
+
+async def keystrokes(folder: Path) -> dict[str, Figure]:
+    """From a key to its letter on the screen, while an answer is drawn that comes at 200 words a second."""
+    async with _streaming_server() as url:
+        home = _home(folder, url)
+        waits = sorted(await asyncio.to_thread(_typed, home))
+    p99 = waits[min(int(len(waits) * 0.99), len(waits) - 1)]
+    return {
+        "keystroke_ms_p99": Figure(p99, waits[0], waits[-1]),
+        "keystroke_ms": Figure(statistics.median(waits), waits[0], waits[-1]),
+    }
+
+
+async def listed(folder: Path) -> dict[str, Figure]:
+    """`everthread sessions list` on a home with 10,000 conversations."""
+    keys = stage.keys(SESSIONS)
+    async with stage.staged(folder) as filled:
+        texts = ("a question about nothing in particular", "an answer to it") * SESSIONS
+        await filled.fill(lambda number: keys[number], texts, per_turn=2)
+        words = [str(COMMAND), "sessions", "list", "--home", str(filled.path.parent)]
+        samples = [await asyncio.to_thread(child_cpu_ms, words) for _ in range(RUNS)]
+    return {"sessions_list_10k_cpu_ms": Figure.of(samples[1:])}
+
+
+def _home(folder: Path, url: str) -> Path:
+    (folder / "config.toml").write_text(f'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n')
+    return folder
+
+
+@asynccontextmanager
+async def _streaming_server() -> AsyncIterator[str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.typing", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(await process.stdout.readline())}/v1"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@contextmanager
+def _terminal(home: Path) -> Iterator[tuple[int, int]]:
+    """The process, and the other end of its terminal."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    child, master = pty.fork()
+    if child == 0:
+        os.execve(str(COMMAND), [str(COMMAND), "--home", str(home)], environment | {"TERM": "xterm-256color"})
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    try:
+        yield child, master
+    finally:
+        os.write(master, b"\x03\x15\x04\x04")
+        _read_until(master, b"goes on from here", 5.0, optional=True)
+        os.close(master)
+        os.waitpid(child, 0)
+
+
+def _first_prompt_cpu_ms(home: Path) -> float:
+    with _terminal(home) as (child, master):
+        _read_until(master, PROMPT, PATIENCE_S)
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1000 / _TICKS_PER_S
+
+
+def _typed(home: Path) -> list[float]:
+    with _terminal(home) as (_, master):
+        _read_until(master, PROMPT, PATIENCE_S)
+        os.write(master, b"go\r")
+        _read_until(master, b"ordinary", PATIENCE_S)
+        waits: list[float] = []
+        for number in range(KEYS):
+            # Letters that are in no answer, each another one than the last.
+            letter = chr(0x0180 + number % 0x50).encode()
+            begun = time.perf_counter()
+            os.write(master, letter)
+            _read_until(master, letter, PATIENCE_S)
+            waits.append((time.perf_counter() - begun) * 1000)
+            if number % 40 == 39:
+                os.write(master, b"\x15")
+            _read_for(master, KEY_S)
+        return waits
+
+
+def _read_until(master: int, wanted: bytes, patience_s: float, *, optional: bool = False) -> None:
+    seen = b""
+    deadline = time.monotonic() + patience_s
+    while wanted not in seen:
+        ready, _, _ = select.select([master], [], [], max(deadline - time.monotonic(), 0.0))
+        try:
+            chunk = os.read(master, 65536) if ready else b""
+        except OSError:
+            chunk = b""
+        if not chunk:
+            assert optional, f"{wanted!r} was never seen: {seen[-300:]!r}"
+            return
+        seen = seen[-200:] + chunk
+
+
+def _read_for(master: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([master], [], [], left)[0]:
+            os.read(master, 65536)
+
+
+async def _serve() -> None:
+    words = (_PARAGRAPH.strip() + "\n\n").split(" ")
+    text = " ".join(words[number % len(words)] for number in range(TOKENS))
+    answer = Say(text, chunks=TOKENS, delay_s=1 / TOKENS_PER_S)
+    async with ModelServer(lambda received: answer) as server:
+        print(server.port, flush=True)
+        await server.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())
