@@ -39,6 +39,8 @@ def path_in(home: Path) -> Path:
 def log_to_file(settings: Settings) -> LogFile | None:
     """Have what the program logs written down, from what is worth knowing on. None if that can't be done."""
     try:
+        # A folder that is made on the way to another would be open to everybody.
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         handler = LogFile(path_in(settings.home), hidden=secrets_of(settings))
     except OSError:
         return None

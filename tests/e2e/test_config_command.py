@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.test_chat import Terminal
 
 SECRET = "sk-ant-0123456789abcdefghij"
 CONFIG = """\
@@ -219,13 +220,30 @@ def test_what_can_not_be_set_is_told_and_changes_nothing(home: Path, key: str, v
     assert (home / "config.toml").read_text() == CONFIG
 
 
-@pytest.mark.parametrize("key", ["providers.openai.api_key", "mcpServers.files.headers.Authorization", "owner"])
-def test_a_secret_is_refused_and_not_repeated(home: Path, key: str) -> None:
-    done = everthread(home, "config", "set", key, SECRET)
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("providers.openai.api_key", SECRET),
+        ("providers.openai.api_key", "8642"),
+        ("mcpServers.files.headers.Authorization", SECRET),
+        ("owner", SECRET),
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(home: Path, key: str, secret: str) -> None:
+    done = everthread(home, "config", "set", key, secret)
     assert done.returncode == 2
     assert str(home / ".env") in done.stderr
-    assert SECRET not in done.stderr
+    assert secret not in done.stderr
     assert (home / "config.toml").read_text() == CONFIG
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_changed(home: Path, tmp_path_factory: Any) -> None:
+    elsewhere = tmp_path_factory.mktemp("dotfiles") / "everthread.toml"
+    (home / "config.toml").rename(elsewhere)
+    (home / "config.toml").symlink_to(elsewhere)
+    assert everthread(home, "config", "set", "owner", "ana").returncode == 0
+    assert (home / "config.toml").is_symlink()
+    assert 'owner = "ana"' in elsewhere.read_text()
 
 
 def test_set_mends_a_file_and_makes_one_and_says_if_something_goes_before_it(tmp_path: Path) -> None:
@@ -250,6 +268,26 @@ def editor(folder: Path, text: str) -> str:
     program = folder / "editor.py"
     program.write_text(f"import sys, pathlib\npathlib.Path(sys.argv[1]).write_text({text!r})\n")
     return f"{sys.executable} {program}"
+
+
+def test_somebody_at_a_terminal_can_open_it_again(home: Path, tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("editor")
+    program = folder / "editor.py"
+    program.write_text(
+        "import sys, pathlib\npath = pathlib.Path(sys.argv[1])\n"
+        "wrong = 'turns = 1' in path.read_text()\n"
+        "path.write_text('owner = \"ana\"' if wrong else '[limits]\\nturns = 1\\n')\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VISUAL", f"{sys.executable} {program}")
+        terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "config", "edit"])
+    try:
+        terminal.expect("(?s)unknown key 'turns'.*Open it again")
+        terminal.type("\n")
+        assert terminal.ended() == 0, terminal.seen
+    finally:
+        terminal.close()
+    assert (home / "config.toml").read_text() == 'owner = "ana"'
 
 
 def test_edit_puts_what_is_right_into_place_and_keeps_what_is_not(home: Path, tmp_path_factory: Any) -> None:

@@ -93,6 +93,22 @@ def test_a_full_file_is_put_aside_and_only_some_are_kept(logger: logging.Logger,
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
+def test_one_follows_another_to_the_new_file_and_does_not_begin_a_third(tmp_path: Path) -> None:
+    file = tmp_path / "everthread.log"
+    first, second = (logging.Logger(name, logging.INFO) for name in "ab")
+    handlers = [LogFile(file, bytes_max=500) for _ in range(2)]
+    first.addHandler(handlers[0])
+    second.addHandler(handlers[1])
+    while not (tmp_path / "everthread.log.1").exists():
+        first.info("on and on")
+    second.info("still where it was")
+    second.info("in the new file")
+    assert [entry["text"] for entry in entries(file)] == ["in the new file"]
+    assert not (tmp_path / "everthread.log.2").exists()
+    for handler in handlers:
+        handler.close()
+
+
 def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
     # One that turns the file over, and others that must notice it.
@@ -138,6 +154,7 @@ def test_a_log_that_can_not_be_written_disturbs_nobody(tmp_path: Path, capfd: py
     handler = log_to_file(Settings(tmp_path / "home"))
     try:
         assert handler is not None
+        assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
         shutil.rmtree(tmp_path / "home")
         for number in range(2_000):
             logging.getLogger("everthread.tests").info("%d %s", number, "x" * 100)

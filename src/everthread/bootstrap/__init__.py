@@ -10,6 +10,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +19,7 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
+from everthread.adapters.stores.sqlite.files import alone, inspect
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
@@ -29,7 +32,7 @@ from everthread.memory.notes import folder_for
 from everthread.memory.older import as_provider
 from everthread.plugins import HookRunner, loaded, wanted
 from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
-from everthread.ports.store import Examined
+from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
     from everthread.agent.asking import Choice
@@ -189,6 +192,14 @@ class Runtime:
     async def examine_store(self, bound_s: float) -> Examined:
         """Look the file over without opening it as ours. Needs no store."""
         return await asyncio.to_thread(examine, self.settings.db_path, bound_s)
+
+    def inspect_copy(self, path: Path) -> Contents:
+        """What a copy of a store holds; raises if it is not sound or not for this program. Needs no store."""
+        return inspect(path)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Nobody else has the store open; raises `StoreBusy` if somebody has. Needs no store."""
+        return alone(self.settings.db_path)
 
     def choices(self, model: str = "") -> Sequence[Choice]:
         """The model that is named, or else the configured one, and behind it those that stand in for it."""

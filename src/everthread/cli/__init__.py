@@ -24,6 +24,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 # Each is the command of that name in the module of that name, and how its own help begins.
 _COMMANDS = {
+    "backup": "Put conversations, memory, notes and settings into one new FILE.",
     "boundaries": "Show every change of a conversation.",
     "completion": "Print a script that completes everthread's words in a shell.",
     "config": "Look at the settings and change them.",
@@ -33,7 +34,8 @@ _COMMANDS = {
     "logs": "Show the last lines of the log that conversations keep.",
     "memory": "Look after the curated notes.",
     "recall": "Show what memory would recall.",
-    "sessions": "Look at conversations.",
+    "restore": "Bring back from FILE what `everthread backup` has put there.",
+    "sessions": "Look at conversations, name them, copy them, remove them.",
     "setup": "Choose a model and a key, and try them.",
 }
 

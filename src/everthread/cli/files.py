@@ -14,18 +14,17 @@ from typing import BinaryIO
 def written_whole(name: str | Path) -> Generator[BinaryIO]:
     """A new file to write to. It has its name once everything is on the disk; nothing is left of it if that fails.
 
-    Raises `BadInput` if something of that name is there already, `StoreUnwritable` or `DiskFull` if it can't be kept.
+    Raises `AlreadyThere` if something has that name, `StoreUnwritable` or `DiskFull` if it can't be kept.
     """
-    from everthread.domain.errors import BadInput
+    from everthread.domain.errors import AlreadyThere
 
     path = Path(name).expanduser()
     if path.exists() or path.is_symlink():
-        raise BadInput(f"{path}: is there already; choose another name, or move it away")
+        raise AlreadyThere(f"{path}: is there already; choose another name, or move it away")
     draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with open(draft, "xb", opener=_private) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -34,9 +33,13 @@ def written_whole(name: str | Path) -> Generator[BinaryIO]:
             draft.unlink(missing_ok=True)
         sync_folder(path.parent)
     except FileExistsError:
-        raise BadInput(f"{path}: is there already; choose another name, or move it away") from None
+        raise AlreadyThere(f"{path}: is there already; choose another name, or move it away") from None
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 def _name(draft: Path, path: Path) -> None:

@@ -234,7 +234,7 @@ def status(invocation: Invocation, as_json: bool) -> None:
     from everthread.commands.notes import fullness
 
     async def look(runtime: Runtime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
-        return await providers(runtime), await _listed(runtime)
+        return await providers(runtime), await _curator_of(runtime).notes()
 
     found, notes = invocation.look(look, nothing=([], []))
     collections = list(_collections(notes, invocation.settings.memory))
@@ -254,15 +254,20 @@ def status(invocation: Invocation, as_json: bool) -> None:
 
 async def _curator(runtime: Runtime, *, strict: bool = False) -> Curator:
     """With what was edited in the files. `strict` if nothing is worth doing without that."""
-    from everthread.commands.curating import Curator
     from everthread.domain.errors import BadInput
 
-    curator = Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner)
+    curator = _curator_of(runtime)
     problem = await curator.synced()
     if problem and strict:
         raise BadInput(problem)
     _tell(problem)
     return curator
+
+
+def _curator_of(runtime: Runtime) -> Curator:
+    from everthread.commands.curating import Curator
+
+    return Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner)
 
 
 def _tell(problem: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from types import TracebackType
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
     from everthread.ports import Clock, MemoryProvider, Store
-    from everthread.ports.store import Examined
+    from everthread.ports.store import Contents, Examined
 
 T = TypeVar("T")
 
@@ -64,6 +65,8 @@ class Unopened(Protocol):
     async def reach(self, model: str = "") -> str: ...
     async def try_mcp(self, *, offline: bool = ...) -> dict[str, str]: ...
     async def examine_store(self, bound_s: float) -> Examined: ...
+    def inspect_copy(self, path: Path) -> Contents: ...
+    def alone(self) -> AbstractContextManager[None]: ...
 
 
 OpenRuntime = Callable[["Settings"], Unopened]
@@ -121,9 +124,10 @@ class Invocation:
         """Do what needs an agent. This makes the home, if there is none yet, and keeps a log of what happens."""
         from everthread.log_file import log_to_file
 
-        log = log_to_file(self.settings)
+        settings = self.settings
+        log = log_to_file(settings)
         try:
-            return self._run(work)
+            return self._run(work, settings)
         finally:
             if log is not None:
                 log.leave()
@@ -140,9 +144,9 @@ class Invocation:
         logging.getLogger("everthread").addHandler(shown or logging.NullHandler())
         return asyncio.run(work)
 
-    def _run(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    def _run(self, work: Callable[[Runtime], Awaitable[T]], settings: Settings | None = None) -> T:
         async def run() -> T:
-            async with self._open_runtime(self.settings) as runtime:
+            async with self._open_runtime(settings or self.settings) as runtime:
                 return await work(runtime)
 
         return self.run(run())

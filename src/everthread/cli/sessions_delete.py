@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from everthread.cli import completing
 from everthread.cli.forget import forget_it
 from everthread.cli.opened import Invocation, home_option, json_option, pass_invocation
 
 
 @click.command("delete")
-@click.argument("session", metavar="ID|TITLE")
+@click.argument("session", metavar="ID|TITLE", shell_complete=completing.sessions)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @home_option

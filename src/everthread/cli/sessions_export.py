@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Written(NamedTuple):
 
 
 @click.command("export")
-@click.argument("names", metavar="[ID|TITLE]...", nargs=-1)
+@click.argument("names", metavar="[ID|TITLE]...", nargs=-1, shell_complete=completing.sessions)
 @click.option("--all", "everything", is_flag=True, help="Every session of every owner.")
 @click.option("-o", "--output", metavar="FILE", help="Write to this new file instead of the standard output.")
 @click.option("--notes", "with_notes", is_flag=True, help="The notes of the sessions' owners too.")

@@ -84,15 +84,9 @@ def _remove(invocation: Invocation, found: Prunable, before: float) -> tuple[int
     from everthread.cli.progress import bar
 
     async def remove(runtime: Runtime) -> tuple[int, int]:
-        removed = turns = 0
         with bar("Removing", len(found.sessions)) as advance:
-            for session in found.sessions:
-                gone = await runtime.lifecycle.prune(session.id, before=before)
-                removed += gone is not None
-                turns += gone or 0
-                advance(1)
-        await runtime.store.tidy()
-        return removed, turns
+            ids = [session.id for session in found.sessions]
+            return await runtime.lifecycle.prune(ids, before=before, advance=advance)
 
     return invocation.act(remove)[0]
 

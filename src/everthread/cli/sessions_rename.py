@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("rename")
-@click.argument("session", metavar="ID|TITLE")
+@click.argument("session", metavar="ID|TITLE", shell_complete=completing.sessions)
 @click.argument("title", metavar="NEW")
 @json_option
 @home_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.opened import Invocation, home_option, json_option, pass_invocation
 from everthread.cli.screen import shown
 from everthread.cli.sessions import named, nothing_there, session_as_json, state
@@ -22,7 +22,7 @@ _RESULT_CHARS = 60
 
 
 @click.command("show")
-@click.argument("session", metavar="ID|TITLE")
+@click.argument("session", metavar="ID|TITLE", shell_complete=completing.sessions)
 @click.option("--full", is_flag=True, help="Show what tools were told and answered, and the model's reasoning.")
 @json_option
 @home_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from everthread.cli import show
+from everthread.cli import completing, show
 from everthread.cli.opened import Invocation, home_option, json_option, limit_option, pass_invocation
 from everthread.cli.sessions import nothing_there, session_as_json, state
 
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
 
 @click.command("tree")
-@click.argument("session", metavar="[ID|TITLE]", required=False)
+@click.argument("session", metavar="[ID|TITLE]", required=False, shell_complete=completing.sessions)
 @json_option
 @limit_option
 @home_option

@@ -8,6 +8,7 @@ EverthreadError
 │   └── NotesFull  AlreadyNoted
 ├── NotFound                 there is no such session, note or entry (or it is somebody else's)
 │   └── NoSuchSession        carries those with the nearest names
+├── AlreadyThere             something would be overwritten: choose another name, or move it away
 ├── Gone                     it was forgotten on request and can't come back
 ├── Busy                     a turn is running there
 ├── Fenced                   another holder has taken over what this one still believed to hold
@@ -101,6 +102,10 @@ class NoSuchSession(NotFound):
     def __init__(self, message: str, near: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.near = tuple(near)
+
+
+class AlreadyThere(EverthreadError):
+    """Something of that name is there, and is not overwritten."""
 
 
 class Gone(EverthreadError):

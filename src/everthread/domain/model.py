@@ -316,7 +316,8 @@ class ReplyState(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
-class Reply(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reply:
     """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats."""
 
     turn_id: str

@@ -7,9 +7,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from everthread.domain.errors import BadPolicy
 from everthread.domain.model import ChatType, SessionKey
@@ -55,9 +54,9 @@ class ResetPolicy:
                 f"daily_hour is {self.daily_hour}: give a whole hour from 0 to 23, or leave it out for no daily reset."
             )
         try:
-            ZoneInfo(self.zone)
+            _zone(self.zone)
         # A name that is a directory of the zone database ("Europe") is an OSError, a malformed one a ValueError.
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        except (KeyError, ValueError, OSError) as error:
             raise BadPolicy(
                 f"zone {self.zone!r} is not a known time zone: give an IANA name such as 'Europe/Berlin' or 'UTC'."
             ) from error
@@ -79,7 +78,7 @@ class ResetPolicy:
 
     def _deadline(self, last_active: float) -> tuple[float, ExpiryReason] | None:
         idle = None if self.idle_s is None else last_active + self.idle_s
-        daily = None if self.daily_hour is None else _next_daily(last_active, self.daily_hour, ZoneInfo(self.zone))
+        daily = None if self.daily_hour is None else _next_daily(last_active, self.daily_hour, _zone(self.zone))
         if daily is not None and (idle is None or daily <= idle):
             return daily, ExpiryReason.DAILY
         return None if idle is None else (idle, ExpiryReason.IDLE)
@@ -98,7 +97,16 @@ class ResetPolicies:
         return self.by_platform.get(key.platform) or self.by_chat_type.get(key.chat_type) or self.default
 
 
-def _next_daily(last_active: float, hour: int, zone: ZoneInfo) -> float | None:
+def _zone(name: str) -> tzinfo:
+    """The time zone of that name; a KeyError if there is none."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - it costs a command's start more than most have use for
+
+    return ZoneInfo(name)
+
+
+def _next_daily(last_active: float, hour: int, zone: tzinfo) -> float | None:
     """The first occurrence strictly after `last_active`; None if the calendar ends before it."""
     if not last_active < _LATEST:
         return None
@@ -114,7 +122,7 @@ def _next_daily(last_active: float, hour: int, zone: ZoneInfo) -> float | None:
     return None
 
 
-def _occurrence(day: date, hour: int, zone: ZoneInfo) -> float | None:
+def _occurrence(day: date, hour: int, zone: tzinfo) -> float | None:
     """The first instant at which the zone's clock shows that hour of that day, or has jumped over it.
 
     None if it has jumped over the whole day.
@@ -136,5 +144,5 @@ def _occurrence(day: date, hour: int, zone: ZoneInfo) -> float | None:
     return float(jump)
 
 
-def _wall(instant: float, zone: ZoneInfo) -> datetime:
+def _wall(instant: float, zone: tzinfo) -> datetime:
     return datetime.fromtimestamp(instant, zone).replace(tzinfo=None)

@@ -305,13 +305,17 @@ class Lifecycle:
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact; how many sessions or notes were concerned."""
         count = await self._store.write(lambda uow: forget(uow, what, owner, self._setting(actor)))
+        await self._clear_traces()
+        return count
+
+    async def _clear_traces(self) -> None:
+        """Take what was deleted out of the index and the write-ahead log for good."""
         # In slices, so that nobody waits while the index is worked over.
         more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
         if not await self._store.tidy():
             await self._store.write(lambda uow: uow.lanes.add_incident(self._untidy()))
-        return count
 
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
@@ -337,9 +341,19 @@ class Lifecycle:
             return await self._store.read(lambda uow: is_new_note(uow, line, owner))
         return await self._store.write(lambda uow: take_note(uow, line, owner, self._new_id(), self._clock.now()))
 
-    async def prune(self, session_id: str, *, before: float) -> int | None:
-        """Remove a session that ended before then and that nothing needs; how many turns. None if it must stay."""
-        return await self._store.write(lambda uow: prune(uow, session_id, before))
+    async def prune(
+        self, session_ids: Sequence[str], *, before: float, advance: Callable[[int], None] = lambda _: None
+    ) -> tuple[int, int]:
+        """Remove those that ended before then and that nothing needs, in this order; how many, with how many turns."""
+        removed = turns = 0
+        for session_id in session_ids:
+            gone = await self._store.write(lambda uow, s=session_id: prune(uow, s, before))
+            removed += gone is not None
+            turns += gone or 0
+            advance(1)
+        if removed:
+            await self._clear_traces()
+        return removed, turns
 
     async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
         """This process stops: tell the plugins of every session it has served, and close memory if asked to."""

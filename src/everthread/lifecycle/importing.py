@@ -199,7 +199,7 @@ def finish(uow: UnitOfWork, line: SessionLine, session_id: str, now: float) -> N
     session = _still_there(uow, session_id)
     session = close(uow, session, ref_to(session, session.key, 0), now)
     generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
-    uow.sessions.save(
+    uow.sessions.renew(
         session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
     )
     uow.archive.count_as_told(session_id)

@@ -45,7 +45,8 @@ class Traits:
     """It gets the short prompt."""
 
 
-class Request(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Request:
     head: bytes
     """Made by `head`."""
     history: bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from everthread.domain.events import EntryKind, Event, LogEntry, View
@@ -148,6 +149,18 @@ class Hit:
     at: float
     score: float = 0.0
     """From 0 to 1 how much it has to do with a question; of other searches 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """How much a store holds, to compare a copy by."""
+
+    schema: int
+    sessions: int
+    turns: int
+    messages: int
+    notes: int
+    log_entries: int
 
 
 class Sessions(Protocol):
@@ -554,6 +567,10 @@ class Store(Protocol):
 
     async def tidy(self) -> bool:
         """Take what was deleted or overwritten out of the files beside the data. False if somebody reads there now."""
+        ...
+
+    async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        """Copy everything committed so far to a new file, while others go on writing; `progress` hears of what."""
         ...
 
     async def aclose(self) -> None: ...

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import apsw
 
 from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
+from everthread.adapters.stores.sqlite.files import copy_file
 from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.errors import StoreError, StoreUnwritable
@@ -96,6 +97,11 @@ class SqliteStore:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._empty_the_log)
+
+    async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+        await asyncio.to_thread(copy_file, self._path, target, progress)
 
     async def aclose(self) -> None:
         """Finish what was handed in, then close the file. Safe to call twice."""

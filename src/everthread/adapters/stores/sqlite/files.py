@@ -1,0 +1,115 @@
+"""The store as a file: a copy of it while others write, whether it is sound, and whether anybody has it open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from everthread.adapters.stores.sqlite.connection import connect_bare, translated
+from everthread.adapters.stores.sqlite.migrate import known_migrations, refuse_others
+from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreTooNew, StoreUnwritable
+from everthread.ports.store import Contents
+
+PAGES_PER_STEP = 256
+ALONE_S_MAX = 0.5
+
+
+def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> None:
+    """A copy of what was committed when it began, in one new file that only the owner may read."""
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise StoreUnwritable(f"{target}: {error.strerror or error}; choose another place") from error
+    try:
+        source, copy = connect_bare(path), connect_bare(str(target))
+        try:
+            _copy_pages(source, copy, progress)
+            # A copy has no log beside it: all of it is in the one file.
+            copy.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            copy.close()
+            source.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _copy_pages(source: Any, copy: Any, progress: Callable[[int, int], None]) -> None:
+    # One snapshot from the first page to the last: without it every commit of somebody else's would start the copy
+    # again. Those who write do not wait for one who reads.
+    source.execute("BEGIN")
+    list(source.execute("SELECT COUNT(*) FROM sqlite_schema"))
+    with copy.backup("main", source, "main") as copying:
+        while not copying.done:
+            copying.step(PAGES_PER_STEP)
+            progress(copying.page_count - copying.remaining, copying.page_count)
+    source.execute("ROLLBACK")
+
+
+def inspect(path: Path) -> Contents:
+    """What a closed copy holds. Raises `StoreCorrupt` if it is not sound, `StoreTooNew` if a newer program wrote it."""
+    try:
+        connection = cast(Any, apsw).Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            refuse_others(connection, str(path))
+            return _contents(connection, str(path))
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+
+
+def _contents(connection: Any, path: str) -> Contents:
+    problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
+    problems += [f"foreign key of {row[0]}" for row in connection.execute("PRAGMA foreign_key_check")]
+    if problems:
+        raise StoreCorrupt(f"{path}: is damaged ({problems[0]}); restore another backup")
+
+    def number(sql: str) -> int:
+        return next(iter(connection.execute(sql)))[0] or 0
+
+    schema, newest = number("SELECT MAX(number) FROM migrations"), known_migrations()[-1].number
+    if schema > newest:
+        raise StoreTooNew(
+            f"{path}: written by a newer Everthread (schema {schema}, this one knows {newest}); upgrade this one"
+        )
+    return Contents(
+        schema,
+        sessions=number("SELECT COUNT(*) FROM sessions WHERE kind <> 'notes' AND forgotten_seq IS NULL"),
+        turns=number("SELECT COUNT(*) FROM turns"),
+        messages=number("SELECT COUNT(*) FROM messages"),
+        notes=number("SELECT COUNT(*) FROM notes WHERE live"),
+        log_entries=number("SELECT COUNT(*) FROM log"),
+    )
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Generator[None]:
+    """Nobody else has the file open, and nobody can open it until the end. Raises `StoreBusy` if somebody has."""
+    if not path.exists():
+        yield
+        return
+    try:
+        connection = connect_bare(str(path), busy_s_max=ALONE_S_MAX)
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    try:
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+        except (apsw.BusyError, apsw.LockedError):
+            raise StoreBusy(f"{path}: another program has it open; stop it (a chat, a gateway) and try again") from None
+        except (apsw.NotADBError, apsw.CorruptError):
+            # A damaged file is in nobody's use; being rid of it may be why this is asked.
+            pass
+        except apsw.Error as error:
+            raise translated(error, str(path)) from error
+        yield
+    finally:
+        connection.close()

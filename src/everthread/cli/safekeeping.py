@@ -1,0 +1,204 @@
+"""The file that a backup is: a compressed tar archive whose first member says what is in it.
+
+manifest.json     format, version, when, by which program, what the store holds; name, size and SHA-256 of each file
+everthread.db     the store, as of one moment
+config.toml       the settings, if there are any
+memory/...        the files of notes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from everthread.domain.errors import BadInput, StoreCorrupt, StoreTooNew
+
+FORMAT = "everthread-backup"
+VERSION = 1
+STORE = "everthread.db"
+CONFIG = "config.toml"
+NOTES = "memory"
+MANIFEST = "manifest.json"
+_MANIFEST_BYTES_MAX = 10_000_000
+_SMALL_BYTES_MAX = 10_000_000
+"""No file but the store is larger."""
+_DEPTH_MAX = 4
+_AT_ONCE = 1 << 20
+
+Advance = Callable[[int], None]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One file of a backup."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    format: str
+    version: int
+    created_at: float
+    program: str
+    schema: int
+    counts: dict[str, int]
+    files: tuple[Kept, ...]
+
+
+class Source(NamedTuple):
+    """A file that goes in, and under which name."""
+
+    name: str
+    path: Path
+
+
+def sources(store: Path, config: Path, notes: Path) -> Iterator[Source]:
+    """What a backup is made of. Links are passed over: what they lead to is not the home's."""
+    yield Source(STORE, store)
+    if config.is_file():
+        yield Source(CONFIG, config)
+    for path in sorted(notes.rglob("*.md")):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= _SMALL_BYTES_MAX:
+            yield Source(f"{NOTES}/{path.relative_to(notes).as_posix()}", path)
+
+
+def kept(source: Source) -> Kept:
+    with source.path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return Kept(source.name, file.tell(), digest.hexdigest())
+
+
+def pack(file: BinaryIO, manifest: Manifest, files: Sequence[Source], advance: Advance) -> None:
+    """Write the archive. Raises `BadInput` if a file has changed since the manifest was made."""
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as archive:
+        _add(archive, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)), manifest.created_at)
+        for source, entry in zip(files, manifest.files, strict=True):
+            info = _info(source.name, entry.size, manifest.created_at)
+            with source.path.open("rb") as content:
+                reading = _Measured(content, entry, advance)
+                archive.addfile(info, reading)  # pyright: ignore[reportArgumentType] - all it asks for is `read`
+                reading.check()
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, at: float) -> None:
+    archive.addfile(_info(name, len(content), at), io.BytesIO(content))
+
+
+def _info(name: str, size: int, at: float) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = size, 0o600, int(at)
+    return info
+
+
+class _Measured:
+    """Reads a file, and knows in the end whether it was the one that was meant."""
+
+    def __init__(self, file: BinaryIO, entry: Kept, advance: Advance) -> None:
+        self._file = file
+        self._entry = entry
+        self._advance = advance
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        self._digest.update(content)
+        self._advance(len(content))
+        return content
+
+    def check(self) -> None:
+        if self._digest.hexdigest() != self._entry.sha256:
+            raise BadInput(f"{self._entry.name} was changed meanwhile; back up again")
+
+
+def unpack(path: Path, folder: Path, advance: Advance) -> Manifest:
+    """Take a backup apart into an empty folder. Raises `StoreCorrupt` unless every file in it is what it should be."""
+    try:
+        with tarfile.open(path, mode="r:gz") as archive:
+            manifest = _manifest(archive, path)
+            wanted = {entry.name: entry for entry in manifest.files}
+            while (info := archive.next()) is not None:
+                entry = wanted.pop(info.name, None)
+                content = archive.extractfile(info) if entry is not None and info.isreg() else None
+                if entry is None or content is None or info.size != entry.size:
+                    raise StoreCorrupt(f"{path}: {info.name[:100]!r} should not be in it; take another backup")
+                _unpack_one(path, folder, entry, content, advance)
+            if wanted:
+                raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing from it; take another backup")
+            return manifest
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise StoreCorrupt(f"{path}: is no backup, or a damaged one ({error}); take another one") from error
+    except OSError as error:
+        # What gzip says of damage is an OSError without a number.
+        if error.errno is None:
+            raise StoreCorrupt(f"{path}: is no backup, or a damaged one ({error}); take another one") from error
+        raise
+
+
+def _manifest(archive: tarfile.TarFile, path: Path) -> Manifest:
+    first = archive.next()
+    content = archive.extractfile(first) if first is not None and first.isreg() else None
+    if first is None or content is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES_MAX:
+        raise StoreCorrupt(f"{path}: is no backup of Everthread's; choose another file")
+    try:
+        manifest = msgspec.json.decode(content.read(), type=Manifest)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(f"{path}: its manifest can't be read ({error}); take another backup") from error
+    if manifest.format != FORMAT:
+        raise StoreCorrupt(f"{path}: is no backup of Everthread's; choose another file")
+    if manifest.version > VERSION:
+        raise StoreTooNew(f"{path}: written by a newer Everthread ({manifest.program[:40]}); upgrade this one")
+    names = [entry.name for entry in manifest.files]
+    if len(set(names)) != len(names) or STORE not in names or not all(map(_is_allowed, manifest.files)):
+        raise StoreCorrupt(f"{path}: its manifest names files that no backup has; take another backup")
+    return manifest
+
+
+def _is_allowed(entry: Kept) -> bool:
+    """Only what a backup is made of may be written, and nowhere but below its folder."""
+    if entry.name == STORE:
+        return entry.size >= 0
+    parts = PurePosixPath(entry.name).parts
+    is_note = parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and entry.name.endswith(".md")
+    plain = "/".join(parts) == entry.name and not {"..", "."} & set(parts) and "\0" not in entry.name
+    return plain and (is_note or entry.name == CONFIG) and 0 <= entry.size <= _SMALL_BYTES_MAX
+
+
+def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance: Advance) -> None:
+    target = folder / entry.name
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    digest = hashlib.sha256()
+    read = getattr(content, "read")  # noqa: B009 - what tarfile hands out has no type of its own
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        while some := read(_AT_ONCE):
+            digest.update(some)
+            file.write(some)
+            advance(len(some))
+        file.flush()
+        os.fsync(file.fileno())
+    if digest.hexdigest() != entry.sha256:
+        raise StoreCorrupt(f"{path}: {entry.name!r} is damaged; take another backup")
+
+
+def put_in_place(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
+    """Move what was unpacked to where it belongs, and what was there aside; the names of what was moved aside."""
+    moved: list[str] = []
+    places = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
+    for name, place in places.items():
+        if place.exists() or place.is_symlink():
+            aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.move(place, aside / name)
+            moved.append(name)
+    for name, place in places.items():
+        if (folder / name).exists():
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.move(folder / name, place)
+    return moved

@@ -1,0 +1,288 @@
+"""`everthread backup` and `restore`: real processes, real files, somebody writing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread.adapters.stores.sqlite.connection import connect
+from everthread.bootstrap import Runtime
+from everthread.config import Settings
+from everthread.domain.boundary import New
+from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
+from everthread.lifecycle import NoteChange
+from everthread.testing.consistency import inconsistencies
+
+KEY = SessionKey.parse("agent:main:cli:dm:1")
+
+
+async def _live(home: Path) -> None:
+    async with Runtime(Settings(home)) as runtime:
+        await runtime.start()
+        await runtime.lifecycle.cross(KEY, New("Bees"), owner="me")
+        for number in range(3):
+            await runtime.lifecycle.accept(Inbound(KEY, "me", f"hive {number}"))
+            ticket = await runtime.lifecycle.begin_turn(KEY)
+            assert ticket is not None
+            said = [Message(Role.USER, f"hive {number}"), Message(Role.ASSISTANT, "noted")]
+            await runtime.lifecycle.commit_turn(ticket, said, "noted")
+        await runtime.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "keeps bees"), owner="me")
+        await runtime.sync_notes("me")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    asyncio.run(_live(home))
+    (home / "config.toml").write_text('owner = "me"\n')
+    (home / ".env").write_text("OPENAI_API_KEY=sk-very-secret\n")
+    (home / ".env").chmod(0o600)
+    (home / "mcp.json").write_text('{"mcpServers": {}}\n')
+    return home
+
+
+def everthread(home: Path, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "everthread", "--home", str(home), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=19,
+        check=False,
+        **more,
+    )
+
+
+def printed(home: Path, *arguments: str) -> Any:
+    done = everthread(home, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("everthread: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def problems(home: Path) -> list[str]:
+    database = connect(str(home / "everthread.db"))
+    try:
+        return inconsistencies(database)
+    finally:
+        database.close()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def somebody_writing(home: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.e2e.commit_worker", str(home)]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "1\n"
+        yield worker
+    finally:
+        worker.communicate("stop\n", timeout=15)
+
+
+def test_a_backup_and_its_restoration_are_the_same_home_without_secrets(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    done = printed(home, "backup", str(file))
+    assert (done["sessions"], done["turns"], done["messages"], done["notes"]) == (1, 3, 6, 1)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with tarfile.open(file) as archive:
+        assert archive.getnames() == ["manifest.json", "everthread.db", "config.toml", "memory/USER.md"]
+    assert b"sk-very-secret" not in gzip.decompress(file.read_bytes())
+    other = tmp_path / "other"
+    told = everthread(other, "restore", str(file))
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "1 session, 3 turns" in told.stdout
+    assert sorted(path.name for path in other.iterdir()) == ["config.toml", "everthread.db", "memory"]
+    assert (other / "memory" / "USER.md").read_text() == "keeps bees\n"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in other.rglob("*") if path.is_file()} == {0o600}
+    assert stat.S_IMODE(other.stat().st_mode) == 0o700
+    assert problems(other) == []
+    assert printed(other, "sessions", "show", "Bees") == printed(home, "sessions", "show", "Bees")
+    assert [path.name for path in home.iterdir() if path.name.startswith(".backup")] == []
+
+
+def test_without_a_name_a_new_file_is_made_here_and_none_is_overwritten(home: Path, tmp_path: Path) -> None:
+    done = everthread(home, "backup", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ".env" in done.stdout, "what is not in it is said"
+    [made] = tmp_path.glob("everthread-*.tar.gz")
+    before = made.read_bytes()
+    refused(everthread(home, "backup", str(made)), 1, "already")
+    assert made.read_bytes() == before
+    refused(everthread(home, "backup", str(tmp_path / "no" / "such" / "folder.tar.gz")), 78, "folder")
+    refused(everthread(tmp_path / "empty", "backup", str(tmp_path / "x.tar.gz")), 1, "nothing is kept")
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name or path.name == "x.tar.gz"] == []
+
+
+def test_a_backup_while_somebody_writes_is_consistent_and_holds_nobody_up(home: Path, tmp_path: Path) -> None:
+    with somebody_writing(home) as worker:
+        for number in range(2):
+            done = printed(home, "backup", str(tmp_path / f"{number}.tar.gz"))
+            assert done["turns"] > 3
+        assert worker.stdout is not None
+        assert worker.poll() is None, "the writer goes on"
+        written = int(worker.stdout.readline())
+    assert written > 0
+    counts = []
+    for number in range(2):
+        other = tmp_path / f"other{number}"
+        counts.append(printed(other, "restore", str(tmp_path / f"{number}.tar.gz"))["turns"])
+        assert problems(other) == []
+    assert counts[0] < counts[1], "and what was committed in between is in the later one"
+
+
+def test_a_home_with_something_in_it_is_overwritten_only_by_force_and_kept_aside(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    before = files(home)
+    refused(everthread(home, "restore", str(file)), 1, "--force")
+    assert files(home) == before
+    done = printed(home, "restore", str(file), "--force")
+    aside = Path(done["aside"])
+    assert aside.parent == home
+    assert (aside / "everthread.db").read_bytes()[:6] == b"SQLite"
+    assert (aside / "config.toml").read_bytes() == before["config.toml"]
+    assert (aside / "memory" / "USER.md").read_bytes() == before["memory/USER.md"]
+    assert (home / ".env").read_text() == "OPENAI_API_KEY=sk-very-secret\n", "keys stay"
+    assert problems(home) == []
+    assert problems(aside) == []
+    assert len(printed(home, "sessions", "list")) == 1
+
+
+def test_a_home_that_somebody_has_open_is_left_alone(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    with somebody_writing(home) as worker:
+        refused(everthread(home, "restore", str(file), "--force"), 75, "another program has it open")
+        assert worker.poll() is None
+    assert printed(home, "restore", str(file), "--force")["turns"] == 3
+
+
+def test_a_damaged_store_can_be_replaced(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    (home / "everthread.db").write_bytes(b"this was a database once " * 1000)
+    assert printed(home, "restore", str(file), "--force")["turns"] == 3
+
+
+def rewritten(file: Path, target: Path, change: Any) -> Path:
+    """The same backup with some members changed; the manifest's checksums stay as they were, unless changed too."""
+    with tarfile.open(file) as archive, tarfile.open(target, "w:gz") as copy:
+        for info in archive.getmembers():
+            content = archive.extractfile(info)
+            assert content is not None
+            for name, data in change(info.name, content.read()):
+                new = tarfile.TarInfo(name)
+                new.size = len(data)
+                copy.addfile(new, io.BytesIO(data))
+    return target
+
+
+def _flip(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    middle = len(data) // 2
+    changed = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    return [(name, changed if name == "everthread.db" else data)]
+
+
+def _manifest(**changes: Any) -> Any:
+    def change(name: str, data: bytes) -> list[tuple[str, bytes]]:
+        return [(name, json.dumps(json.loads(data) | changes).encode() if name == "manifest.json" else data)]
+
+    return change
+
+
+def _outside(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    if name == "manifest.json":
+        manifest = json.loads(data)
+        manifest["files"][-1]["name"] = "memory/../../outside.md"
+        data = json.dumps(manifest).encode()
+    return [(name.replace("memory/USER.md", "memory/../../outside.md"), data)]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (_flip, 78),
+        (_outside, 78),
+        (_manifest(version=2), 78),
+        (_manifest(format="something"), 78),
+        (_manifest(files=[]), 78),
+        (lambda name, data: [(name, data)] if name != "config.toml" else [], 78),
+        (lambda name, data: [(name, data), ("evil.md", b"x")] if name == "config.toml" else [(name, data)], 78),
+        (lambda name, data: [(name, data)] if name != "manifest.json" else [], 78),
+    ],
+)
+def test_a_backup_that_is_not_what_it_says_is_refused_before_anything_is_touched(
+    home: Path, tmp_path: Path, change: Any, code: int
+) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    bad = rewritten(file, tmp_path / "bad.tar.gz", change)
+    before = files(home)
+    refused(everthread(home, "restore", str(bad), "--force"), code, "bad.tar.gz")
+    assert files(home) == before
+    refused(everthread(tmp_path / "new", "restore", str(bad)), code)
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "outside.md").exists()
+
+
+def test_what_is_no_backup_at_all_is_refused(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    whole = file.read_bytes()
+    for name, content in {"cut": whole[: len(whole) // 2], "text": b"hello", "empty": b""}.items():
+        (tmp_path / name).write_bytes(content)
+        refused(everthread(tmp_path / "new", "restore", str(tmp_path / name)), 78, name)
+    refused(everthread(tmp_path / "new", "restore", str(tmp_path / "none")), 1, "no such file")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_of_a_newer_program_is_refused(home: Path, tmp_path: Path) -> None:
+    file, stray = tmp_path / "it.tar.gz", tmp_path / "stray.db"
+    printed(home, "backup", str(file))
+
+    def newer(name: str, data: bytes) -> list[tuple[str, bytes]]:
+        if name == "manifest.json":
+            manifest = json.loads(data)
+            import hashlib
+
+            with tarfile.open(file) as archive:
+                content = archive.extractfile("everthread.db")
+                assert content is not None
+                stray.write_bytes(content.read())
+            database = connect(str(stray))
+            database.execute("INSERT INTO migrations VALUES (9999, 'from_the_future', 'x')")
+            database.execute("PRAGMA journal_mode = DELETE")
+            database.close()
+            manifest["files"][0] |= {
+                "size": stray.stat().st_size,
+                "sha256": hashlib.sha256(stray.read_bytes()).hexdigest(),
+            }
+            data = json.dumps(manifest).encode()
+        return [(name, stray.read_bytes() if name == "everthread.db" else data)]
+
+    bad = rewritten(file, tmp_path / "newer.tar.gz", newer)
+    refused(everthread(tmp_path / "new", "restore", str(bad)), 78, "9999", "upgrade")
+    assert not (tmp_path / "new").exists()
