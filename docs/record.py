@@ -1,4 +1,4 @@
-"""Records `terminal.svg`: the real program on a real pseudo-terminal. Only the model is a stub, with answers made up here.
+"""Records `terminal.svg`: the real program on a real pseudo-terminal. Only the model is a stub, with answers from here.
 
 `python -m docs.record` writes the picture.
 """
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 import pyte.graphics
-from docs.drawn import svg
 from tests.e2e.model_endpoint import model_endpoint
 from tests.seen import ENTER, Seen
 
+from docs.drawn import svg
 from everthread.agent.titles import INSTRUCTION
 from everthread.domain.model import ToolCall
 from everthread.ports.model import Usage
@@ -56,7 +56,7 @@ output = 8
 
 
 def script(request: Chat | Messages) -> Reply:
-    """Calls the tool, then answers. What was said in the other conversation is known only if the program sends it along."""
+    """Calls the tool, then answers. What was said elsewhere is known only if the program sends it along."""
     assert isinstance(request, Chat)
     sent = [message.content or "" for message in request.messages]
     used = Usage(1_850, 120)

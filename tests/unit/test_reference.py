@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from docs import generate
+
 from everthread import cli
 from everthread.cli import everthread, sessions
 
