@@ -38,9 +38,9 @@ def verbs() -> str:
     opening = [
         "# Verbs",
         BEGIN,
-        "What `everthread` can do from a shell, as `--help` tells it. [The command](command.md) has what they share: how "
-        "sessions are named, exit codes, JSON. Each takes `--home PATH`, the folder to work on, `--json`, to print JSON "
-        "for programs, and `--help`.",
+        "What `everthread` can do from a shell, as `--help` tells it. [The command](command.md) has what they share: "
+        "how sessions are named, exit codes, JSON. Each takes `--home PATH`, the folder to work on, `--json`, to print "
+        "JSON for programs, and `--help`.",
         "\n".join(contents),
     ]
     return "\n\n".join([*opening, *(part for context in walked for part in _verb(context))]) + "\n"
