@@ -1,6 +1,8 @@
 """The log file of a home: what happened, one JSON object a line, without secrets. `everthread logs` reads it.
 
-Several processes append to one file; a line is one write. Whatever goes wrong here is nobody's problem but the log's.
+Several processes append to one file; a line is one write. What is only worth knowing is written a moment later, by a
+thread, so that no turn waits for it; from a warning on, at once. Whatever goes wrong here is nobody's problem but the
+log's.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,9 @@ KEPT = 3
 TEXT_CHARS_MAX = 4_000
 TRACE_CHARS_MAX = 12_000
 HIDDEN = "[hidden]"
+LATER_S = 0.3
 _LOOK_BYTES = 65_536
+_WAITING_MAX = 256
 _SECRET_CHARS_MIN = 6
 _FIELDS = ("session", "turn", "turn_id", "boundary", "status")
 _BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
@@ -47,6 +52,8 @@ def log_to_file(settings: Settings) -> LogFile | None:
     logger = logging.getLogger("everthread")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    # None of this is written down, and a line costs less without it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     return handler
 
 
@@ -79,16 +86,52 @@ class LogFile(logging.Handler):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = self._opened()
         self._unlooked = _LOOK_BYTES
+        self._waiting: list[logging.LogRecord] = []
+        self._wanted = threading.Event()
+        self._closed = False
+        threading.Thread(target=self._write_later, name="log-file", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        # A log that can't be written must not stop, or even disturb, what it is about.
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            line = msgspec.json.encode(self._entry(record)) + b"\n"
-            os.write(self._file, line)
-            self._unlooked += len(line)
-            if self._unlooked >= min(_LOOK_BYTES, self._bytes_max):
-                self._unlooked = 0
-                self._turn_over()
+        self._waiting.append(record)
+        if record.levelno >= logging.WARNING or len(self._waiting) >= _WAITING_MAX:
+            self._write()
+        elif len(self._waiting) == 1:
+            self._wanted.set()
+
+    def flush(self) -> None:
+        with self._held():
+            self._write()
+
+    def _write_later(self) -> None:
+        pause = threading.Event()
+        while not self._closed:
+            self._wanted.wait()
+            # What comes meanwhile goes with it.
+            pause.wait(LATER_S)
+            self._wanted.clear()
+            self.flush()
+
+    @contextmanager
+    def _held(self) -> Generator[None]:
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _write(self) -> None:
+        if self._closed:
+            return
+        records, self._waiting = self._waiting, []
+        for record in records:
+            # A log that can't be written must not stop, or even disturb, what it is about.
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                line = msgspec.json.encode(self._entry(record)) + b"\n"
+                os.write(self._file, line)
+                self._unlooked += len(line)
+                if self._unlooked >= min(_LOOK_BYTES, self._bytes_max):
+                    self._unlooked = 0
+                    self._turn_over()
 
     def leave(self) -> None:
         """Write no more."""
@@ -96,8 +139,14 @@ class LogFile(logging.Handler):
         self.close()
 
     def close(self) -> None:
-        with suppress(OSError):
-            os.close(self._file)
+        # The thread is not waited for: it may be waiting for the lock, and finds nothing to do afterwards.
+        with self._held():
+            if not self._closed:
+                self._write()
+                self._closed = True
+                self._wanted.set()
+                with suppress(OSError):
+                    os.close(self._file)
         super().close()
 
     def _entry(self, record: logging.LogRecord) -> dict[str, Any]:
@@ -121,7 +170,8 @@ class LogFile(logging.Handler):
 
     def _clean(self, text: str, chars_max: int) -> str:
         # Hidden first: half a secret is not known as one.
-        return self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max].encode(errors="replace").decode()
+        cleaned = self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max]
+        return cleaned if cleaned.isascii() else cleaned.encode(errors="replace").decode()
 
     def _opened(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

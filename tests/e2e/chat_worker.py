@@ -70,9 +70,33 @@ class Remembers(MemoryProvider):
         return [RecallItem("likes green tea", session_id="01OLD")]
 
 
+class Diary(MemoryProvider):
+    """Writes what it is told to a file, a line each."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.name = "diary"
+        self._path = Path(path)
+
+    def _write(self, **told: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(told) + "\n")
+
+    async def on_session_switch(self, new_session_id: str, *, parent_session_id: str = "", **more: Any) -> None:
+        told = {name: more[name] for name in ("reset", "reason")}
+        self._write(what="switch", session=new_session_id, parent=parent_session_id, **told)
+
+    async def sync_turn(self, user: str, assistant: str, *, ref: Any, **_: Any) -> None:
+        self._write(what="turn", session=ref.session_id, user=user)
+
+    async def on_session_end(self, messages: Any, *, ref: Any, **_: Any) -> None:
+        self._write(what="end", session=ref.session_id, messages=len(messages))
+
+
 class ScriptedRuntime(Runtime):
     def __init__(self, settings: Settings, script: dict[str, Any]) -> None:
-        super().__init__(settings, providers=(Remembers(),) if script.get("remembers") else ())
+        providers = [Remembers()] if script.get("remembers") else []
+        super().__init__(settings, providers=[*providers, *map(Diary, script.get("diaries", ()))])
         self._script = script
         self._model = FakeModel([line(given) for given in script.get("lines", ["echo"])])
         self._model.pause_s = script.get("pause_s", 0.0)

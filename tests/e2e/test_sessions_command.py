@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seen import DOWN, ENTER, ESCAPE, Seen
 
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
@@ -24,7 +25,6 @@ from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Ro
 from everthread.lifecycle import NoteChange
 from everthread.ports import MemoryProvider
 from everthread.testing.consistency import inconsistencies
-from tests.seen import DOWN, ENTER, ESCAPE, Seen
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 CHAT = SessionKey.parse("agent:main:telegram:dm:42")

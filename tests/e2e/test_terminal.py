@@ -302,6 +302,44 @@ def _three_conversations(seen: Seen) -> None:
         seen.expect(f"echo about {title}")
 
 
+def test_s01_every_change_of_the_session_is_told_once_before_its_turns(
+    home: Home, opened: Open, tmp_path: Path
+) -> None:
+    home.scripted(diaries=[str(tmp_path / "diary")])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        for number, command in enumerate(("", "/reset", "/branch", "/new Last", "/resume {first}")):
+            if command:
+                first = _told(tmp_path)[0]["session"]
+                seen.type(command.format(first=first) + ENTER)
+            seen.type(f"question {number}" + ENTER)
+            seen.expect(f"echo question {number}")
+            seen.until(lambda n=number: len([t for t in _told(tmp_path) if t["what"] == "turn"]) == n + 1, "the turn")
+        seen.type("/quit" + ENTER)
+        assert seen.ended() == 0
+    told = _told(tmp_path)
+    switches = [t for t in told if t["what"] == "switch"]
+    one, two, three, four, _ = [t["session"] for t in switches]
+    assert [(t["session"], t["parent"], t["reset"], t["reason"]) for t in switches] == [
+        (one, "", True, "new_session"),
+        (two, "", True, "reset"),
+        (three, two, False, "branch"),
+        (four, "", True, "new_session"),
+        (one, four, False, "resume"),
+    ]
+    for number, session in enumerate((one, two, three, four, one)):
+        turn = next(place for place, t in enumerate(told) if t.get("user") == f"question {number}")
+        assert told[turn]["session"] == session
+        assert any(t["what"] == "switch" and t["session"] == session for t in told[:turn])
+    # Each was closed once when it was left; the first was left twice, the second time by leaving the program.
+    assert sorted(t["session"] for t in told if t["what"] == "end") == sorted([one, one, two, three, four])
+
+
+def _told(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "diary"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open) -> None:
     with opened(rows=40) as seen:
         _three_conversations(seen)

@@ -273,7 +273,7 @@ def steps_of(letters: str) -> list[tuple[str, int, int]]:
 @example(steps_of("nttctbtrcdt"))
 @example([*steps_of("nttb"), ("f", 0, 3), *steps_of("ntbtb")])
 @example([*steps_of("nttbt"), ("s", 0, 3), ("f", 0, 3), *steps_of("nt")])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_was_exported_and_imported_is_exported_the_same(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(round_trip(steps, Path(folder)))

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,21 @@ def test_a_line_has_the_time_the_level_and_the_ids(logger: logging.Logger, tmp_p
     assert second["text"] == "two\nlines ?"
     assert "session" not in second
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_what_is_only_worth_knowing_is_written_a_moment_later(logger: logging.Logger, tmp_path: Path) -> None:
+    file = tmp_path / "everthread.log"
+    handler = LogFile(file)
+    logger.addHandler(handler)
+    logger.info("by itself")
+    deadline = time.monotonic() + 10
+    while not file.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    logger.info("before the end")
+    handler.close()
+    handler.close()
+    logger.info("after the end")
+    assert [entry["text"] for entry in entries(file)] == ["by itself", "before the end"]
 
 
 def test_a_traceback_is_kept_with_its_end(logger: logging.Logger, tmp_path: Path) -> None:
@@ -83,7 +99,7 @@ def test_a_full_file_is_put_aside_and_only_some_are_kept(logger: logging.Logger,
     file = tmp_path / "everthread.log"
     logger.addHandler(LogFile(file, bytes_max=2_000))
     for number in range(200):
-        logger.info("line %d", number)
+        logger.warning("line %d", number)
     names = sorted(path.name for path in tmp_path.glob("everthread.log*"))
     assert names == ["everthread.log", *(f"everthread.log.{number}" for number in range(1, KEPT + 1))]
     kept = [entry["text"] for path in reversed(names) for entry in entries(tmp_path / path)]
@@ -100,9 +116,9 @@ def test_one_follows_another_to_the_new_file_and_does_not_begin_a_third(tmp_path
     first.addHandler(handlers[0])
     second.addHandler(handlers[1])
     while not (tmp_path / "everthread.log.1").exists():
-        first.info("on and on")
-    second.info("still where it was")
-    second.info("in the new file")
+        first.warning("on and on")
+    second.warning("still where it was")
+    second.warning("in the new file")
     assert [entry["text"] for entry in entries(file)] == ["in the new file"]
     assert not (tmp_path / "everthread.log.2").exists()
     for handler in handlers:
@@ -118,7 +134,7 @@ def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) 
         logger = logging.Logger(f"w{who}", logging.INFO)
         logger.addHandler(handlers[who])
         for number in range(400):
-            logger.info("%d %d", who, number)
+            logger.warning("%d %d", who, number)
 
     threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
     for thread in threads:

@@ -16,16 +16,15 @@ class Others:
     def __init__(self, store: Store, key: SessionKey) -> None:
         self._store = store
         self._key = key
-        self._session_id = ""
-        self._seen = 0
-        """The last turn of that session that was there when one came, or was shown since."""
-        self._own: set[int] = set()
+        self._seen: dict[str, int] = {}
+        """By session, the last turn that was there when one came, or was shown since. Whoever leaves comes anew."""
+        self._own: set[tuple[str, int]] = set()
 
     def mine(self, session_id: str, number: int) -> None:
         """That turn was answered here."""
-        if session_id != self._session_id:
-            self._session_id, self._seen, self._own = session_id, number, set()
-        self._own.add(number)
+        if session_id not in self._seen:
+            self._seen = {session_id: number}
+        self._own.add((session_id, number))
 
     async def news(self) -> Sequence[Turn]:
         """The turns that came from elsewhere since the last look, oldest first; of many, the last."""
@@ -36,14 +35,13 @@ class Others:
         session = uow.sessions.get(ref.session_id) if ref else None
         if session is None:
             return []
-        if session.id != self._session_id:
-            self._session_id, self._seen, self._own = session.id, session.last_turn, set()
-        if session.last_turn <= self._seen:
-            return []
-        numbers = [number for number in self._new(uow, session) if number not in self._own]
-        self._seen, self._own = session.last_turn, set()
+        seen = self._seen.get(session.id, session.last_turn)
+        numbers = [n for n in _since(uow, session, seen) if (session.id, n) not in self._own]
+        self._seen, self._own = {session.id: session.last_turn}, set()
         return [turn for number in numbers[-AT_ONCE_MAX:] if (turn := uow.turns.get(session.id, number))]
 
-    def _new(self, uow: UnitOfWork, session: Session) -> list[int]:
-        shown = uow.turns.last_visible(session, session.last_turn - self._seen)
-        return [number for number in shown if number > self._seen]
+
+def _since(uow: UnitOfWork, session: Session, seen: int) -> list[int]:
+    if session.last_turn <= seen:
+        return []
+    return [number for number in uow.turns.last_visible(session, session.last_turn - seen) if number > seen]

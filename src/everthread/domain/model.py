@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
-from urllib.parse import quote, unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,6 +53,8 @@ class SessionKey:
     def parse(cls, text: str) -> SessionKey:
         parts = text.split(":")
         if "%" in text:
+            from urllib.parse import unquote  # noqa: PLC0415 - most keys are plain, and every command would wait for it
+
             parts = [unquote(part) for part in parts]
         if len(text) > KEY_CHARS_MAX or not 5 <= len(parts) <= 7 or parts[0] != "agent" or not all(parts[1:5]):
             raise BadKey(
@@ -81,6 +82,8 @@ def _written_out(key: SessionKey) -> str:
     # Most keys are plain; only the others need their parts escaped one by one.
     if _PLAIN.fullmatch(text) and text.count(":") == len(parts) - 1:
         return text
+    from urllib.parse import quote  # noqa: PLC0415 - as above
+
     return ":".join(quote(part, safe=_SAFE) for part in parts)
 
 

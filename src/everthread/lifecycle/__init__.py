@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
-from everthread.domain.exchange import Item, NoteLine, SessionLine
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
     Inbound,
@@ -38,15 +38,16 @@ from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
-from everthread.lifecycle.importing import is_new_note, take_note
 from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, undo_note, write_note
-from everthread.lifecycle.pruning import prune
-from everthread.lifecycle.taking_in import Arrival, Imported, take_in
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
 from everthread.ports.store import Incident, UnitOfWork
+
+if TYPE_CHECKING:
+    from everthread.domain.exchange import Item, NoteLine, SessionLine
+    from everthread.lifecycle.taking_in import Imported
 
 log = logging.getLogger("everthread.lifecycle")
 
@@ -189,7 +190,7 @@ class Lifecycle:
             )
         )
         where = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
-        log.info("turn committed", extra={**where, "status": committed.status.value})
+        _log("turn committed", {**where, "status": committed.status.value})
         return committed
 
     async def steer(self, ticket: Ticket, inbox_id: int) -> InboxRow | None:
@@ -331,11 +332,15 @@ class Lifecycle:
         dry_run: bool = False,
     ) -> Imported:
         """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
+        from everthread.lifecycle.taking_in import Arrival, take_in  # noqa: PLC0415 - as with all that is rarely done
+
         _check_owner(owner)
         return await take_in(self._store, self._clock.now, Arrival(line, owner, ids), items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
         """Take in an exported note; false if it is there already, or was forgotten."""
+        from everthread.lifecycle.importing import is_new_note, take_note  # noqa: PLC0415 - as above
+
         _check_owner(owner)
         if dry_run:
             return await self._store.read(lambda uow: is_new_note(uow, line, owner))
@@ -345,6 +350,8 @@ class Lifecycle:
         self, session_ids: Sequence[str], *, before: float, advance: Callable[[int], None] = lambda _: None
     ) -> tuple[int, int]:
         """Remove those that ended before then and that nothing needs, in this order; how many, with how many turns."""
+        from everthread.lifecycle.pruning import prune  # noqa: PLC0415 - as above
+
         removed = turns = 0
         for session_id in session_ids:
             gone = await self._store.write(lambda uow, s=session_id: prune(uow, s, before))
@@ -403,10 +410,17 @@ class Lifecycle:
         return Setting(self._clock.now(), self._new_id, self._holder, self._policies, self._hooks, actor, before_inbox)
 
 
+def _log(text: str, fields: dict[str, object]) -> None:
+    """As `log.info`, without looking up on which line of which file it was called: that is most of its cost."""
+    if log.isEnabledFor(logging.INFO):
+        level = {"levelno": logging.INFO, "levelname": "INFO"}
+        log.handle(logging.makeLogRecord({"name": log.name, "msg": text, **level, **fields}))
+
+
 def _log_crossing(crossed: Crossing) -> None:
     session = crossed.ref.session_id if crossed.ref is not None else crossed.left
     how = "refused" if crossed.refusal is not None else "crossed"
-    log.info("%s: %s", crossed.kind, how, extra={"session": session, "boundary": crossed.kind})
+    _log(f"{crossed.kind}: {how}", {"session": session, "boundary": crossed.kind})
 
 
 def _check_key(key: SessionKey) -> None:

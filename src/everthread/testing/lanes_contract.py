@@ -22,6 +22,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
@@ -97,6 +98,9 @@ class MoodyStore:
 
     async def tidy(self) -> bool:
         return await self._store.tidy()
+
+    async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        await self._store.copy(target, progress)
 
     async def aclose(self) -> None:
         await self._store.aclose()

@@ -15,12 +15,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from pathlib import Path
 from typing import Any, TypeVar
 
 from everthread.adapters.stores.sqlite.connection import Connection, connect
 from everthread.adapters.stores.sqlite.migrate import migrate
 from everthread.adapters.stores.tables.unit import Tables
-from everthread.domain.errors import DiskFull, Rejected, StoreBusy, Unavailable
+from everthread.domain.errors import DiskFull, Rejected, StoreBusy, StoreError, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
@@ -233,6 +234,9 @@ class SimStore:
 
     async def tidy(self) -> bool:
         return True
+
+    async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        raise StoreError("a simulated store is in no file that could be copied")
 
     async def aclose(self) -> None: ...
 

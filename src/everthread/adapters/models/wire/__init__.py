@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from everthread.adapters.models.wire.failures import Endpoint, ErrorObject, failure, retry_after_s, said_in
 from everthread.adapters.models.wire.halves import decoded
-from everthread.adapters.models.wire.sse import LINE_BYTES_MAX, Event, EventParser, TooMuch
+from everthread.adapters.models.wire.sse import Event, EventParser
 from everthread.domain.errors import BadConfig, ModelError, ModelUnavailable
 
 CONNECT_S_MAX = 10.0
 IDLE_S_MAX = 120.0
-REFUSAL_BYTES_MAX = 64 * 1024
-COPIED_BYTES_MAX = 64 * 1024
 NO_TEXT = "(no text)"
 """Sent for an empty message: endpoints refuse those."""
 SECRET_CHARS_MIN = 12
-_LINGER_S = 0.25
+
+if TYPE_CHECKING:
+    from everthread.adapters.models.wire.posting import Posting
 
 T = TypeVar("T")
 
@@ -57,10 +54,9 @@ class Wire:
             "Accept-Encoding": "identity",
             **headers,
         }
-        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_s, sock_read=idle_s)
         self._connect_s = connect_s
         self._idle_s = idle_s
-        self._session: aiohttp.ClientSession | None = None
+        self._posting: Posting | None = None
 
     async def events(
         self, path: str, body: Sequence[bytes], is_last: Callable[[Event], bool]
@@ -69,39 +65,24 @@ class Wire:
 
         An answer that is no stream is yielded as one event. Closing this closes the connection.
         """
-        with self._failures_told():
-            async with await self._begun(path, body) as response:
+        posting = self._connected()
+        with posting.failures_told(self.broken):
+            async with await posting.begun(path, body) as response:
                 if not 200 <= response.status <= 299:
-                    raise await self._refusal(response)
+                    said = await posting.refusal(response)
+                    raise failure(self._endpoint, response.status, said_in(said), retry_after_s(response.headers))
                 if response.content_type == "application/json":
-                    yield await _whole(response)
+                    yield Event(b"", await posting.whole(response))
                     return
                 parser = EventParser()
                 while chunk := await response.content.readany():
                     for event in parser.feed(chunk):
                         yield event
                         if is_last(event):
-                            await _reach_end(response)
+                            await posting.reach_end(response)
                             return
                 for event in parser.end():
                     yield event
-
-    @contextmanager
-    def _failures_told(self) -> Generator[None, None, None]:
-        """Every way in which a connection can fail, in our words."""
-        try:
-            yield
-        except TooMuch as error:
-            raise self.broken(f"sent {error}") from None
-        except aiohttp.ConnectionTimeoutError:
-            raise self.broken(f"could not be reached within {self._connect_s:g} s") from None
-        except TimeoutError:
-            raise self.broken(f"sent nothing for {self._idle_s:g} s") from None
-        except aiohttp.ClientConnectorError as error:
-            raise self.broken(f"can't be reached ({error.strerror or type(error.os_error).__name__})") from None
-        # Their texts can name headers, and so the key: the name of the error is enough.
-        except (aiohttp.ClientError, OSError) as error:
-            raise self.broken(f"broke off ({type(error).__name__})") from None
 
     def decoded(self, event: Event, decoder: msgspec.json.Decoder[T]) -> T:
         try:
@@ -120,79 +101,15 @@ class Wire:
         return failure(self._endpoint, error.status, error.said)
 
     async def aclose(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        if self._posting is not None:
+            await self._posting.aclose()
 
-    async def _begun(self, path: str, body: Sequence[bytes]) -> aiohttp.ClientResponse:
-        """The response, once it has begun. Some servers end a connection that they said they would keep."""
-        try:
-            return await self._post(path, body)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return await self._post(path, body)
+    def _connected(self) -> Posting:
+        if self._posting is None:
+            from everthread.adapters.models.wire.posting import Posting  # noqa: PLC0415 - aiohttp: not before it is used
 
-    def _post(self, path: str, body: Sequence[bytes]) -> aiohttp.client._RequestContextManager:  # pyright: ignore[reportPrivateUsage]
-        if self._session is None:
-            # As many connections as there are turns; cookies would be a memory that nobody asked for.
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                timeout=self._timeout,
-            )
-        return self._session.post(
-            self._base_url + path,
-            data=_in_few_pieces(body),
-            headers={"Content-Length": str(sum(map(len, body)))},
-            # A redirect would take the key along.
-            allow_redirects=False,
-        )
-
-    async def _refusal(self, response: aiohttp.ClientResponse) -> ModelError:
-        body = b""
-        # What it says is worth a little time and room, and no more.
-        with suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(self._connect_s):
-                while len(body) < REFUSAL_BYTES_MAX and (chunk := await response.content.readany()):
-                    body += chunk
-        wait = retry_after_s(response.headers)
-        return failure(self._endpoint, response.status, said_in(body[:REFUSAL_BYTES_MAX]), wait)
-
-
-async def _in_few_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Joining small pieces costs less than a write to the socket for each; copying a large one costs more."""
-    small: list[bytes] = []
-    for piece in body:
-        if len(piece) < COPIED_BYTES_MAX:
-            small.append(piece)
-            continue
-        if small:
-            yield b"".join(small)
-            small.clear()
-        yield piece
-    if small:
-        yield b"".join(small)
-
-
-async def _whole(response: aiohttp.ClientResponse) -> Event:
-    whole = bytearray()
-    while chunk := await response.content.readany():
-        whole += chunk
-        if len(whole) > LINE_BYTES_MAX:
-            raise TooMuch(f"an answer of more than {LINE_BYTES_MAX} bytes")
-    return Event(b"", bytes(whole))
-
-
-async def _reach_end(response: aiohttp.ClientResponse) -> None:
-    """The end comes right behind the last event; a connection that has reached it can be used again."""
-    if response.content.at_eof():
-        return
-    with suppress(TimeoutError, aiohttp.ClientError):
-        async with asyncio.timeout(_LINGER_S):
-            while await response.content.readany():
-                pass
+            self._posting = Posting(self._base_url, self._headers, self._connect_s, self._idle_s)
+        return self._posting
 
 
 def _host(base_url: str) -> str:
