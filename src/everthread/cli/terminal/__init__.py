@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import textwrap
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -51,6 +52,8 @@ class Terminal:
         self._held: list[str] = []
         """What is to be printed once the terminal is ours to print on again."""
         self._picking = False
+        self._gap = False
+        """The last line above is empty."""
         self._redraw: asyncio.TimerHandle | None = None
 
     # --- Being there -------------------------------------------------------------------------------------------------
@@ -118,16 +121,16 @@ class Terminal:
         self._redraw_soon(REDRAW_S)
 
     def say(self, text: str) -> None:
-        self._print(shown(text) + "\n")
+        self._print(self._wrapped(text) + "\n")
 
     def notice(self, text: str) -> None:
-        self._print(self._ink.faint(shown(text)) + "\n")
+        self._print(self._ink.faint(self._wrapped(text)) + "\n")
 
     def complain(self, text: str) -> None:
-        self._print(self._ink.bad(shown(text)) + "\n")
+        self._print(self._ink.bad(self._wrapped(text)) + "\n")
 
     def ask(self, question: str) -> None:
-        self._print(self._ink.bold(shown(question)) + "\n")
+        self._print(self._ink.bold(self._wrapped(question)) + "\n")
         if self._lower is not None:
             self._lower.prefix = "? "
 
@@ -156,10 +159,16 @@ class Terminal:
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
         first, *more = shown(some).split("\n")
         lines = [self._ink.bold(f"> {first}"), *(self._ink.bold(f"  {line}") for line in more)]
-        return "\n" + "\n".join(lines) + "\n\n"
+        return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
+
+    def _wrapped(self, text: str) -> str:
+        """No word is cut at the edge; what is indented stays so."""
+        lines = [line for long in shown(text).split("\n") for line in _fitting(long, self._columns)]
+        return "\n".join(lines)
 
     def _print(self, text: str) -> None:
         self._held.append(text)
+        self._gap = text.endswith("\n\n")
         if not self._picking and self._lower is not None:
             self._let_go()
 
@@ -201,6 +210,13 @@ class Terminal:
             if self._lower is not None:
                 return self._lower.output.get_size().columns
         return 80
+
+
+def _fitting(line: str, columns: int) -> list[str]:
+    if len(line) < columns:
+        return [line]
+    indent = " " * min(len(line) - len(line.lstrip()), columns // 2)
+    return textwrap.wrap(line, columns - 1, subsequent_indent=indent, break_on_hyphens=False) or [line]
 
 
 def _import_drawing() -> None:
