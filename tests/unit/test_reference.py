@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
-from docs import generate
+from docs import generate, record
 
 from everthread import cli
 from everthread.cli import everthread, sessions
@@ -46,3 +47,17 @@ def test_a_list_of_verbs_says_how_their_own_help_begins(group: click.Group, name
     own = generate.first_sentence(command)
     assert own.startswith(words)
     assert not own[len(words)].isalnum()
+
+
+def test_the_picture_shows_what_its_recorder_has_said() -> None:
+    texts = ElementTree.parse(record.PICTURE).iterfind(".//{http://www.w3.org/2000/svg}text")
+    shown = " ".join(text.text or "" for text in texts)
+    for said in (
+        f"> {record.FIRST}",
+        record.NOTED,
+        "> /new",
+        f"> {record.SECOND}",
+        "it is what calms him",
+        "memory ok",
+    ):
+        assert said in shown
