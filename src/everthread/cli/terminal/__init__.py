@@ -64,7 +64,6 @@ class Terminal:
             helper,
             self._ink,
             self._term,
-            live=self._live_lines,
             status=lambda: status_line(self._status, self._columns),
             submit=self._submit,
             leave=lambda: self._typed.put_nowait(None),
@@ -117,6 +116,8 @@ class Terminal:
             # It takes a tenth of a second to import; the model takes longer.
             in_daemon_thread(_import_drawing, "import")
         if printed := self._live.hear(event, self._columns):
+            # What is printed now is not to be seen twice.
+            self._show_live()
             self._print(printed)
         self._redraw_soon(REDRAW_S)
 
@@ -180,10 +181,10 @@ class Terminal:
             except OSError:
                 self.gone = True
 
-    def _live_lines(self) -> str:
-        if self._lower is None:
-            return ""
-        return self._live.lines(self._columns, max(self._lower.output.get_size().rows - _LOWER_ROWS, 3))
+    def _show_live(self) -> None:
+        if self._lower is not None:
+            rows = max(self._lower.output.get_size().rows - _LOWER_ROWS, 3)
+            self._lower.show_live(self._live.lines(self._columns, rows))
 
     def _redraw_soon(self, seconds: float) -> None:
         if self._redraw is None and self._lower is not None and self._lower.app.is_running:
@@ -191,6 +192,7 @@ class Terminal:
 
     def _redraw_now(self) -> None:
         self._redraw = None
+        self._show_live()
         if self._lower is not None:
             self._lower.app.invalidate()
         if self._live.running:
