@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-import textwrap
+import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.layout import Lower
 from everthread.cli.terminal.live import Live
 from everthread.cli.terminal.recapping import recap_panel
+from everthread.cli.terminal.wrapping import wrapped
 from everthread.config.display import Display
 from everthread.daemon_thread import in_daemon_thread
 
@@ -121,6 +123,9 @@ class Terminal:
             self._print(printed)
         self._redraw_soon(REDRAW_S)
 
+    def answer(self, text: str) -> None:
+        self._print(self._live.drawn(text, self._columns))
+
     def say(self, text: str) -> None:
         self._print(self._wrapped(text) + "\n")
 
@@ -164,8 +169,7 @@ class Terminal:
 
     def _wrapped(self, text: str) -> str:
         """No word is cut at the edge; what is indented stays so."""
-        lines = [line for long in shown(text).split("\n") for line in _fitting(long, self._columns)]
-        return "\n".join(lines)
+        return wrapped(shown(text), self._columns)
 
     def _print(self, text: str) -> None:
         self._held.append(text)
@@ -208,17 +212,9 @@ class Terminal:
 
     @property
     def _columns(self) -> int:
-        with suppress(OSError):
-            if self._lower is not None:
-                return self._lower.output.get_size().columns
+        with suppress(OSError, ValueError):
+            return os.get_terminal_size(sys.stdout.fileno()).columns or 80
         return 80
-
-
-def _fitting(line: str, columns: int) -> list[str]:
-    if len(line) < columns:
-        return [line]
-    indent = " " * min(len(line) - len(line.lstrip()), columns // 2)
-    return textwrap.wrap(line, columns - 1, subsequent_indent=indent, break_on_hyphens=False) or [line]
 
 
 def _import_drawing() -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _INPUT_ROWS_MAX = 10
 _MENU_ROWS_MAX = 8
+_ALT_S = 0.2
+_SEQUENCE_S = 0.05
 _STYLE = Style.from_dict(
     {
         "prompt": "bold",
@@ -95,7 +97,7 @@ class Lower:
             on_text_changed=self._typed_on,
         )
         entered = Window(
-            BufferControl(self.buffer, search_buffer_control=search.control),
+            BufferControl(self.buffer, search_buffer_control=search.control, preview_search=True),
             get_line_prefix=self._line_prefix,
             height=Dimension(min=1, max=_INPUT_ROWS_MAX),
             dont_extend_height=True,
@@ -110,7 +112,7 @@ class Lower:
             search,
             status,
         ]
-        return Application(
+        app: Application[None] = Application(
             layout=Layout(HSplit(parts), focused_element=entered),
             key_bindings=self._keys(),
             style=_STYLE,
@@ -120,6 +122,9 @@ class Lower:
             max_render_postpone_time=None,
             output=self.output,
         )
+        # Esc and a key right behind it is Alt and that key; a moment later it is another key.
+        app.timeoutlen, app.ttimeoutlen = _ALT_S, _SEQUENCE_S
+        return app
 
     # --- Printing ----------------------------------------------------------------------------------------------------
 
