@@ -44,6 +44,7 @@ mutants: $(READY) ## Break the code on purpose and see that tests fail
 bench: $(READY) ## Measure the core and the agent
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.turn
+	$(BIN)/python -m benchmarks.terminal
 
 docs: $(READY) ## Write the parts of docs that are made from the program
 	$(BIN)/python -m docs.generate
