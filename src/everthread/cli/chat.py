@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
+from everthread.agent.events import Compressed, TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.exits import INTERRUPTED, REFUSED
 from everthread.cli.face import Face
@@ -307,6 +307,9 @@ class Chat:
             if self._stopping:
                 # It is told of before it can be stopped.
                 asyncio.get_running_loop().call_soon(self._stop)
+        elif isinstance(event, Compressed):
+            self._context_tokens = event.tokens_after
+            self._look.set()
         self._face.hear(event)
 
     def _conclude(self, ended: TurnEnded) -> None:
