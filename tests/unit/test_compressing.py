@@ -356,9 +356,13 @@ class Narrow(Shore):
 
 async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_path: Path) -> None:
     async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
+        lasting, house.manner = house.manner, lambda: Manner(house.choices, house.heard.append, lasting=False)
         await house.overflow()
-        await house.later(COOL_DOWN_S + 1)
+        assert house.passes == 0, "nothing has gone on in the background"
+        house.manner = lasting
         await house.ask("and now?")
+        assert any(isinstance(event, Compressing) for event in house.heard)
+        assert house.passes == 1
         assert "sail around the world" in house.model.sent()
 
 
