@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from everthread.agent.summarising import INSTRUCTION
 from everthread.agent.turn import Manner
 from everthread.config import Compression
 from everthread.domain.boundary import New, Resume, Rewind
-from everthread.domain.errors import ModelUnavailable, NotCompressed
+from everthread.domain.errors import ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import Message, Role, ToolCall
+from everthread.lifecycle import ForgetFact
 from everthread.ports.context import Middle, Reader, Rollover
-from everthread.ports.model import Request, Traits, Usage
+from everthread.ports.model import Answer, Delta, Request, Traits, Usage
 
 SUMMARY = "## Goal\n- sail around the {}\n\n## Files and identifiers\n- /srv/boats.txt"
 FULL = Usage(70_000, 10)
@@ -73,18 +74,19 @@ class Shore(AgentHouse):
         return len(self.summariser.requests)
 
 
-def held(gate: asyncio.Event, line: str) -> FakeModel:
+class Held(FakeModel):
     """A summariser that says nothing before the gate is open."""
-    model = FakeModel([line])
-    plain = model.stream
 
-    async def stream(request: Request) -> Any:
-        await gate.wait()
-        async for part in plain(request):
+    def __init__(self, gate: asyncio.Event, line: str) -> None:
+        super().__init__([line])
+        self.gate = gate
+        self.reached = asyncio.Event()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        self.reached.set()
+        await self.gate.wait()
+        async for part in super().stream(request):
             yield part
-
-    model.stream = stream  # type: ignore[method-assign]
-    return model
 
 
 LONG = [f"turn {number}: " + "of boats and masts and sails " * 8 for number in range(1, 9)]
@@ -150,7 +152,7 @@ async def test_the_next_summary_brings_the_last_one_up_to_date(tmp_path: Path) -
 
 async def test_what_is_said_while_the_summary_is_made_is_part_of_the_tail(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=held(gate, summarised())) as house:
+    async with Shore(tmp_path, summariser=Held(gate, summarised())) as house:
         await house.talk(*LONG, full=True)
         assert (await house.ask("meanwhile one")).text == "fine", "nobody waits for it"
         await house.ask("meanwhile two")
@@ -164,7 +166,7 @@ async def test_what_is_said_while_the_summary_is_made_is_part_of_the_tail(tmp_pa
 
 async def test_a_summary_that_is_ready_in_the_middle_of_a_turn_waits_for_its_end(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=held(gate, summarised())) as house:
+    async with Shore(tmp_path, summariser=Held(gate, summarised())) as house:
         await house.talk(*LONG, full=True)
         answering = asyncio.Event()
 
@@ -185,11 +187,13 @@ async def test_a_summary_that_is_ready_in_the_middle_of_a_turn_waits_for_its_end
 @pytest.mark.parametrize("boundary", [Rewind(1), New(), Resume("")])
 async def test_a_summary_of_what_has_changed_since_is_thrown_away(tmp_path: Path, boundary: Any) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=held(gate, summarised())) as house:
+    summariser = Held(gate, summarised())
+    async with Shore(tmp_path, summariser=summariser) as house:
         other = (await house.turn(TELEGRAM, "elsewhere")).ref.session_id
         await house.talk(*LONG, full=True)
         boundary = Resume(other) if isinstance(boundary, Resume) else boundary
         parent = await house.at(CLI)
+        await summariser.reached.wait()
         await house.cross(CLI, boundary)
         here = await house.at(CLI)
         gate.set()
@@ -197,6 +201,29 @@ async def test_a_summary_of_what_has_changed_since_is_thrown_away(tmp_path: Path
         assert await house.at(CLI) == here
         assert (await house.session(parent.session_id)).end_reason != "compressed"
         assert not any(isinstance(event, Compressed) for event in house.heard)
+
+
+async def test_what_is_forgotten_meanwhile_does_not_come_back_with_a_summary(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    summariser = Held(gate, summarised("Atlantic"))
+    async with Shore(tmp_path, summariser=summariser) as house:
+        note = await house.note("the Atlantic is cold")
+        await house.talk(*LONG, full=True)
+        here = await house.at(CLI)
+        await summariser.reached.wait()
+        await house.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
+        gate.set()
+        await house.idle()
+        assert await house.at(CLI) == here
+
+
+async def test_a_model_that_says_it_is_too_much_is_told_less_next_time(tmp_path: Path) -> None:
+    async with Shore(tmp_path) as house:
+        await house.talk(*LONG)
+        house.model.lines = [ContextTooLong("128,001 tokens are too many"), "fine"]
+        assert "too many" in (await house.ask("once")).problem
+        await house.ask("and now?")
+        assert "sail around the world" in house.model.sent()
 
 
 async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
@@ -307,8 +334,8 @@ async def test_a_conversation_longer_than_the_reader_can_read_is_read_in_pieces(
 async def test_two_processes_do_not_pay_for_the_same_summary(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with (
-        Shore(tmp_path, summariser=held(gate, summarised("one"))) as one,
-        Shore(tmp_path, summariser=held(gate, summarised("two"))) as two,
+        Shore(tmp_path, summariser=Held(gate, summarised("one"))) as one,
+        Shore(tmp_path, summariser=Held(gate, summarised("two"))) as two,
     ):
         await one.talk(*LONG)
         parent = await one.at(CLI)
@@ -385,7 +412,7 @@ async def test_at_the_hard_stop_an_extract_that_names_itself_takes_the_place_of_
 
 
 async def test_at_the_hard_stop_a_slow_summariser_is_waited_for_no_longer_than_its_bound(tmp_path: Path) -> None:
-    house = Narrow(tmp_path, summariser=held(asyncio.Event(), summarised()), stop_s_max=0.2)
+    house = Narrow(tmp_path, summariser=Held(asyncio.Event(), summarised()), stop_s_max=0.2)
     async with house:
         for number in range(1, 5):
             await house.ask(f"turn {number}: " + "of boats " * 850)

@@ -80,7 +80,7 @@ def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> Non
         # Whatever the model counts, turns must not be left out.
         (Fill(0, 900_000, 1_000_000, context_tokens=100), Urgency.SOON),
         (Fill(0, 1_000_001, 1_000_000, context_tokens=100), Urgency.NOW),
-        (Fill(0, 100, 1_000_000, context_tokens=100, left_out=True), Urgency.NOW),
+        (Fill(0, 100, 1_000_000, context_tokens=100, too_long=True), Urgency.NOW),
     ],
 )
 def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
@@ -160,15 +160,15 @@ WITHIN = Bounds(threshold_tokens=64_000, stop_tokens=100_000, tail_tokens=16_000
 
 def test_a_pass_that_saves_a_tenth_of_the_window_is_a_good_one() -> None:
     fill = Fill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=30_000)
-    assert gain(fill, WITHIN, replaced_bytes=60_000, summary="s" * 10_000).tokens_after == 15_000
-    assert not gain(fill, WITHIN, replaced_bytes=60_000, summary="s" * 10_000).poor
-    assert not gain(fill, WITHIN, replaced_bytes=20_000, summary="s" * 10_000).poor
-    assert gain(fill, WITHIN, replaced_bytes=19_999, summary="s" * 10_000).poor
+    good = gain(fill, WITHIN, covered_bytes=60_000, kept_bytes=30_000, added_bytes=10_000)
+    assert (good.tokens_before, good.tokens_after, good.poor) == (30_000, 15_000, False)
+    assert not gain(fill, WITHIN, covered_bytes=20_000, kept_bytes=70_000, added_bytes=10_000).poor
+    assert gain(fill, WITHIN, covered_bytes=20_000, kept_bytes=70_000, added_bytes=10_001).poor
 
 
 def test_a_pass_that_leaves_the_conversation_over_its_threshold_is_a_poor_one() -> None:
     fill = Fill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=100_000)
-    assert gain(fill, WITHIN, replaced_bytes=30_000, summary="s" * 100).poor
+    assert gain(fill, WITHIN, covered_bytes=30_000, kept_bytes=60_000, added_bytes=100).poor
 
 
 # --- What comes back -------------------------------------------------------------------------------------------------

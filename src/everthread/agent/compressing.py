@@ -12,62 +12,36 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from msgspec import Struct
-
 from everthread.agent.asking import Choice
 from everthread.agent.compression import (
     POOR_PASSES_MAX,
     Bounds,
-    Cut,
     Fill,
-    Gain,
     Urgency,
     bounds,
-    bytes_of,
-    cut,
-    extract,
-    gain,
-    pruned,
-    size_of,
     urgency,
 )
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
+from everthread.agent.passes import PASS_S_MAX, Changed, Made, NothingToCover, Passes, Source
 from everthread.config import Compression
-from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress, Refusal
+from everthread.domain.boundary import Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
-from everthread.domain.model import Lease, Session, SessionKey, SessionRef
-from everthread.domain.spend import BYTES_PER_TOKEN
+from everthread.domain.model import SessionKey, SessionRef
 from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.ports import Clock, ContextEngine, Store, UnitOfWork
-from everthread.ports.context import Middle, Rollover
+from everthread.ports.context import Rollover
 from everthread.ports.store import Incident
 
 log = logging.getLogger("everthread.agent")
 
-PASS_S_MAX = 300.0
 STOP_S_MAX = 60.0
 """How long an answer waits for a summary before it makes do with an extract."""
 COOL_DOWN_S = 300.0
 ROLLOVER_S_MAX = 5.0
 KNOWN_MAX = 1_000
-_LOOK_S = 0.25
 
 Measure = Callable[[SessionRef], Awaitable[Fill]]
-
-
-class NothingToCover(NotCompressed):
-    """All that there is has to stay as it is."""
-
-
-class Made(Struct, frozen=True):
-    """A summary that is ready, and what it was made from."""
-
-    ref: SessionRef
-    boundary: Compress
-    turns: int
-    gain: Gain
-    instead_because: str = ""
 
 
 @dataclass(slots=True)
@@ -102,11 +76,10 @@ class Compressor:
     ) -> None:
         self._store = store
         self._lifecycle = lifecycle
-        self._memory = memory
+        self._passes = Passes(store, memory, engine, clock, holder)
         self._engine = engine
         self._clock = clock
         self._settings = settings
-        self._holder = holder
         self._stop_s_max = stop_s_max
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._refused: set[str] = set()
@@ -169,15 +142,26 @@ class Compressor:
         if self._clock.now() < known.cool_until:
             return
         try:
-            known.ready = await self._in_turn(ref, lambda: self._made(ref, known, choice, PASS_S_MAX))
+            made = await self._passes.summary(self._source(ref, known, choice), PASS_S_MAX)
+        except Changed:
+            return
         except NothingToCover:
-            self._counted(known, poor=True)
-            if known.poor >= POOR_PASSES_MAX:
-                listen(CompressionFailed(_given_up(known)))
+            self._saved_nothing(known, listen)
         except NotCompressed as error:
             self._failed(known, str(error), listen)
-        if known.ready is not None:
-            await self._apply(known, listen)
+        else:
+            if made is not None:
+                known.ready = made
+                await self._apply(known, listen)
+
+    def _source(self, ref: SessionRef, known: Known, choice: Choice) -> Source:
+        assert known.fill is not None
+        return Source(ref, known.fill, self.bounds(choice), choice.name)
+
+    def _saved_nothing(self, known: Known, listen: Listen) -> None:
+        self._counted(known, poor=True)
+        if known.poor >= POOR_PASSES_MAX:
+            listen(CompressionFailed(_given_up(known)))
 
     # --- Before a turn -----------------------------------------------------------------------------------------------
 
@@ -204,25 +188,33 @@ class Compressor:
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
     async def _stop(self, ref: SessionRef, known: Known, choice: Choice, listen: Listen) -> None:
+        """A summary if one can be had in time, else an extract."""
+        bound_s, source = self._stop_s_max, self._source(ref, known, choice)
         why = known.problem
-        if known.making is not None:
-            await asyncio.wait({known.making}, timeout=self._stop_s_max)
-            if ref.session_id not in self._known or (known.ready is not None and await self._apply(known, listen)):
-                return
-            why = known.problem or f"no summary within {self._stop_s_max:g} s"
-        elif self._clock.now() >= known.cool_until:
-            try:
-                make = lambda: self._made(ref, known, choice, self._stop_s_max)  # noqa: E731 - shorter than its name
-                known.ready = await self._in_turn(ref, make, self._stop_s_max)
-                if await self._apply(known, listen):
-                    return
+        try:
+            if known.making is not None:
+                await self._wait_for(known.making)
+                why = known.problem or f"no summary within {bound_s:g} s"
+            elif self._clock.now() >= known.cool_until:
+                known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
                 why = "another process has begun one"
-            except NotCompressed as error:
-                why = str(error)
-                self._cool(known, why)
-        if known.poor < POOR_PASSES_MAX:
-            known.ready = await self._extracted(ref, known, choice, why or "there is none")
+        except NothingToCover:
+            self._saved_nothing(known, listen)
+            return
+        except NotCompressed as error:
+            why = str(error)
+            self._cool(known, why)
+        if known.ready is not None:
             await self._apply(known, listen)
+        if ref.session_id in self._known and known.poor < POOR_PASSES_MAX:
+            known.ready = await self._passes.extract(source, why or "none was made")
+            await self._apply(known, listen)
+
+    async def _wait_for(self, making: asyncio.Task[None]) -> None:
+        await asyncio.wait({making}, timeout=self._stop_s_max)
+        # What would come now is for a session that will have been left.
+        making.cancel()
+        await asyncio.wait({making})
 
     # --- On request --------------------------------------------------------------------------------------------------
 
@@ -243,9 +235,8 @@ class Compressor:
             if isinstance(event, Compressed):
                 heard.append(event)
 
-        known.ready = await self._in_turn(
-            ref, lambda: self._made(ref, known, choice, PASS_S_MAX, focus=focus, asked_for=True)
-        )
+        source = self._source(ref, known, choice)
+        known.ready = await self._passes.summary(source, PASS_S_MAX, focus=focus, asked_for=True)
         if known.ready is None:
             raise NotCompressed("another process is summarising this conversation; try again in a moment")
         if not await self._apply(known, listen):
@@ -256,92 +247,6 @@ class Compressor:
             )
         return heard[0]
 
-    # --- Making a summary --------------------------------------------------------------------------------------------
-
-    async def _made(
-        self,
-        ref: SessionRef,
-        known: Known,
-        choice: Choice,
-        bound_s: float,
-        *,
-        focus: str = "",
-        asked_for: bool = False,
-    ) -> Made:
-        assert known.fill is not None
-        fill, within = known.fill, self.bounds(choice)
-        session, previous, parts = await self._parts(ref, fill, within, asked_for=asked_for)
-        if not parts.covered:
-            raise NothingToCover("the last turns are kept as they are, and there are none before them")
-        try:
-            async with asyncio.timeout(bound_s):
-                shorter = await asyncio.to_thread(lambda: tuple(pruned(turn) for turn in parts.covered))
-                messages = [message for turn in parts.covered for message in turn.messages]
-                hints = await self._memory.on_pre_compress(messages, ref=ref)
-                summary = await self._engine.summarise(
-                    Middle(ref, choice.name, previous, shorter, hints=hints, focus=focus)
-                )
-        except TimeoutError as error:
-            raise NotCompressed(f"no summary within {bound_s:g} s") from error
-        except EverthreadError as error:
-            raise NotCompressed(str(error)) from error
-        except Exception as error:
-            log.exception("summarising session %s failed", ref.session_id)
-            raise NotCompressed("something went wrong inside; the log says what") from error
-        return _made(session, ref, previous, parts, summary, fill, within)
-
-    async def _extracted(self, ref: SessionRef, known: Known, choice: Choice, why: str) -> Made:
-        assert known.fill is not None
-        within = self.bounds(choice)
-        session, previous, parts = await self._parts(ref, known.fill, within)
-        if not parts.covered:
-            raise NotCompressed("its last turn alone is almost too long for the model")
-        summary = extract(previous, parts.covered)
-        return _made(session, ref, previous, parts, summary, known.fill, within, why)
-
-    async def _parts(
-        self, ref: SessionRef, fill: Fill, within: Bounds, *, asked_for: bool = False
-    ) -> tuple[Session, str, Cut]:
-        tail_tokens = within.tail_tokens
-        if asked_for:
-            # Whoever asks wants something to be done, even where all of it would fit into the tail.
-            tail_tokens = min(tail_tokens, fill.history_bytes // BYTES_PER_TOKEN // 4)
-
-        def parts(uow: UnitOfWork) -> tuple[Session | None, str, Cut]:
-            session = uow.sessions.get(ref.session_id)
-            if session is None or session.owner != ref.owner or session.generation != ref.generation:
-                return None, "", Cut((), ())
-            view = uow.turns.view(session)
-            newest_tokens_max = fill.room_bytes // BYTES_PER_TOKEN // 2
-            return session, view.summary or "", cut(view.turns, tail_tokens, newest_tokens_max)
-
-        session, previous, found = await self._store.read(parts)
-        if session is None:
-            raise NotCompressed("the conversation has changed meanwhile")
-        return session, previous, found
-
-    async def _in_turn(
-        self, ref: SessionRef, make: Callable[[], Awaitable[Made]], patience_s: float = 0.0
-    ) -> Made | None:
-        """One process at a time pays for a summary of a session; `None` if another does. The crossing decides."""
-        name = f"compress:{ref.session_id}"
-        until = self._clock.now() + patience_s
-
-        def acquire(uow: UnitOfWork) -> Lease | None:
-            return uow.lanes.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
-
-        while (lease := await self._store.write(acquire)) is None:
-            if self._clock.now() >= until:
-                return None
-            await self._clock.sleep(_LOOK_S)
-        try:
-            return await make()
-        finally:
-            await asyncio.shield(self._release(lease))
-
-    async def _release(self, lease: Lease) -> None:
-        await self._store.write(lambda uow: uow.lanes.release(lease))
-
     # --- Applying it -------------------------------------------------------------------------------------------------
 
     async def _apply(self, known: Known, listen: Listen) -> bool:
@@ -350,7 +255,9 @@ class Compressor:
             made, known.ready = known.ready, None
             if made is None:
                 return False
-            key = await self._store.peek(lambda uow: _a_key(uow, made.ref))
+            key, burials = await self._store.peek(lambda uow: _as_it_is(uow, made.ref))
+            if burials != made.burials:
+                return False
             crossing = await self._lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
             if crossing.refusal is Refusal.TURN_RUNNING:
                 known.ready = made
@@ -446,32 +353,10 @@ class Compressor:
             await asyncio.wait(self._going)
 
 
-def _made(
-    session: Session,
-    ref: SessionRef,
-    previous: str,
-    parts: Cut,
-    summary: str,
-    fill: Fill,
-    within: Bounds,
-    instead_because: str = "",
-) -> Made:
-    """Raises `NotCompressed` if the summary is of no use."""
-    replaced = bytes_of(previous) + sum(size_of(turn) for turn in parts.covered)
-    if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
-        raise NotCompressed("the summary that came back is empty or far too long")
-    if bytes_of(summary) >= replaced:
-        raise NotCompressed("the summary that came back is longer than what it would replace")
-    covers_to = parts.covered[-1].number
-    boundary = Compress(session.id, session.generation, summary, covers_to)
-    gained = gain(fill, within, replaced_bytes=replaced, summary=summary)
-    return Made(ref, boundary, len(parts.covered), gained, instead_because)
-
-
-def _a_key(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
-    """A key that is on the session: the one that asked may have left it to others."""
+def _as_it_is(uow: UnitOfWork, ref: SessionRef) -> tuple[SessionKey, int]:
+    """A key that is on the session, as the one that asked may have left it to others; what its owner has forgotten."""
     keys = uow.sessions.keys_on(ref.session_id)
-    return ref.key if ref.key in keys or not keys else keys[0]
+    return (ref.key if ref.key in keys or not keys else keys[0]), uow.forgetting.burials(ref.owner)
 
 
 def _given_up(known: Known) -> str:

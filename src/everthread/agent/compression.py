@@ -42,8 +42,8 @@ class Fill(Struct, frozen=True):
     """For the history, before old turns are left out."""
     context_tokens: int = 0
     """What the last call took, as the model counts; 0 if it did not say."""
-    left_out: bool = False
-    """Old turns are left out already."""
+    too_long: bool = False
+    """Old turns are left out already, or the model has said that it can't read so much."""
 
     @property
     def tokens(self) -> int:
@@ -100,7 +100,7 @@ def bounds(settings: Compression, window_tokens: int, reads_tokens: int, reader:
 
 
 def urgency(fill: Fill, within: Bounds) -> Urgency:
-    if fill.left_out or fill.history_bytes > fill.room_bytes or fill.tokens >= within.stop_tokens:
+    if fill.too_long or fill.history_bytes > fill.room_bytes or fill.tokens >= within.stop_tokens:
         return Urgency.NOW
     if fill.tokens >= within.threshold_tokens or fill.history_bytes >= fill.room_bytes * ROOM_SHARE:
         return Urgency.SOON
@@ -122,11 +122,14 @@ def cut(turns: Sequence[Turn], tail_tokens: int, newest_tokens_max: int) -> Cut:
     return Cut(tuple(turns[:at]), tuple(turns[at:]))
 
 
-def gain(fill: Fill, within: Bounds, *, replaced_bytes: int, summary: str) -> Gain:
-    """What a summary saves of the whole window. One that leaves too little room saves too little."""
-    before = fill.head_bytes + fill.history_bytes
-    after = max(before - replaced_bytes + bytes_of(summary), 0)
-    tokens_after = fill.tokens * after // max(before, 1)
+def gain(fill: Fill, within: Bounds, *, covered_bytes: int, kept_bytes: int, added_bytes: int) -> Gain:
+    """What a summary saves of the whole window. One that leaves too little room saves too little.
+
+    `added_bytes` is what the summary has more than the one before it, which is part of the head.
+    """
+    before = fill.head_bytes + covered_bytes + kept_bytes
+    after = fill.head_bytes + kept_bytes + added_bytes
+    tokens_after = fill.tokens * after // max(fill.head_bytes + fill.history_bytes, 1)
     poor = before - after < before * SAVED_SHARE_MIN or tokens_after >= within.threshold_tokens
     return Gain(fill.tokens, tokens_after, poor)
 

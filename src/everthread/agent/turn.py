@@ -33,7 +33,15 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
 from everthread.agent.waiting import unheard, until_done
-from everthread.domain.errors import EverthreadError, Fenced, NotCompressed, StoreBusy, StoreError, TurnTooLong
+from everthread.domain.errors import (
+    ContextTooLong,
+    EverthreadError,
+    Fenced,
+    NotCompressed,
+    StoreBusy,
+    StoreError,
+    TurnTooLong,
+)
 from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
@@ -306,7 +314,7 @@ class Agent:
         self._remember_prepared(running, committed, messages)
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
-        self._consider_compressing(running, committed, messages, manner)
+        self._consider_compressing(running, committed, messages, manner, end.error)
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
         )
@@ -314,7 +322,12 @@ class Agent:
         return ended
 
     def _consider_compressing(
-        self, running: Running, committed: Committed, messages: Sequence[Message], manner: Manner
+        self,
+        running: Running,
+        committed: Committed,
+        messages: Sequence[Message],
+        manner: Manner,
+        error: Exception | None,
     ) -> None:
         if self._compressor is None or running.prepared is None:
             return
@@ -323,19 +336,24 @@ class Agent:
             return
         prepared, choice = running.prepared
         added = sum(bytes_of(text) for message in messages for text in message.texts())
-        fill = self._filled(prepared, choice, running.progress.context_tokens, added)
+        # Whatever was counted, the model may say that it was too much.
+        too_long = prepared.left_out or isinstance(error, ContextTooLong)
+        fill = self._filled(prepared, choice, running.progress.context_tokens, added, too_long=too_long)
         self._compressor.consider(committed.ref, fill, choice, manner.listen, lasting=manner.lasting)
 
     async def _fill(self, ref: SessionRef, choice: Choice) -> Fill:
-        return self._filled(await self._preparer.prepare(ref, choice, await self._toolbox()), choice)
+        prepared = await self._preparer.prepare(ref, choice, await self._toolbox())
+        return self._filled(prepared, choice, too_long=prepared.left_out)
 
-    def _filled(self, prepared: Prepared, choice: Choice, context_tokens: int = 0, added_bytes: int = 0) -> Fill:
+    def _filled(
+        self, prepared: Prepared, choice: Choice, context_tokens: int = 0, added_bytes: int = 0, *, too_long: bool
+    ) -> Fill:
         return Fill(
             len(prepared.head),
             len(prepared.history) + added_bytes,
             self._preparer.room(choice, prepared.head),
             context_tokens,
-            prepared.left_out,
+            too_long,
         )
 
     async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
