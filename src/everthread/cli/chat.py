@@ -22,12 +22,11 @@ from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
-from everthread.commands.desk import excerpt, listed, name_of
-from everthread.commands.recap import recap
+from everthread.commands.desk import excerpt, listed
+from everthread.commands.moving import recap_here
 from everthread.config.display import display
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
-from everthread.ports import UnitOfWork
 
 LEAVE_S_MAX = 5.0
 STATUS_S = 3.0
@@ -85,7 +84,10 @@ class Chat:
         self._left = asyncio.Event()
         self._look = asyncio.Event()
         self._others = Others(runtime.store, key)
-        self._context_tokens = 0
+        self._context: dict[str, int] = {}
+        """How much of the model's window the last turn took, by its session."""
+        self._queued: list[str] = []
+        """Messages that were told to wait."""
         self._code = 0
         self._hinted = False
 
@@ -163,6 +165,7 @@ class Chat:
     def _queue(self, job: Order | None, text: str) -> None:
         if self._busy:
             self._face.notice(f"Queued: {excerpt(text)}")
+            self._queued += [text] if job is None else []
         self._jobs.put_nowait(job)
         self._look.set()
 
@@ -304,6 +307,9 @@ class Chat:
         if isinstance(event, TurnBegan):
             self._answering.add(event.ref.session_id)
             self._look.set()
+            if event.text in self._queued:
+                self._queued.remove(event.text)
+                self._face.notice(f"Answering {excerpt(event.text)}")
             if self._stopping:
                 # It is told of before it can be stopped.
                 asyncio.get_running_loop().call_soon(self._stop)
@@ -313,7 +319,7 @@ class Chat:
         self._face.hear(event)
 
     def _conclude(self, ended: TurnEnded) -> None:
-        self._context_tokens = ended.context_tokens or self._context_tokens
+        self._context = {ended.committed.ref.session_id: ended.context_tokens}
         self._others.mine(ended.committed.ref.session_id, ended.committed.number)
         if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
             return
@@ -367,7 +373,7 @@ class Chat:
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and here.session_id == session_id:
             self._face.notice(f"Finished an answer that was cut off: {asked}")
-            self._face.say(ended.text or ended.problem)
+            self._face.answer(ended.text or ended.problem)
             self._face.prompt()
         else:
             self._face.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
@@ -406,7 +412,7 @@ class Chat:
         """Keep the line of status true: at once when something was done here, else now and then."""
         while True:
             self._look.clear()
-            status = await look_around(self._runtime, self._key, self._model, self._context_tokens)
+            status = await look_around(self._runtime, self._key, self._model, self._context)
             self._face.show_status(status)
             if not self._answering:
                 await self._show_others()
@@ -419,7 +425,7 @@ class Chat:
     async def _show_others(self) -> None:
         for turn in await self._others.news():
             self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
-            self._face.say(turn.assistant_text)
+            self._face.answer(turn.assistant_text)
 
     async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""
@@ -431,12 +437,9 @@ class Chat:
             self._face.complain(str(error))
             model = "no model yet"
 
-        def look(uow: UnitOfWork):
-            ref = uow.sessions.ref(self._key)
-            session = uow.sessions.get(ref.session_id) if ref else None
-            return (f"back in {name_of(session)}", recap(uow, session)) if session else ("a new conversation", None)
-
-        where, last = await self._runtime.store.read(look)
+        last = await recap_here(self._desk())
+        name = (f'"{last.title}" ({last.session_id})' if last.title else last.session_id) if last else ""
+        where = f"back in {name}" if last else "a new conversation"
         self._face.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
         if last is not None and last.exchanges:
             self._face.recap(last)
