@@ -13,7 +13,7 @@ from tests.agent_house import AgentHouse, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 
-from everthread.agent.compressing import COOL_DOWN_S
+from everthread.agent.compressing import AT_ONCE_MAX, COOL_DOWN_S
 from everthread.agent.compression import EXTRACT_NAME
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
 from everthread.agent.summarising import INSTRUCTION
@@ -21,7 +21,7 @@ from everthread.agent.turn import Manner
 from everthread.config import Compression
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import ContextTooLong, ModelUnavailable, NotCompressed
-from everthread.domain.model import Message, Role, ToolCall
+from everthread.domain.model import ChatType, Message, Role, SessionKey, ToolCall
 from everthread.lifecycle import ForgetFact
 from everthread.ports.context import Middle, Reader, Rollover
 from everthread.ports.model import Answer, Delta, Request, Traits, Usage
@@ -81,9 +81,11 @@ class Held(FakeModel):
         super().__init__([line])
         self.gate = gate
         self.reached = asyncio.Event()
+        self.waiting = 0
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
         self.reached.set()
+        self.waiting += 1
         await self.gate.wait()
         async for part in super().stream(request):
             yield part
@@ -419,6 +421,24 @@ async def test_at_the_hard_stop_a_slow_summariser_is_waited_for_no_longer_than_i
         assert (await house.ask("and now?")).text == "fine"
         event = next(event for event in house.heard if isinstance(event, Compressed))
         assert event.instead_because == "no summary within 0.2 s"
+
+
+async def test_at_the_hard_stop_nobody_waits_behind_the_summaries_of_others(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    summariser = Held(gate, summarised())
+    async with Narrow(tmp_path, summariser=summariser) as house:
+        others = [SessionKey("main", "cli", ChatType.DM, f"other {number}") for number in range(AT_ONCE_MAX)]
+        for number in range(1, 5):
+            for key in others:
+                await house.ask(f"turn {number}: " + "of boats " * 850, key)
+        await until(lambda: summariser.waiting == AT_ONCE_MAX, "the others are not being summarised")
+        for number in range(1, 5):
+            await house.ask(f"turn {number}: " + "of boats " * 850)
+        answering = asyncio.ensure_future(house.ask("and now?"))
+        await until(lambda: summariser.waiting == AT_ONCE_MAX + 1, "it waits for the others")
+        gate.set()
+        assert (await answering).text == "fine"
+        await house.idle()
 
 
 async def test_another_process_finds_out_by_itself_that_a_conversation_does_not_fit(tmp_path: Path) -> None:

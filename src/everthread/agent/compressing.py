@@ -40,6 +40,8 @@ STOP_S_MAX = 60.0
 COOL_DOWN_S = 300.0
 ROLLOVER_S_MAX = 5.0
 KNOWN_MAX = 1_000
+AT_ONCE_MAX = 4
+"""In the background: more would be felt by those who wait for answers."""
 
 Measure = Callable[[SessionRef], Awaitable[Fill]]
 
@@ -55,6 +57,8 @@ class Known:
     cool_until: float = 0.0
     problem: str = ""
     making: asyncio.Task[None] | None = None
+    queued: bool = False
+    """What makes it has not begun: others are before it."""
     ready: Made | None = None
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -84,6 +88,7 @@ class Compressor:
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._refused: set[str] = set()
         self._going: set[asyncio.Task[None]] = set()
+        self._background = asyncio.Semaphore(AT_ONCE_MAX)
 
     @property
     def busy(self) -> bool:
@@ -142,7 +147,10 @@ class Compressor:
         if self._clock.now() < known.cool_until:
             return
         try:
-            made = await self._passes.summary(self._source(ref, known, choice), PASS_S_MAX)
+            known.queued = True
+            async with self._background:
+                known.queued = False
+                made = await self._passes.summary(self._source(ref, known, choice), PASS_S_MAX)
         except Changed:
             return
         except NothingToCover:
@@ -192,8 +200,10 @@ class Compressor:
         bound_s, source = self._stop_s_max, self._source(ref, known, choice)
         why = known.problem
         try:
+            if known.making is not None and known.queued:
+                await self._wait_for(known.making, 0.0)
             if known.making is not None:
-                await self._wait_for(known.making)
+                await self._wait_for(known.making, bound_s)
                 why = known.problem or f"no summary within {bound_s:g} s"
             elif self._clock.now() >= known.cool_until:
                 known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
@@ -210,8 +220,8 @@ class Compressor:
             known.ready = await self._passes.extract(source, why or "none was made")
             await self._apply(known, listen)
 
-    async def _wait_for(self, making: asyncio.Task[None]) -> None:
-        await asyncio.wait({making}, timeout=self._stop_s_max)
+    async def _wait_for(self, making: asyncio.Task[None], bound_s: float) -> None:
+        await asyncio.wait({making}, timeout=bound_s)
         # What would come now is for a session that will have been left.
         making.cancel()
         await asyncio.wait({making})
@@ -339,7 +349,7 @@ class Compressor:
 
         def ended(task: asyncio.Task[None]) -> None:
             self._going.discard(task)
-            known.making = None
+            known.making, known.queued = None, False
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.error("compressing a conversation failed", exc_info=error)
 
