@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everthread.domain.model import NoteTarget, NoteVersion
 
 _WORDS_CHARS_MAX = 200
+_CHANGES_MAX = 100_000
 
 
 @click.group()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from everthread.commands import COMMANDS, notes
 from everthread.commands.desk import Desk
-from everthread.domain.wording import local_time, shortened
+from everthread.commands.wording import local_time, shortened
 from everthread.domain import titles
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Session

@@ -16,8 +16,7 @@ from everthread.lifecycle.finding import PREFIX_CHARS_MIN
 from everthread.memory.notes import Notebook
 from everthread.ports import Store, UnitOfWork
 
-CHANGES_MAX = 100_000
-"""How far back anybody looks."""
+_CHANGES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +127,13 @@ def _of_id(uow: UnitOfWork, owner: str, wanted: str) -> NoteVersion | None:
         return last
     if len(wanted) < PREFIX_CHARS_MIN:
         return None
-    ids = {v.note_id for v in uow.notes.history(owner, CHANGES_MAX) if v.note_id.startswith(wanted)}
+    ids = {v.note_id for v in uow.notes.history(owner, _CHANGES_MAX) if v.note_id.startswith(wanted)}
     return uow.notes.get(ids.pop()) if len(ids) == 1 else None
 
 
 def _change_meant(uow: UnitOfWork, owner: str, wanted: str) -> Change:
     if not wanted:
-        known = (v for v in uow.notes.history(owner, CHANGES_MAX) if v.content != FORGOTTEN)
+        known = (v for v in uow.notes.history(owner, _CHANGES_MAX) if v.content != FORGOTTEN)
         newest = next(known, None)
         if newest is None:
             raise NotFound("there is nothing to take back: no note was written")

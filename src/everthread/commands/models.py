@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from everthread.commands.desk import Desk, Offer, Said, refused
-from everthread.domain.wording import shortened
+from everthread.commands.wording import shortened
 from everthread.domain.errors import BadConfig
 
 LISTED_MAX = 20

@@ -19,7 +19,7 @@ from everthread.commands.desk import (
     way_to,
 )
 from everthread.commands.recap import EXCHANGES, Recap, recap
-from everthread.domain.wording import local_time
+from everthread.commands.wording import local_time
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from everthread.domain.wording import counted, local_time, shortened
+from everthread.commands.wording import counted, local_time, shortened
 from everthread.domain.model import Session, Turn, TurnStatus
 from everthread.ports import UnitOfWork
 
