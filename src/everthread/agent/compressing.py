@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from everthread.agent.asking import Choice
 from everthread.agent.compression import (
     POOR_PASSES_MAX,
@@ -23,6 +25,7 @@ from everthread.agent.compression import (
 )
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
 from everthread.agent.passes import PASS_S_MAX, Changed, Made, NothingToCover, Passes, Source
+from everthread.agent.waiting import until_done
 from everthread.config import Compression
 from everthread.domain.boundary import Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
@@ -96,8 +99,12 @@ class Compressor:
 
     def bounds(self, choice: Choice) -> Bounds:
         """Looked up each time: whoever changes the model is under its bounds from then on."""
-        reader = self._engine.reader(choice.name)
-        return bounds(self._settings, choice.traits.context_tokens, reader.context_tokens, reader.name)
+        window = choice.traits.context_tokens
+        try:
+            reader = self._engine.reader(choice.name)
+        except Exception as error:  # noqa: BLE001 - a turn that is committed must not suffer from an engine that fails
+            return replace(bounds(self._settings, window, window, ""), refusal=str(error) or repr(error))
+        return bounds(self._settings, window, reader.context_tokens, reader.name)
 
     def status(self, session_id: str) -> str:
         """What a person should know of it; empty if all is well."""
@@ -261,6 +268,15 @@ class Compressor:
 
     async def _apply(self, known: Known, listen: Listen) -> bool:
         """Cross with what is ready, if no turn runs; whether that is done. What does not fit any more is dropped."""
+        # Whoever stops waiting in the middle must not keep it from being told.
+        applying = asyncio.ensure_future(self._applied(known, listen))
+        stopped = await until_done(applying)
+        if stopped is not None:
+            applying.exception()
+            raise stopped
+        return applying.result()
+
+    async def _applied(self, known: Known, listen: Listen) -> bool:
         async with known.applying:
             made, known.ready = known.ready, None
             if made is None:
