@@ -21,7 +21,7 @@ from everthread.agent.summarising import INSTRUCTION
 from everthread.agent.turn import Manner
 from everthread.config import Compression
 from everthread.domain.boundary import New, Resume, Rewind
-from everthread.domain.errors import ContextTooLong, ModelUnavailable, NotCompressed
+from everthread.domain.errors import BadConfig, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, ToolCall
 from everthread.lifecycle import ForgetFact
 from everthread.memory import manager
@@ -577,6 +577,42 @@ async def test_another_engine_makes_the_summary_and_is_told_of_every_rollover(tm
         await house.talk(*LONG, full=True)
         await house.compressed()
         await house.reported("context_engine", "a bug of the engine")
+
+
+async def test_what_is_crossed_is_told_even_if_the_process_stops_in_that_moment(tmp_path: Path) -> None:
+    engine = Engine()
+    async with Shore(tmp_path, engine=engine) as house:
+        cross, crossed = house.lifecycle.cross, asyncio.Event()
+
+        async def slow(*args: Any, **more: Any) -> Any:
+            crossing = await cross(*args, **more)
+            crossed.set()
+            await asyncio.sleep(0.05)
+            return crossing
+
+        house.lifecycle.cross = slow
+        await house.talk(*LONG, full=True)
+        await crossed.wait()
+        await house.compressor.aclose()
+        assert [rollover.entered for rollover in engine.rollovers] == [await house.at(CLI)]
+
+
+@pytest.mark.parametrize("error", [BadConfig("there is no such model"), RuntimeError("a bug of the engine")])
+async def test_an_engine_that_has_nobody_to_read_is_no_concern_of_the_turns(tmp_path: Path, error: Exception) -> None:
+    class Blind(Engine):
+        def reader(self, model: str) -> Reader:
+            raise error
+
+    async with Shore(tmp_path, engine=Blind()) as house:
+        await house.talk(*LONG)
+        house.model.usage = FULL
+        ended = await house.ask("the last straw")
+        assert (ended.text, ended.problem) == ("fine", "")
+        assert (await house.ask("and on")).text == "fine"
+        [failure] = house.failures
+        assert str(error) in failure
+        with pytest.raises(NotCompressed, match=str(error)):
+            await house.agent.compress(CLI, house.choices[0], owner=ME)
 
 
 # --- On request ------------------------------------------------------------------------------------------------------
