@@ -263,13 +263,16 @@ class Lifecycle:
         return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
-        """Tell the parent session's providers what delegated work came to."""
+        """Tell the parent session's providers what delegated work came to: once, however often it is called."""
         _check_size("delegated work", task, result)
         detail: dict[str, object] = {"task": task, "result": result, "child": child_session_id}
 
         def record(uow: UnitOfWork) -> None:
             now = self._clock.now()
             session = crossing.owned(uow, ref.session_id, ref.owner)
+            told = uow.log.of_kind(session.id, EntryKind.DELEGATION)
+            if any(entry.detail and entry.detail.get("child") == child_session_id for entry in told):
+                return
             session = append(uow, session, ref, EntryKind.DELEGATION, now, detail=detail)
             uow.sessions.save(close_if_left(uow, session, ref, now))
 
