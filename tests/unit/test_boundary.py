@@ -240,7 +240,9 @@ def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: Place) -> Non
     assert not opening.inherits
 
 
-@pytest.mark.parametrize(("boundary", "inherits"), [(New(), False), (Reset(), False), (Branch(), True), (COMPRESS, True)])
+@pytest.mark.parametrize(
+    ("boundary", "inherits"), [(New(), False), (Reset(), False), (Branch(), True), (COMPRESS, True)]
+)
 def test_only_what_goes_on_with_a_session_shows_its_turns(boundary: Boundary, inherits: bool) -> None:
     assert opened_by(HERE, boundary).inherits is inherits
 

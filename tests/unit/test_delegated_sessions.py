@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.house import CLI, ME, AsyncDiary, House, opened
 
 from everthread.domain.boundary import Expire, New, Refusal, Resume
 from everthread.domain.errors import NotFound
@@ -10,7 +11,6 @@ from everthread.domain.events import EntryKind
 from everthread.domain.model import Inbound, Kind, SessionKey, TurnStatus
 from everthread.domain.policy import ResetPolicy
 from everthread.lifecycle import ForgetOwner, ForgetSession, Ticket
-from tests.house import CLI, ME, AsyncDiary, House, opened
 
 CHILD = SessionKey.parse("agent:main:subagent:dm:1")
 LATER_S = 1_000.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Delegation,
     Limits,
     McpServer,
     Memory,
@@ -23,6 +24,7 @@ from everthread.domain.errors import BadConfig, StoreUnwritable
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 
 __all__ = [
+    "Delegation",
     "Limits",
     "McpServer",
     "Memory",
@@ -84,6 +86,7 @@ class Settings:
     fallback_models: tuple[str, ...] = ()
     providers: Mapping[str, Provider] = field(default_factory=built_in_providers)
     limits: Limits = Limits()
+    delegation: Delegation = Delegation()
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()

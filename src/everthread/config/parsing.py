@@ -12,6 +12,7 @@ from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Delegation,
     Limits,
     McpServer,
     Memory,
@@ -29,7 +30,7 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "prices", "memory", "tools", MCP_SERVERS, "reset"),
+    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "tools", MCP_SERVERS, "reset"),
 )
 _ENTRIES_MAX = 1000
 _MODEL_CHARS_MAX = 200
@@ -55,6 +56,7 @@ class FromFile(TypedDict, total=False):
     fallback_models: tuple[str, ...]
     providers: Mapping[str, Provider]
     limits: Limits
+    delegation: Delegation
     prices: Mapping[str, Price]
     memory: Memory
     tools: Tools
@@ -73,6 +75,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "providers": providers,
         "limits": _limits(top.table("limits")),
         "prices": _prices(top.table("prices"), providers),
+        "delegation": _delegation(top.table("delegation")),
         "memory": _memory(top.table("memory")),
         "tools": _tools(top.table("tools")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
@@ -188,6 +191,17 @@ def _limits(table: Table) -> Limits:
         turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
         output_tokens=table.whole("output_tokens", usual.output_tokens, 1, 1_000_000),
         spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),
+    )
+
+
+def _delegation(table: Table) -> Delegation:
+    table.allow(*(field.name for field in fields(Delegation)))
+    usual = Delegation()
+    return Delegation(
+        parallel=table.whole("parallel", usual.parallel, 1, 32),
+        iterations=table.whole("iterations", usual.iterations, 1, 10_000),
+        turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
+        spend=table.number_or_none("spend", 0, 1_000_000),
     )
 
 
