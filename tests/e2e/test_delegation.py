@@ -18,8 +18,9 @@ from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, TurnLimits
-from everthread.domain.boundary import New
+from everthread.domain.boundary import Expire, New
 from everthread.domain.model import Cause, Kind, Session, ToolCall, ToolState, TurnStatus
+from everthread.domain.policy import ResetPolicy
 from everthread.domain.spend import Price
 from everthread.ports import Tool
 from everthread.ports.tools import ToolUse
@@ -296,9 +297,10 @@ async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Pat
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker, diary) as house:
-        # Long after: what the inbox remembers is swept by then.
-        house.clock.ahead_s = 3 * 86_400.0
-        await house.lifecycle.recover()
+        # Long after: sessions may have expired by then.
+        later = house.clock.now() + 3 * 86_400.0
+        expiry = await house.cross((await house.child()).key, Expire(ResetPolicy(idle_s=60), later))
+        assert expiry.refusal is None
         ended = await house.agent.go_on(turn_id, house.manner())
         assert ended is not None
         assert worker.requests == []

@@ -137,16 +137,15 @@ class Delegation:
         """See the work through, from wherever it is; the session it is done in."""
         key, owner = key_of(use), use.ref.owner
         manner = Manner(self._choices(await self._store.peek(lambda uow: _model_of(uow, use.ref))))
-        child = await self._lifecycle.current(key)
+        child = await self._store.peek(lambda uow: _opened_before(uow, use.ref.session_id, key))
         if child is None:
             boundary = New(kind=Kind.SUBAGENT, parent=use.ref.session_id)
-            child = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
-            assert child is not None
-        session_id = child.session_id
-        if not await self._store.peek(lambda uow: _is_begun(uow, session_id)):
-            # Taken once, however often it is handed over.
-            await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
-        return session_id, await self._outcome(key, session_id, manner)
+            opened = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
+            assert opened is not None
+            child = opened.session_id
+        # Taken once, however often it is handed over.
+        await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
+        return child, await self._outcome(key, child, manner)
 
     async def _outcome(self, key: SessionKey, child: str, manner: Manner) -> Outcome:
         ended = await self._agent.answer(key, manner)
@@ -176,9 +175,9 @@ def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:
     return read_back(prefix.content).name if prefix is not None else ""
 
 
-def _is_begun(uow: UnitOfWork, child: str) -> bool:
-    session = uow.sessions.get(child)
-    return (session is not None and session.last_turn > 0) or uow.slots.live(child) is not None
+def _opened_before(uow: UnitOfWork, parent: str, key: SessionKey) -> str | None:
+    """The session of a call that is run again. Its key may have left it: sessions expire."""
+    return next((child.id for child in uow.sessions.descendants(parent) if child.key == key), None)
 
 
 def _stored(uow: UnitOfWork, child: str) -> Outcome:
