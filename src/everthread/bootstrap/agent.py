@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skill_tools import skill_tools
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
@@ -115,6 +118,7 @@ class Workshop:
         kept = runtime.settings.memory
         self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
         self.models = Models(runtime.settings)
+        self._skills = SkillFolders(runtime.settings.skills_path, runtime.project)
         self.agent = self._agent()
         self._delegation = self._delegating()
 
@@ -132,6 +136,7 @@ class Workshop:
             ),
             *await provider_tools(runtime.memory),
             *runtime.tools,
+            *skill_tools(self._skills, settings.owner),
             self._delegation.tool(),
         )
         problems: dict[str, str] = {}
@@ -142,7 +147,9 @@ class Workshop:
         if self._mcp is not None:
             problems = self._mcp.problems()
         self._gather()
-        return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())
+        shelf = await asyncio.to_thread(self._skills.shelf)
+        broken = (f"skill not used: {problem}" for problem in shelf.problems)
+        return (*(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _gather(self) -> None:
         self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
@@ -209,7 +216,9 @@ class Workshop:
 
     def _preparer(self, count_max: int = COUNT_MAX) -> Preparer:
         runtime = self._runtime
-        prompts = PromptBuilder(self._settings.home, runtime.memory, runtime.clock, self._note_limits)
+        prompts = PromptBuilder(
+            self._settings.home, runtime.memory, runtime.clock, self._note_limits, self._skills.index
+        )
         output_tokens = self._settings.limits.output_tokens
         return Preparer(
             runtime.store,

@@ -37,6 +37,7 @@ _COMMANDS = {
     "restore": "Get everything back from such a file.",
     "sessions": "Look at conversations, copy and remove them.",
     "setup": "Choose a model and a key, and try them.",
+    "skills": "Look at skills, begin new ones, check them.",
 }
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "load",
     "places",
     "wants_local_model",
+    "working_folder",
 ]
 
 LOCAL_MODEL = "local/smollm2"
@@ -104,6 +105,11 @@ class Settings:
     @property
     def db_path(self) -> Path:
         return self.home / "everthread.db"
+
+    @property
+    def skills_path(self) -> Path:
+        """The folder of the user's own skills."""
+        return self.home / "skills"
 
     @property
     def local_model_path(self) -> Path:
@@ -192,6 +198,14 @@ def wants_local_model(settings: Settings) -> bool:
 def child_environment(**more: str) -> dict[str, str]:
     """The environment of a process that is started: this one's, and more."""
     return {**os.environ, **more}
+
+
+def working_folder() -> Path | None:
+    """The folder that the program was started in; None if it is gone."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:
