@@ -147,7 +147,7 @@ class SkillFolders:
         folder = self.own / OLD / name
         folder.mkdir(mode=0o700, exist_ok=True)
         versions = sorted(int(file.stem) for file in folder.glob("*.md") if file.stem.isdecimal())
-        for version in versions[: len(versions) - OLD_MAX + 1]:
+        for version in versions[: -(OLD_MAX - 1)]:
             (folder / f"{version}.md").unlink()
         kept = folder / f"{versions[-1] + 1 if versions else 1}.md"
         _write(kept, content)
