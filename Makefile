@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-servers check sim mutants bench fmt clean
+.PHONY: help venv run test test-servers check sim mutants bench docs fmt clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -44,6 +44,11 @@ mutants: $(READY) ## Break the code on purpose and see that tests fail
 bench: $(READY) ## Measure the core and the agent
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.turn
+	$(BIN)/python -m benchmarks.terminal
+
+docs: $(READY) ## Write the parts of docs that are made from the program
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.record
 
 fmt: $(READY) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix --select I

@@ -2,12 +2,17 @@
 
 import asyncio
 import inspect
+import signal
 
 import pytest
 from hypothesis import settings
 
 settings.register_profile("everthread", deadline=None)
 settings.load_profile("everthread")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a job that a shell runs in the background; the programs that tests start would ignore Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

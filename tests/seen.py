@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 import pyte
+from pyte.screens import Char
 
 PATIENCE_S = 15.0
 ENTER, TAB, ESCAPE, UP, DOWN = "\r", "\t", "\x1b", "\x1b[A", "\x1b[B"
@@ -98,6 +99,15 @@ class Seen:
     def colours(self) -> set[str]:
         """The colours of whatever is on the screen."""
         return {cell.fg for line in self._screen.buffer.values() for cell in line.values() if cell.data.strip()}
+
+    def cells(self) -> list[list[Char]]:
+        """The screen's rows, each cell with its look."""
+        lines = [self._screen.buffer[row] for row in range(self._screen.lines)]
+        return [[line[column] for column in range(self._screen.columns)] for line in lines]
+
+    def cursor(self) -> tuple[int, int]:
+        """Its column and its row."""
+        return self._screen.cursor.x, self._screen.cursor.y
 
     def expect(self, pattern: str, *, gone: bool = False) -> str:
         """Wait until the screen shows this, or no longer does; the screen then."""

@@ -11,8 +11,11 @@ import asyncio
 import hashlib
 import inspect
 import logging
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -90,13 +93,36 @@ def loaded(plugins: Iterable[object] = (), *, entry_points: bool = True) -> plug
 
 
 def _load_entry_points(manager: pluggy.PluginManager) -> None:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - costs 10 ms that a help text need not pay
+    if not declared(sys.path):
+        return
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes as long to import as half of the program
 
     for entry in entry_points(group=GROUP):
         try:
             manager.register(entry.load(), name=entry.name)
         except Exception as error:  # noqa: BLE001 - a broken plugin must not keep the rest from starting
             log.warning("plugin %s can't be loaded: %s", entry.name, error)
+
+
+def declared(folders: Iterable[str]) -> bool:
+    """Whether a package in these folders may have plugins. Looking is cheap; asking what all packages have is not."""
+    for folder in folders:
+        if os.path.isfile(folder):
+            # An archive: only Python itself knows what is in it.
+            return True
+        with suppress(OSError):
+            for name in os.listdir(folder or os.curdir):
+                if name.endswith((".dist-info", ".egg-info")) and _declares(os.path.join(folder, name)):
+                    return True
+    return False
+
+
+def _declares(package: str) -> bool:
+    try:
+        with open(os.path.join(package, "entry_points.txt"), "rb") as file:
+            return GROUP.encode() in file.read()
+    except OSError:
+        return False
 
 
 def wanted(manager: pluggy.PluginManager) -> frozenset[str]:

@@ -7,16 +7,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everthread.testing.model_server import ModelServer, Say
+from everthread.testing.model_server import ModelServer, Say, Script
 
 
 @contextmanager
-def model_endpoint(*, key: str | None = None, models: tuple[str, ...] = ()) -> Iterator[ModelServer]:
-    """Says the same to everything that has the key and names one of the models."""
+def model_endpoint(
+    *, key: str | None = None, models: tuple[str, ...] = (), script: Script = lambda _: Say("Hello there.")
+) -> Iterator[ModelServer]:
+    """Says the same to everything that has the key and names one of the models, unless it is told what to say."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    server = ModelServer(lambda _: Say("Hello there."), key=key, models=models)
+    server = ModelServer(script, key=key, models=models)
     asyncio.run_coroutine_threadsafe(server.start(), loop).result(5)
     try:
         yield server

@@ -231,7 +231,9 @@ def test_s23_a_branch_goes_on_beside_its_parent(home: Home) -> None:
         terminal.type("common\n")
         terminal.expect(r"\(0 before.*\n> ")
         terminal.type("/branch Other way\n")
-        branched = terminal.expect(r'this is "Other way" \((\w{26})\)[^\n]*\nYou left (\w{26}); /resume (\w{26}) goes')
+        branched = terminal.expect(
+            r'this is "Other way" \((\w{26})\)[^\n]*\nYou left (\w{26})\. To go back: /resume (\w{26})'
+        )
         child, parent, back = branched.groups()
         assert parent == back
         terminal.type("child\n")
@@ -324,7 +326,7 @@ def test_new_while_an_answer_runs_leaves_it_behind_and_sets_the_queue_aside(home
         terminal.type("two\n")
         terminal.expect("Queued")
         terminal.type("/new\n")
-        left = terminal.expect(r"You left (\w{26});")[1]
+        left = terminal.expect(r"You left (\w{26})\.")[1]
         terminal.expect("was stopped; what there is of it is kept there")
         terminal.expect('Set aside without an answer: "two"')
         terminal.expect("> ")

@@ -270,6 +270,7 @@ def test_the_terminal_is_as_it_was_after_leaving(home: Home, opened: Open) -> No
         seen.expect(PROMPT)
         seen.type("hello" + ENTER)
         seen.expect("echo hello")
+        seen.settle()
         seen.type(CTRL_D)
         assert seen.ended() == 0
         kept("left", seen.shown())

@@ -126,11 +126,12 @@ async def test_a_new_conversation_says_what_was_left_and_how_to_get_back(tmp_pat
         here = await office.at(CLI)
         assert here.session_id != first
         assert f'"Trip to Lisbon" ({here.session_id})' in said.text
-        assert f"You left {first}; /resume {first} goes back" in said.text
+        assert f"You left {first}. To go back: /resume {first}" in said.text
         back = await office.order(f"/resume {first}")
         assert "1 turn." in back.text
-        assert '"hello"' in back.text
-        assert "/resume Trip to Lisbon goes back" in back.text
+        assert back.recap is not None
+        assert [exchange.asked for exchange in back.recap.exchanges] == ["hello"]
+        assert "To go back: /resume Trip to Lisbon" in back.text
 
 
 async def test_the_first_conversation_leaves_nothing(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves
         child = (await office.at(CLI)).session_id
         assert f'"Lisbon #2" ({child})' in said.text
         # The title alone would lead to the newer one, so the way back is the id.
-        assert f"/resume {parent} goes back" in said.text
+        assert f"To go back: /resume {parent}" in said.text
         await office.ask("only the child")
         assert "about Lisbon" in office.model.sent()
         assert (await office.order(f"/resume {parent}")).ok

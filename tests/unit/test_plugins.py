@@ -113,6 +113,7 @@ def test_an_installed_plugin_that_cannot_be_loaded_is_reported_and_left_out(
 
     good = Boundaries()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry("bad", None), Entry("good", good)])
+    monkeypatch.setattr(plugins, "declared", lambda folders: True)
     with caplog.at_level(logging.WARNING):
         manager = plugins.loaded()
     assert manager.get_plugin("good") is good
@@ -536,3 +537,22 @@ async def test_whatever_a_hook_does_is_reported_and_the_next_is_called(
         await house.settled()
         incidents = await house.incidents()
     assert [problem in incident for incident in incidents] == [True, True]
+
+
+def test_a_package_that_declares_a_plugin_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not plugins.declared([str(tmp_path), str(tmp_path / "nowhere")])
+    package = tmp_path / "diary-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[console_scripts]\ndiary = diary:main\n")
+    assert not plugins.declared([str(tmp_path)])
+    (package / "entry_points.txt").write_text("[everthread.plugins]\ndiary = diary_plugin:plugin\n")
+    assert plugins.declared([str(tmp_path)])
+    (tmp_path / "diary_plugin.py").write_text("class plugin:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert plugins.loaded().has_plugin("diary")
+
+
+def test_what_is_in_an_archive_is_left_to_python(tmp_path: Path) -> None:
+    (tmp_path / "packages.zip").write_bytes(b"")
+    assert plugins.declared([str(tmp_path / "packages.zip")])

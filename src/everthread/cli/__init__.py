@@ -22,20 +22,20 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-# Each is the command of that name in the module of that name.
+# Each is the command of that name in the module of that name, and how its own help begins.
 _COMMANDS = {
-    "backup": "Put everything into one file.",
+    "backup": "Put conversations, memory, notes and settings into one new FILE.",
     "boundaries": "Show every change of a conversation.",
-    "completion": "Have a shell complete commands and sessions.",
+    "completion": "Print a script that completes everthread's words in a shell.",
     "config": "Look at the settings and change them.",
     "doctor": "Check that everything is as it should be.",
-    "forget": "Forget a session, a person or a fact.",
+    "forget": "Forget a session, a person, or a fact.",
     "journal": "See and repair what memory providers are told.",
-    "logs": "See what happened in conversations.",
+    "logs": "Show the last lines of the log that conversations keep.",
     "memory": "Look after the curated notes.",
-    "recall": "See what memory would recall.",
-    "restore": "Get everything back from such a file.",
-    "sessions": "Look at conversations, copy and remove them.",
+    "recall": "Show what memory would recall.",
+    "restore": "Bring back from FILE what `everthread backup` has put there.",
+    "sessions": "Look at conversations, name them, copy them, remove them.",
     "setup": "Choose a model and a key, and try them.",
     "skills": "Look at skills, begin new ones, check them.",
 }

@@ -9,25 +9,23 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
-from everthread.agent.turn import Manner
+from everthread.agent.events import TurnEnded
+from everthread.cli.answering import Answering
+from everthread.cli.approving import Approving
 from everthread.cli.exits import INTERRUPTED, REFUSED
 from everthread.cli.face import Face
-from everthread.cli.hearing import call_in_words
 from everthread.cli.lines import Typed
 from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
-from everthread.cli.others import Others
 from everthread.cli.recovering import Recovery
-from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
+from everthread.cli.talking import Wish, entered, left, made_ready
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
-from everthread.commands.desk import excerpt, listed, name_of
-from everthread.commands.recap import recap
+from everthread.commands.desk import excerpt, listed
+from everthread.commands.moving import recap_here
 from everthread.config.display import display
 from everthread.domain.errors import EverthreadError
-from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
-from everthread.ports import UnitOfWork
+from everthread.domain.model import Inbound, SessionKey
 
 LEAVE_S_MAX = 5.0
 STATUS_S = 3.0
@@ -69,23 +67,24 @@ class Chat:
         self._key = key
         self._owner = runtime.settings.owner
         self._face = face
-        self._somebody_there = face.interactive
         self._jobs: asyncio.Queue[Order | None] = asyncio.Queue()
         """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
         self._busy = False
-        self._stopping = False
-        """The user wants what is being done to stop."""
-        self._answering: set[str] = set()
-        """The session in which a message is being answered."""
         self._recovery = Recovery(
             runtime, key, lambda: runtime.choices(self._model), self._finished, self._not_finished
         )
-        self._question: asyncio.Future[bool] | None = None
-        self._asking = asyncio.Lock()
         self._left = asyncio.Event()
         self._look = asyncio.Event()
-        self._others = Others(runtime.store, key)
-        self._context_tokens = 0
+        self._approving = Approving(face)
+        self._answering = Answering(
+            runtime,
+            key,
+            face,
+            self._approving,
+            model=lambda: self._model,
+            fail=self._fail,
+            changed=self._look.set,
+        )
         self._code = 0
         self._hinted = False
 
@@ -126,10 +125,7 @@ class Chat:
                 self._leave(REFUSED)
             if not self._busy and self._jobs.empty() and not self._left.is_set():
                 self._face.prompt()
-        # Nobody is left to answer: what is asked from here on is denied.
-        self._somebody_there = False
-        if self._question is not None and not self._question.done():
-            self._question.set_result(False)
+        self._approving.nobody_is_left()
         if self._busy and not self._left.is_set():
             self._face.notice("Finishing what was asked; Ctrl-C leaves at once.")
         await self._jobs.join()
@@ -138,8 +134,7 @@ class Chat:
     async def _take(self, typed: Typed) -> None:
         text = typed.text
         found = parse(text)
-        if self._question is not None and found is None:
-            self._reply_to_question(self._question, text)
+        if found is None and self._approving.take(text):
             return
         if not text.strip():
             return
@@ -163,6 +158,7 @@ class Chat:
     def _queue(self, job: Order | None, text: str) -> None:
         if self._busy:
             self._face.notice(f"Queued: {excerpt(text)}")
+            self._answering.queued += [text] if job is None else []
         self._jobs.put_nowait(job)
         self._look.set()
 
@@ -242,11 +238,10 @@ class Chat:
 
     def interrupt(self) -> None:
         interactive = self._face.interactive
-        if not interactive or (self._busy and self._stopping):
+        if not interactive or (self._busy and self._answering.stopping):
             self._leave(0 if interactive else INTERRUPTED)
         elif self._busy:
-            self._stopping = True
-            self._stop()
+            self._answering.stop()
         elif self._hinted:
             self._leave()
         else:
@@ -270,7 +265,7 @@ class Chat:
                     await self._carry_out(job)
                 else:
                     # A message whose answer failed to begin waits on: it comes before the next one.
-                    while await self._answer() and self._jobs.empty() and not self._left.is_set():
+                    while await self._answering.answer() and self._jobs.empty() and not self._left.is_set():
                         pass
             finally:
                 self._busy = False
@@ -279,92 +274,17 @@ class Chat:
             if self._jobs.empty() and not self._left.is_set():
                 self._face.prompt()
 
-    async def _answer(self) -> bool:
-        """Have the next message answered; false if none waits, or it can't be."""
-        self._stopping = False
-        try:
-            try:
-                choices = self._runtime.choices(self._model)
-            except EverthreadError as error:
-                kept = await self._keep_unanswered()
-                self._fail(f"{error} ({_UNDO})" if kept else str(error))
-                return kept
-            manner = Manner(choices, self._hear, self._approve)
-            ended = await answer_when_free(self._runtime, self._key, manner, self._face.notice, lambda: self._stopping)
-        except EverthreadError as error:
-            self._fail(str(error))
-            return False
-        finally:
-            self._answering.clear()
-        if ended is not None:
-            self._conclude(ended)
-        return ended is not None
-
-    def _hear(self, event: TurnEvent) -> None:
-        if isinstance(event, TurnBegan):
-            self._answering.add(event.ref.session_id)
-            self._look.set()
-            if self._stopping:
-                # It is told of before it can be stopped.
-                asyncio.get_running_loop().call_soon(self._stop)
-        self._face.hear(event)
-
-    def _conclude(self, ended: TurnEnded) -> None:
-        self._context_tokens = ended.context_tokens or self._context_tokens
-        self._others.mine(ended.committed.ref.session_id, ended.committed.number)
-        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
-            return
-        if self._stopping:
-            self._face.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
-        elif ended.committed.status is TurnStatus.INTERRUPTED and ended.problem != "stopped":
-            self._fail(f"{ended.problem} ({_UNDO})")
-        elif ended.problem != "stopped":
-            self._fail(ended.problem)
-
-    async def _keep_unanswered(self) -> bool:
-        """Put the next message into its session as it is: without a model there will be no answer."""
-        ticket = await self._runtime.lifecycle.begin_turn(self._key)
-        if ticket is not None:
-            messages = [Message(Role.USER, text) for text in ticket.texts]
-            await self._runtime.lifecycle.commit_turn(ticket, messages, None, interrupted=True)
-        return ticket is not None
-
-    def _stop(self) -> None:
-        for session_id in self._answering:
-            self._runtime.agent.stop(session_id)
-
-    async def _approve(self, call: ToolCall, ref: SessionRef) -> bool:
-        wanted = call_in_words(call.name, call.arguments)
-        if not self._somebody_there:
-            self._face.notice(f"Not allowed, as there is nobody to ask: {wanted}")
-            return False
-        async with self._asking:
-            self._question = asyncio.get_running_loop().create_future()
-            try:
-                self._face.ask(f"{wanted}\nAllow this? [y/N]")
-                return await self._question
-            finally:
-                self._question = None
-
-    def _reply_to_question(self, question: asyncio.Future[bool], text: str) -> None:
-        reply = text.strip().lower()
-        if reply in _YES or reply in _NO:
-            if not question.done():
-                question.set_result(reply in _YES)
-        else:
-            self._face.ask("Please answer y or n. Allow this? [y/N]")
-
     # --- Finishing what an earlier process began ---------------------------------------------------------------------
 
     async def _finished(self, ended: TurnEnded) -> None:
         session_id = ended.committed.ref.session_id
-        self._others.mine(session_id, ended.committed.number)
+        self._answering.others.mine(session_id, ended.committed.number)
         turn = await self._runtime.store.read(lambda uow: uow.turns.get(session_id, ended.committed.number))
         asked = excerpt(turn.user_text if turn else "")
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and here.session_id == session_id:
             self._face.notice(f"Finished an answer that was cut off: {asked}")
-            self._face.say(ended.text or ended.problem)
+            self._face.answer(ended.text or ended.problem)
             self._face.prompt()
         else:
             self._face.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
@@ -392,8 +312,7 @@ class Chat:
 
     async def _wind_up(self) -> None:
         """Stop what runs, and give it a moment to be stored."""
-        self._stopping = True
-        self._stop()
+        self._answering.stop()
         self._recovery.stop()
         deadline = self._runtime.clock.now() + LEAVE_S_MAX
         while (self._busy or self._recovery.busy) and self._runtime.clock.now() < deadline:
@@ -403,9 +322,9 @@ class Chat:
         """Keep the line of status true: at once when something was done here, else now and then."""
         while True:
             self._look.clear()
-            status = await look_around(self._runtime, self._key, self._model, self._context_tokens)
+            status = await look_around(self._runtime, self._key, self._model, self._answering.context)
             self._face.show_status(status)
-            if not self._answering:
+            if not self._answering.running:
                 await self._show_others()
             try:
                 async with asyncio.timeout(STATUS_S):
@@ -414,9 +333,9 @@ class Chat:
                 pass
 
     async def _show_others(self) -> None:
-        for turn in await self._others.news():
+        for turn in await self._answering.others.news():
             self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
-            self._face.say(turn.assistant_text)
+            self._face.answer(turn.assistant_text)
 
     async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""
@@ -428,12 +347,9 @@ class Chat:
             self._face.complain(str(error))
             model = "no model yet"
 
-        def look(uow: UnitOfWork):
-            ref = uow.sessions.ref(self._key)
-            session = uow.sessions.get(ref.session_id) if ref else None
-            return (f"back in {name_of(session)}", recap(uow, session)) if session else ("a new conversation", None)
-
-        where, last = await self._runtime.store.read(look)
+        last = await recap_here(self._desk())
+        name = (f'"{last.title}" ({last.session_id})' if last.title else last.session_id) if last else ""
+        where = f"back in {name}" if last else "a new conversation"
         self._face.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
         if last is not None and last.exchanges:
             self._face.recap(last)

@@ -20,7 +20,7 @@ _WHERE = {
 @home_option
 @click.pass_context
 def completion(context: click.Context, shell: str, as_json: bool) -> None:
-    """Print a script that completes everthread's words in a SHELL.
+    """Print a script that completes everthread's words in a shell.
 
     \b
     Examples:

@@ -42,7 +42,9 @@ class Plan(NamedTuple):
 def forget(
     invocation: Invocation, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Forget a SESSION (its id, the beginning of it, or its title), a person, or a fact. There is no way back.
+    """Forget a session, a person, or a fact. There is no way back.
+
+    A SESSION is its id, the beginning of it, or its title.
 
     The words leave this store at once. Memory providers are told to forget as well; those that can't are named.
 

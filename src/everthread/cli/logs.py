@@ -18,7 +18,9 @@ _LINE_BYTES_MAX = 1_000_000
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=20, show_default=True, help="How many.")
+@click.option(
+    "-n", "--lines", metavar="N", type=click.IntRange(0, 1_000_000), default=20, show_default=True, help="How many."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print each as a JSON object on a line of its own.")
 @home_option
 @pass_invocation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from everthread.cli.opened import Runtime
@@ -15,7 +15,7 @@ ASKED_MAX = 200
 _SESSIONS_MAX = 20
 
 
-async def look_around(runtime: Runtime, key: SessionKey, model: str, context_tokens: int) -> Status:
+async def look_around(runtime: Runtime, key: SessionKey, model: str, context: Mapping[str, int]) -> Status:
     try:
         choice = runtime.choices(model)[0]
         name, room = choice.name, choice.traits.context_tokens
@@ -28,7 +28,7 @@ async def look_around(runtime: Runtime, key: SessionKey, model: str, context_tok
         return Status(
             title=(session.title or "untitled") if session else "",
             model=name,
-            context_tokens=context_tokens,
+            context_tokens=context.get(session.id, 0) if session else 0,
             context_tokens_max=room,
             waiting=len(uow.inbox.waiting(key)),
             cost=_cost(uow, session) if session else 0.0,

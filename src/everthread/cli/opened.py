@@ -187,6 +187,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--limit",
+        metavar="N",
         type=click.IntRange(min=1),
         default=20,
         show_default=True,

@@ -13,6 +13,7 @@ from everthread.cli.face import Helper
 from everthread.cli.hearing import Hearing
 from everthread.cli.lines import Lines, Typed
 from everthread.cli.screen import Screen
+from everthread.commands.wording import excerpt
 
 if TYPE_CHECKING:
     from everthread.cli.status import Status
@@ -42,6 +43,7 @@ class Plain:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+            self._screen.prompt_no_more()
 
     async def message(self) -> Typed | None:
         typed = await self._lines.message()
@@ -51,6 +53,9 @@ class Plain:
 
     def hear(self, event: TurnEvent) -> None:
         self._hearing(event)
+
+    def answer(self, text: str) -> None:
+        self._screen.say(text)
 
     def say(self, text: str) -> None:
         self._screen.say(text)
@@ -68,7 +73,8 @@ class Plain:
         self._screen.prompt()
 
     def recap(self, recap: Recap) -> None:
-        """What a command says of it is enough here."""
+        if recap.exchanges:
+            self._screen.notice(f"The last thing said: {excerpt(recap.exchanges[-1].asked)}")
 
     def show_status(self, status: Status) -> None:
         """There is no place for it."""

@@ -19,7 +19,7 @@ _LINES_MAX = 6
 
 @click.command()
 @click.argument("query")
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many, the best first.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Show at most this many, the best first.")
 @json_option
 @home_option
 @pass_invocation

@@ -66,6 +66,9 @@ class Screen:
             self._put("> ")
             self._at_prompt = True
 
+    def prompt_no_more(self) -> None:
+        self._prompts = False
+
     def entered(self) -> None:
         """The user has ended a line: the cursor is at the beginning of the next one."""
         self._at_prompt = False

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from everthread.domain.model import Session
     from everthread.ports import UnitOfWork
 
-# Each verb's module and what it does; a module is loaded when its verb is used.
+# Each verb's module, and how its own help begins; a module is loaded when its verb is used.
 _VERBS = {
     "list": ("sessions", "List sessions."),
     "browse": ("sessions_browse", "Choose a session and read it."),
     "show": ("sessions_show", "Show what was said."),
     "tree": ("sessions_tree", "Draw which session grew out of which."),
     "rename": ("sessions_rename", "Give a session another title."),
-    "export": ("sessions_export", "Write sessions to a file."),
-    "import": ("sessions_import", "Take sessions from a file in."),
-    "prune": ("sessions_prune", "Remove old sessions."),
+    "export": ("sessions_export", "Write sessions as lines of JSON."),
+    "import": ("sessions_import", "Take in the sessions of a FILE."),
+    "prune": ("sessions_prune", "Remove sessions that ended long ago."),
     "delete": ("sessions_delete", "Forget a session."),
 }
 

@@ -40,7 +40,7 @@ def export_sessions(
     with_notes: bool,
     as_json: bool,
 ) -> None:
-    """Write sessions, with the ones they grew out of as far as they show them, as lines of JSON.
+    """Write sessions as lines of JSON, with the ones they grew out of as far as they show them.
 
     The file holds what was said, so only you may read it. What memory providers keep is not in it, nor are settings.
 

@@ -65,8 +65,7 @@ async def resume(desk: Desk, wanted: str) -> Said:
         return refused(f"There is nothing to go back to in {name_of(target)}; /sessions shows the others.")
     there = move.to
     seen = await desk.store.read(lambda uow: recap(uow, there))
-    last = [f"The last thing said: {excerpt(seen.exchanges[-1].asked)}"] if seen.exchanges else []
-    lines = [f"Back in {_to(move)}, {counted(seen.turns, 'turn')}.", *last, *_what_was_left(move)]
+    lines = [f"Back in {_to(move)}, {counted(seen.turns, 'turn')}.", *_what_was_left(move)]
     return Said("\n".join(lines), recap=seen)
 
 
@@ -146,7 +145,7 @@ def _to(move: _Move) -> str:
 def _what_was_left(move: _Move) -> Sequence[str]:
     lines: list[str] = []
     if move.left is not None:
-        lines.append(f"You left {name_of(move.left)}; /resume {move.back} goes back.")
+        lines.append(f"You left {name_of(move.left)}. To go back: /resume {move.back}")
     if move.crossing.cancelled:
         lines.append("The answer that was being written there was stopped; what there is of it is kept there.")
     if move.crossing.set_aside:

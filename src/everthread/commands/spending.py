@@ -17,7 +17,7 @@ async def usage(desk: Desk, _: str) -> Said:
         *_part("This conversation", found.conversation),
         *_part("The last 24 hours", found.day),
         *_part(f"The last {MONTH_DAYS} days", found.month),
-        _limit(desk.spend_per_day, sum(used.amount for used in found.day)),
+        _limit(desk.spend_per_day, sum(used.amount + used.reserved for used in found.day)),
     ]
     return Said("\n".join(lines))
 
@@ -42,6 +42,7 @@ def _sum(models: Sequence[Used]) -> Used:
         sum(used.input_tokens for used in models),
         sum(used.output_tokens for used in models),
         sum(used.amount for used in models),
+        sum(used.reserved for used in models),
     )
 
 
@@ -49,7 +50,9 @@ def _in_words(used: Used) -> str:
     calls = f"{used.calls:,} call{'' if used.calls == 1 else 's'}"
     tokens = f"{used.input_tokens:,} tokens read, {used.output_tokens:,} written"
     # A model without a price is asked for nothing, or for money that nobody knows of.
-    return f"{calls}, {tokens}, {dollars(used.amount) if used.amount else 'no cost known'}"
+    cost = dollars(used.amount) if used.amount or used.reserved else "no cost known"
+    more = f" (and at most {dollars(used.reserved)} for calls under way or cut off)" if used.reserved else ""
+    return f"{calls}, {tokens}, {cost}{more}"
 
 
 def dollars(amount: float) -> str:

@@ -30,13 +30,16 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a model was used for altogether, with what is reserved and not yet settled."""
+    """What a model was used for altogether."""
 
     model: str
     calls: int
     input_tokens: int
     output_tokens: int
     amount: float
+    """What was settled."""
+    reserved: float = 0.0
+    """What is set aside for calls that have not ended, or were cut off: at most this much comes on top."""
 
 
 def cost(price: Price, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +20,7 @@ from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.layout import Lower
 from everthread.cli.terminal.live import Live
 from everthread.cli.terminal.recapping import recap_panel
+from everthread.cli.terminal.wrapping import wrapped
 from everthread.config.display import Display
 from everthread.daemon_thread import in_daemon_thread
 
@@ -51,6 +54,8 @@ class Terminal:
         self._held: list[str] = []
         """What is to be printed once the terminal is ours to print on again."""
         self._picking = False
+        self._gap = False
+        """The last line above is empty."""
         self._redraw: asyncio.TimerHandle | None = None
 
     # --- Being there -------------------------------------------------------------------------------------------------
@@ -61,7 +66,6 @@ class Terminal:
             helper,
             self._ink,
             self._term,
-            live=self._live_lines,
             status=lambda: status_line(self._status, self._columns),
             submit=self._submit,
             leave=lambda: self._typed.put_nowait(None),
@@ -114,20 +118,25 @@ class Terminal:
             # It takes a tenth of a second to import; the model takes longer.
             in_daemon_thread(_import_drawing, "import")
         if printed := self._live.hear(event, self._columns):
+            # What is printed now is not to be seen twice.
+            self._show_live()
             self._print(printed)
         self._redraw_soon(REDRAW_S)
 
+    def answer(self, text: str) -> None:
+        self._print(self._live.drawn(text, self._columns))
+
     def say(self, text: str) -> None:
-        self._print(shown(text) + "\n")
+        self._print(self._wrapped(text) + "\n")
 
     def notice(self, text: str) -> None:
-        self._print(self._ink.faint(shown(text)) + "\n")
+        self._print(self._ink.faint(self._wrapped(text)) + "\n")
 
     def complain(self, text: str) -> None:
-        self._print(self._ink.bad(shown(text)) + "\n")
+        self._print(self._ink.bad(self._wrapped(text)) + "\n")
 
     def ask(self, question: str) -> None:
-        self._print(self._ink.bold(shown(question)) + "\n")
+        self._print(self._ink.bold(self._wrapped(question)) + "\n")
         if self._lower is not None:
             self._lower.prefix = "? "
 
@@ -156,10 +165,15 @@ class Terminal:
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
         first, *more = shown(some).split("\n")
         lines = [self._ink.bold(f"> {first}"), *(self._ink.bold(f"  {line}") for line in more)]
-        return "\n" + "\n".join(lines) + "\n\n"
+        return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
+
+    def _wrapped(self, text: str) -> str:
+        """No word is cut at the edge; what is indented stays so."""
+        return wrapped(shown(text), self._columns)
 
     def _print(self, text: str) -> None:
         self._held.append(text)
+        self._gap = text.endswith("\n\n")
         if not self._picking and self._lower is not None:
             self._let_go()
 
@@ -171,10 +185,10 @@ class Terminal:
             except OSError:
                 self.gone = True
 
-    def _live_lines(self) -> str:
-        if self._lower is None:
-            return ""
-        return self._live.lines(self._columns, max(self._lower.output.get_size().rows - _LOWER_ROWS, 3))
+    def _show_live(self) -> None:
+        if self._lower is not None:
+            rows = max(self._lower.output.get_size().rows - _LOWER_ROWS, 3)
+            self._lower.show_live(self._live.lines(self._columns, rows))
 
     def _redraw_soon(self, seconds: float) -> None:
         if self._redraw is None and self._lower is not None and self._lower.app.is_running:
@@ -182,6 +196,7 @@ class Terminal:
 
     def _redraw_now(self) -> None:
         self._redraw = None
+        self._show_live()
         if self._lower is not None:
             self._lower.app.invalidate()
         if self._live.running:
@@ -197,9 +212,8 @@ class Terminal:
 
     @property
     def _columns(self) -> int:
-        with suppress(OSError):
-            if self._lower is not None:
-                return self._lower.output.get_size().columns
+        with suppress(OSError, ValueError):
+            return os.get_terminal_size(sys.stdout.fileno()).columns or 80
         return 80
 
 

@@ -17,6 +17,7 @@ from everthread.cli.terminal.ink import Ink
 WIDTH_MAX = 100
 """Lines longer than this are hard to read."""
 _CODE_WIDTH_MAX = 200
+_FENCES = ("```", "~~~")
 _THEME = Theme(
     {
         "markdown.code": "cyan",
@@ -84,13 +85,16 @@ class Drawing:
         """The text as lines, the last of them ended too."""
         theme = "ansi_dark" if self._ink.dark else "ansi_light"
         drawn = _Answer(text, code_theme=theme, hyperlinks=False)
-        return self._drawn(drawn, min(columns, WIDTH_MAX))
+        # Code is not read like prose: where there is room, its lines stay whole.
+        return self._drawn(drawn, min(columns, _CODE_WIDTH_MAX if text.startswith(_FENCES) else WIDTH_MAX))
 
     def plain(self, text: str, columns: int) -> str:
         return self._drawn(Text(text), min(columns, _CODE_WIDTH_MAX))
 
     def _drawn(self, what: Markdown | Text, columns: int) -> str:
+        # Set here: one that is only asked for is cut to what COLUMNS or the real terminal say.
+        self._console.width = max(columns, 10)
         with self._console.capture() as captured:
-            self._console.print(what, width=max(columns, 10), no_wrap=False)
+            self._console.print(what)
         lines = captured.get().split("\n")
         return "\n".join(line.rstrip() for line in lines)

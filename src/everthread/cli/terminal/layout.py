@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -13,7 +14,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching
-from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _INPUT_ROWS_MAX = 10
 _MENU_ROWS_MAX = 8
+_ALT_S = 0.2
+_SEQUENCE_S = 0.05
 _STYLE = Style.from_dict(
     {
         "prompt": "bold",
@@ -59,21 +62,19 @@ class Lower:
         ink: Ink,
         term: str,
         *,
-        live: Callable[[], str],
         status: Callable[[], str],
         submit: Callable[[str], None],
         leave: Callable[[], None],
     ) -> None:
         self.prefix = "> "
         self._helper = helper
-        self._live = live
         self._status = status
         self._submit = submit
         self._leave = leave
         self._pastes = Pastes()
         self._takes_first = False
         """The first candidate is wanted as soon as there are any."""
-        self._drawn: tuple[str, ANSI] = ("", ANSI(""))
+        self._live: StyleAndTextTuples = []
         self.output = Vt100_Output(
             sys.stdout,
             _size,
@@ -96,29 +97,34 @@ class Lower:
             on_text_changed=self._typed_on,
         )
         entered = Window(
-            BufferControl(self.buffer, search_buffer_control=search.control),
+            BufferControl(self.buffer, search_buffer_control=search.control, preview_search=True),
             get_line_prefix=self._line_prefix,
             height=Dimension(min=1, max=_INPUT_ROWS_MAX),
             dont_extend_height=True,
             wrap_lines=True,
         )
-        live = Window(FormattedTextControl(self._live_text), dont_extend_height=True, wrap_lines=False)
+        live = Window(FormattedTextControl(lambda: self._live), dont_extend_height=True, wrap_lines=False)
         status = Window(FormattedTextControl(lambda: [("class:status", self._status())]), height=1)
         parts = [
-            ConditionalContainer(live, Condition(lambda: bool(self._live()))),
+            ConditionalContainer(live, Condition(lambda: bool(self._live))),
             entered,
             CompletionsMenu(max_height=_MENU_ROWS_MAX),
             search,
             status,
         ]
-        return Application(
+        app: Application[None] = Application(
             layout=Layout(HSplit(parts), focused_element=entered),
             key_bindings=self._keys(),
             style=_STYLE,
             include_default_pygments_style=False,
             erase_when_done=True,
+            # What is typed is shown at once, however much else there is to do.
+            max_render_postpone_time=None,
             output=self.output,
         )
+        # Esc and a key right behind it is Alt and that key; a moment later it is another key.
+        app.timeoutlen, app.ttimeoutlen = _ALT_S, _SEQUENCE_S
+        return app
 
     # --- Printing ----------------------------------------------------------------------------------------------------
 
@@ -136,11 +142,9 @@ class Lower:
         self.output.write_raw("\x1b[?2026l")
         self.output.flush()
 
-    def _live_text(self) -> ANSI:
-        text = self._live()
-        if self._drawn[0] != text:
-            self._drawn = (text, ANSI(text))
-        return self._drawn[1]
+    def show_live(self, text: str) -> None:
+        """What is above the input from the next drawing on. Read once: it is drawn with every key."""
+        self._live = _merged(to_formatted_text(ANSI(text))) if text else []
 
     def _line_prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         first = line == 0 and wrapped == 0
@@ -211,6 +215,14 @@ class Lower:
 
     def _paste(self, event: KeyPressEvent) -> None:
         event.current_buffer.insert_text(self._pastes.stand_in(event.data))
+
+
+def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
+    """Neighbours of the same style in one: every piece costs, and there is one for each character."""
+    return [
+        (style, "".join(piece[1] for piece in same))
+        for style, same in itertools.groupby(pieces, lambda piece: piece[0])
+    ]
 
 
 class _Candidates(Completer):

@@ -23,6 +23,7 @@ from everthread.cli.screen import shown
 from everthread.cli.show import shortened
 from everthread.cli.terminal.blocks import Blocks
 from everthread.cli.terminal.ink import Ink
+from everthread.cli.terminal.wrapping import wrapped
 from everthread.domain.model import ToolCall, TurnStatus
 
 if TYPE_CHECKING:
@@ -101,13 +102,13 @@ class Live:
         match event:
             case Recalled():
                 self._doing = "thinking"
-                return self._recalled(event) if self._verbose else ""
+                return self._recalled(event, columns) if self._verbose else ""
             case Retrying():
                 lost = self._written
                 self._blocks, self._written, self._doing = Blocks(), False, "asking again"
                 when = f" in {event.wait_s:.0f} s" if event.wait_s >= 1 else ""
                 more = "; what is above of this answer counts no more" if lost else ""
-                return self._note(f"{event.why}; asking {event.model}{when}{more}")
+                return self._note(f"{event.why}; asking {event.model}{when}{more}", columns)
             case ToolBegan():
                 before = self._finished(self._blocks.end(), columns)
                 self._written, self._doing = False, "thinking"
@@ -116,7 +117,7 @@ class Live:
             case ToolEnded():
                 return self._tool_ended(event, columns)
             case Steered():
-                return self._note(f"Taken up: {shortened(event.text, columns)}")
+                return self._note(f"Taken up: {shortened(event.text, columns)}", columns)
 
     def _ended(self, event: TurnEnded, columns: int) -> str:
         left = self._blocks.end()
@@ -126,16 +127,16 @@ class Live:
             # What was stopped because its place was left is told of by whoever left it.
             return ""
         if event.text and not self._written:
-            return self._finished([shown(event.text)], columns)
+            return self.drawn(event.text, columns)
         return self._finished(left, columns)
 
-    def _recalled(self, event: Recalled) -> str:
+    def _recalled(self, event: Recalled, columns: int) -> str:
         lines = [
             f"recalled ({' '.join(filter(None, (item.provider, item.session_id)))}): {shortened(item.text, 100)}"
             for item in event.items
         ]
         lines += [f"recalled nothing in time: {name}" for name in event.missing]
-        return "".join(self._note(line) for line in lines)
+        return "".join(self._note(line, columns) for line in lines)
 
     def _tool_ended(self, event: ToolEnded, columns: int) -> str:
         tool = self._tools.pop(event.call.id, None)
@@ -143,15 +144,20 @@ class Live:
         called = shortened(f"{event.call.name} {event.call.arguments}", columns - len(took) - _BESIDE)
         self._below_tool = True
         line = f"{self._ink.good('✓')} {called}{self._ink.faint(took)}\n"
-        return line + (self._note(f"  {shortened(event.result, _RESULT_CHARS_MAX)}") if self._verbose else "")
+        return line + (self._note(f"  {shortened(event.result, _RESULT_CHARS_MAX)}", columns) if self._verbose else "")
 
     def _running_tool(self, tool: _Tool, columns: int) -> str:
         since = self._since(tool.began)
         called = shortened(f"{tool.call.name} {tool.call.arguments}", columns - len(since) - _BESIDE)
         return f"{self._ink.accent(self._spin())} {called}{self._ink.faint(since)}"
 
-    def _note(self, text: str) -> str:
-        return self._ink.faint(shown(text)) + "\n"
+    def _note(self, text: str, columns: int) -> str:
+        return self._ink.faint(wrapped(shown(text), columns)) + "\n"
+
+    def drawn(self, text: str, columns: int) -> str:
+        """A whole answer."""
+        blocks = Blocks()
+        return self._finished([*blocks.feed(shown(text)), *blocks.end()], columns)
 
     def _finished(self, blocks: list[str], columns: int) -> str:
         drawn = "".join(_trimmed(self._draw().markdown(block, columns)) + "\n\n" for block in blocks)

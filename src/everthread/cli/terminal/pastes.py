@@ -16,7 +16,7 @@ class Pastes:
     def stand_in(self, text: str) -> str:
         """What to put into the input for a paste: itself if it is short."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + 1
+        lines = text.rstrip("\n").count("\n") + 1
         if len(text) <= PASTED_CHARS_MAX and lines <= PASTED_LINES_MAX:
             return text
         size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"

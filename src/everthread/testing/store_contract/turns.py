@@ -187,7 +187,11 @@ class RunningTurns(OnAStore):
                 uow.spend.reserve(here, "t4", "large", 2.0, 300.0)
 
             await store.write(spend)
-            large, both, free = Used("large", 1, 0, 0, 2.0), Used("small", 2, 300, 30, 0.5), Used("free", 1, 7, 1, 0.0)
+            large, both, free = (
+                Used("large", 1, 0, 0, 0.0, 2.0),
+                Used("small", 2, 300, 30, 0.5),
+                Used("free", 1, 7, 1, 0.0),
+            )
             assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0)) == (large, both, free)
             late = (large, Used("small", 1, 200, 20, 0.25), free)
             assert await store.read(lambda uow: uow.spend.by_model("ann", 150.0)) == late

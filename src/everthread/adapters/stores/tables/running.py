@@ -308,8 +308,9 @@ class SpendTables:
             return ()
         concerns = "" if sessions is None else f"AND session_id IN ({', '.join('?' * len(sessions))})"
         rows = self._execute(
-            "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, reserved)) AS amount "
-            f"FROM spend WHERE owner = ? AND at >= ? {concerns} GROUP BY model ORDER BY amount DESC, model",
+            "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, 0.0)) AS amount, "
+            "SUM(CASE WHEN settled IS NULL THEN reserved ELSE 0.0 END) AS waiting "
+            f"FROM spend WHERE owner = ? AND at >= ? {concerns} GROUP BY model ORDER BY amount + waiting DESC, model",
             (owner, since, *(sessions or ())),
         )
         return tuple(Used(*row) for row in rows)
