@@ -219,7 +219,8 @@ class Agent:
             tail = shown_to(choice.name, progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
-        await self._runner.go_on(toolbox, ticket, done=progress.messages, listen=manner.listen)
+        if ticket.tools:
+            await self._runner.go_on(toolbox, ticket, done=progress.messages, listen=manner.listen)
         if ticket.fence > FENCE_MAX:
             raise TurnTooLong("given up: it was begun several times and never came to an end")
         for _ in range(self._limits.iterations):
