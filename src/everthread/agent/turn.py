@@ -302,7 +302,13 @@ class Agent:
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
         )
-        manner.listen(ended)
+        try:
+            manner.listen(ended)
+        except Exception:
+            # It is stored: whoever could not be told of it changes nothing about that.
+            log.exception(
+                "turn %s ended, and its listener failed", running.ticket.turn_id, extra=_place(running.ticket)
+            )
         return ended
 
     async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
