@@ -21,7 +21,7 @@ from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
 from everthread.config import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
-from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
+from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
 from everthread.lifecycle import NoteChange
 from everthread.ports import MemoryProvider
 from everthread.testing.consistency import inconsistencies
@@ -219,6 +219,24 @@ def test_tree_draws_branches_continuations_and_resumptions(lived: Lived) -> None
     assert root["children"][0]["children"][0]["id"] == lived.tip
     assert root["resumed_from"][0]["session"] == lived.tip
     assert len(printed(lived.home, "sessions", "tree")) == 4
+
+
+def test_work_that_was_handed_over_is_in_the_tree_and_in_exports_and_in_no_list(lived: Lived) -> None:
+    async def hand_over() -> str:
+        async with Runtime(Settings(lived.home)) as runtime:
+            key = SessionKey.parse("agent:main:subagent:dm:1")
+            boundary = New(kind=Kind.SUBAGENT, parent=lived.taxes)
+            session = await runtime.store.read(lambda uow: uow.sessions.get(lived.taxes))
+            assert session is not None
+            child = (await runtime.lifecycle.cross(key, boundary, owner=session.owner)).ref
+            assert child is not None
+            return child.session_id
+
+    child = asyncio.run(hand_over())
+    drawn = everthread(lived.home, "sessions", "tree", lived.taxes).stdout.splitlines()
+    assert drawn[-1] == f"└─ handed over: - (0 turns, open) {child}"
+    assert child not in {session["id"] for session in printed(lived.home, "sessions", "list")}
+    assert child in everthread(lived.home, "sessions", "export", "--all").stdout
 
 
 def test_browse_without_a_terminal_says_so(lived: Lived) -> None:
