@@ -64,9 +64,10 @@ def import_sessions(invocation: Invocation, file: str, dry_run: bool, keep_owner
       everthread sessions import everything.jsonl
       everthread sessions import backup-of-the-team.jsonl --keep-owners
     """
+    from everthread.cli.files import path_given
     from everthread.cli.progress import bar
 
-    path = Path(file).expanduser()
+    path = path_given(file)
     with _opened(path) as lines:
         size = os.fstat(lines.fileno()).st_size
         with bar("Checking", size) as advance:
