@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from everthread.bootstrap import Runtime
 from everthread.config import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
-from everthread.lifecycle import NoteChange
+from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.ports import MemoryProvider
 from everthread.testing.consistency import inconsistencies
 
@@ -336,6 +337,39 @@ def test_prune_keeps_what_another_session_still_shows(lived: Lived) -> None:
     assert done["kept"]["needed"] == 1
     shown = printed(lived.home, "sessions", "show", child)
     assert [turn["messages"][0]["content"] for turn in shown["transcript"]] == ["how much tax", "and in Spain"]
+    agrees_with_itself(lived.home)
+
+
+def test_prune_keeps_what_is_shown_through_a_forgotten_session(lived: Lived) -> None:
+    async def grow() -> tuple[str, str]:
+        async with Runtime(Settings(lived.home), providers=[Listens()]) as runtime:
+            await runtime.start()
+            await open_session(runtime, TERMINAL, Resume(lived.taxes), "me")
+            middle = await open_session(runtime, TERMINAL, Branch(), "me")
+            await say(runtime, TERMINAL, "me", "in Spain")
+            last = await open_session(runtime, TERMINAL, Branch(), "me")
+            await say(runtime, TERMINAL, "me", "in Peru")
+            await runtime.lifecycle.forget(ForgetSession(middle), owner="me")
+            assert await runtime.drain()
+        return middle, last
+
+    middle, last = asyncio.run(grow())
+    with sqlite3.connect(lived.home / "everthread.db") as database:
+        long_ago = time.time() - 200 * DAY_S
+        database.execute(
+            "UPDATE sessions SET ended_at = ?, active_at = ? WHERE id = ?", (long_ago, long_ago, lived.taxes)
+        )
+    before = printed(lived.home, "sessions", "show", last)["transcript"]
+    assert before[0]["messages"][0]["content"] == "how much tax"
+    done = printed(lived.home, "sessions", "prune", "--older-than", "90d", "--yes")
+    assert (lived.taxes in done["found"], done["kept"]["needed"]) == (False, 1)
+
+    async def try_all_the_same() -> tuple[int, int]:
+        async with Runtime(Settings(lived.home)) as runtime:
+            return await runtime.lifecycle.prune([lived.taxes], before=time.time() - DAY_S)
+
+    assert asyncio.run(try_all_the_same()) == (0, 0)
+    assert printed(lived.home, "sessions", "show", last)["transcript"] == before
     agrees_with_itself(lived.home)
 
 

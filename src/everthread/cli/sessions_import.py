@@ -16,7 +16,7 @@ from everthread.cli.opened import Invocation, Runtime, home_option, json_option,
 if TYPE_CHECKING:
     from everthread.cli.progress import Advance
     from everthread.domain.exchange import AnyLine, Item, SessionLine
-    from everthread.lifecycle.taking_in import Imported
+    from everthread.lifecycle.importing import Imported
 
 _REMARKS_MAX = 20
 
@@ -64,9 +64,10 @@ def import_sessions(invocation: Invocation, file: str, dry_run: bool, keep_owner
       everthread sessions import everything.jsonl
       everthread sessions import backup-of-the-team.jsonl --keep-owners
     """
+    from everthread.cli.files import path_given
     from everthread.cli.progress import bar
 
-    path = Path(file).expanduser()
+    path = path_given(file)
     with _opened(path) as lines:
         size = os.fstat(lines.fileno()).st_size
         with bar("Checking", size) as advance:
@@ -102,16 +103,16 @@ async def take_lines_in(runtime: Runtime, lines: Iterator[AnyLine], mine: str | 
     from everthread.domain.exchange import NoteLine, SessionLine
 
     tally = Tally()
-    ids: dict[str, str | None] = {}
+    before: dict[str, Imported] = {}
     noted: set[str] = set()
     items = _Items(lines)
     while (line := items.next_head()) is not None:
         if isinstance(line, SessionLine):
             owner = mine or line.owner
             done = await runtime.lifecycle.import_session(
-                line, items.of(line.id), owner=owner, ids=ids, dry_run=dry_run
+                line, items.of(line.id), owner=owner, before=before, dry_run=dry_run
             )
-            ids[line.id] = done.session_id
+            before[line.id] = done
             tally.count(line, done)
         elif isinstance(line, NoteLine):
             owner = mine or line.owner

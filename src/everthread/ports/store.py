@@ -510,7 +510,7 @@ class Archive(Protocol):
         ...
 
     def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Who grew out of whom: parent and child, of all that are not forgotten."""
+        """Who grew out of whom, of all that are not forgotten: the child, and the nearest above it that is not."""
         ...
 
     def holds_the_newest(self, session_id: str) -> bool:
