@@ -6,8 +6,8 @@ import re
 
 from everthread.commands.desk import NONE_YET, Desk, Document, Said, counted, name_of, refused, session_here
 from everthread.commands.recap import tools_in_words, tools_of
-from everthread.commands.wording import local_time, one_line
 from everthread.domain.model import Role, Session, Turn, TurnStatus
+from everthread.domain.wording import local_time, one_line
 from everthread.ports import UnitOfWork
 
 CHARS_MAX = 20_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from everthread.commands.wording import counted, local_time, shortened
 from everthread.domain.model import Session, Turn, TurnStatus
+from everthread.domain.wording import counted, local_time, shortened
 from everthread.ports import UnitOfWork
 
 EXCHANGES = 3
