@@ -207,6 +207,28 @@ def test_show_marks_what_was_inherited_and_leaves_out_what_was_undone(lived: Liv
     assert "(inherited)" in text
 
 
+def test_show_has_the_messages_that_were_set_aside_and_says_so(tmp_path: Path) -> None:
+    async def live() -> str:
+        async with Runtime(Settings(tmp_path)) as runtime:
+            await runtime.start()
+            session = await open_session(runtime, TERMINAL, New(), "me")
+            await say(runtime, TERMINAL, "me", "hello")
+            await runtime.lifecycle.accept(Inbound(TERMINAL, "me", "and then?"))
+            await open_session(runtime, TERMINAL, New(), "me")
+            return session
+
+    session = asyncio.run(live())
+    for more in ([], ["--full"]):
+        lines = everthread(tmp_path, "sessions", "show", session, *more).stdout.splitlines()
+        assert lines[1].startswith("ended (new), 1 turn and 1 message set aside, opened ")
+        assert lines[-3].startswith("[2] ")
+        assert lines[-3].endswith(" (set aside, not answered)")
+        assert lines[-2:] == ["user:", "  and then?"]
+    shown = printed(tmp_path, "sessions", "show", session)
+    assert (shown["turns"], shown["set_aside"]) == (1, 1)
+    assert [turn["status"] for turn in shown["transcript"]] == ["done", "set_aside"]
+
+
 def test_tree_draws_branches_continuations_and_resumptions(lived: Lived) -> None:
     lines = everthread(lived.home, "sessions", "tree", lived.branch, env=os.environ | {"COLUMNS": "120"}).stdout
     assert lines.splitlines() == [

@@ -248,6 +248,40 @@ async def test_a_recap_reads_no_turns_but_the_last(tmp_path: Path, monkeypatch: 
         assert len(read) <= 6
 
 
+async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_and_says_so(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        lisbon = await office.titled("Lisbon")
+        await office.say("a second question")
+        await office.order("/new")
+        said = await office.order(f"/resume {lisbon}")
+        assert said.recap is not None
+        assert said.recap.turns == 1
+        aside = Exchange("a second question", "", (), TurnStatus.SET_ASIDE)
+        assert said.recap.exchanges == (Exchange("about Lisbon", "fine"), aside)
+        assert in_words(said.recap).endswith("> a second question\n  (set aside, not answered)")
+        document = (await office.order("/export")).document
+        assert document is not None
+        assert document.text.rstrip().endswith("**You:**\n\na second question\n\n*(set aside, not answered)*")
+        # Many of them do not push out what was answered.
+        for number in range(5):
+            await office.say(f"more {number}")
+        await office.order("/new")
+        session = await office.session(lisbon)
+        seen = await office.store.read(lambda uow: recap(uow, session))
+        assert [one.asked for one in seen.exchanges] == ["about Lisbon", "more 2", "more 3", "more 4"]
+
+
+async def test_a_recap_has_what_was_set_aside_also_where_nothing_was_answered(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        await office.order("/new Lisbon")
+        lisbon = (await office.at(CLI)).session_id
+        await office.say("a first question")
+        await office.order("/new")
+        session = await office.session(lisbon)
+        seen = await office.store.read(lambda uow: recap(uow, session))
+        assert seen.exchanges == (Exchange("a first question", "", (), TurnStatus.SET_ASIDE),)
+
+
 # --- /resume and the nearest -----------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from everthread.domain.model import NoteTarget, NoteVersion
 
 _WORDS_CHARS_MAX = 200
-_CHANGES_MAX = 100_000
 
 
 @click.group()
@@ -173,7 +172,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
     async def after(runtime: Runtime) -> list[Change]:
         await runtime.start()
         curator = await _curator(runtime, strict=True)
-        changed = [c for c in await curator.log(_CHANGES_MAX) if c.version.version > known.get(c.version.note_id, 0)]
+        changed = [c for c in await curator.log() if c.version.version > known.get(c.version.note_id, 0)]
         await runtime.drain()
         return changed
 
@@ -281,7 +280,7 @@ async def _listed(runtime: Runtime) -> list[NoteVersion]:
 
 async def _versions(curator: Curator) -> dict[str, int]:
     known: dict[str, int] = {}
-    for change in await curator.log(_CHANGES_MAX):
+    for change in await curator.log():
         known[change.version.note_id] = max(change.version.version, known.get(change.version.note_id, 0))
     return known
 

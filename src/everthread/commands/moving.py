@@ -19,11 +19,11 @@ from everthread.commands.desk import (
     way_to,
 )
 from everthread.commands.recap import EXCHANGES, Recap, recap
-from everthread.commands.wording import local_time
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
 from everthread.domain.model import Kind, Session
+from everthread.domain.wording import local_time
 from everthread.lifecycle import Crossing
 from everthread.lifecycle.finding import find_session
 from everthread.ports import UnitOfWork

@@ -238,6 +238,10 @@ class Turns(Protocol):
         """What the session shows, of the turns numbered `after + 1 .. up_to`."""
         ...
 
+    def view_for_people(self, session: Session, *, up_to: int | None = None, after: int = 0) -> View:
+        """The same, and among its turns the messages that were set aside: whoever wrote them looks for them."""
+        ...
+
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]: ...
     def count(self, session: Session) -> int:
         """How many turns the session shows, inherited ones included, without reading them."""
