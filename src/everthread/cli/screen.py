@@ -83,7 +83,7 @@ class Screen:
         if self.streams:
             self.end_line()
         with contextlib.suppress(OSError, ValueError):
-            click.secho(shown(text), dim=(dim and self._styled) or None, err=True)
+            click.echo(click.style(shown(text), dim=True) if dim and self._styled else shown(text), err=True)
         if was_at_prompt:
             self.prompt()
 
