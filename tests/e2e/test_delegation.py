@@ -22,10 +22,9 @@ from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, Manner, TurnLimits
 from everthread.bootstrap import Runtime
 from everthread.config import Provider, Settings
-from everthread.domain.boundary import Expire, New
+from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Cause, Kind, Session, ToolCall, ToolState, TurnStatus
-from everthread.domain.policy import ResetPolicy
 from everthread.domain.spend import Price
 from everthread.ports import Tool
 from everthread.ports.tools import ToolUse
@@ -84,6 +83,7 @@ class DelegatingHouse(AgentHouse):
             self.children,
             self._choices,
             self.agent.is_stopped,
+            self.clock,
             parallel_max=self._parallel,
         )
         self.toolbox = Toolbox((*self._given, delegation.tool()))
@@ -117,6 +117,8 @@ async def test_the_work_is_done_in_a_session_of_its_own_and_its_result_is_the_to
         child = await house.child()
         parent = ended.committed.ref.session_id
         assert (child.parent_id, child.cause, child.key.platform) == (parent, Cause.DELEGATION, "subagent")
+        assert child.ended_at is not None, "nobody will say anything there any more"
+        assert await house.lifecycle.current(child.key) is None
         assert [turn.user_text for turn in await house.turns(child.id)] == ["work it out"]
         assert [turn.user_text for turn in await house.turns(parent)] == ["what is the answer?"]
         assert told(house) == [f"{DONE}\n\n(done in session {child.id})"]
@@ -243,6 +245,7 @@ async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(
         assert ended.committed.status is TurnStatus.INTERRUPTED
         (turn,) = await house.turns((await house.child()).id)
         assert turn.status is TurnStatus.INTERRUPTED
+        assert (await house.child()).ended_at is not None
         assert not await house.store.peek(lambda uow: uow.slots.delegated(here.session_id))
         assert worker.cut_off == 1
 
@@ -293,21 +296,20 @@ async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Pat
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "never said"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as house:
+        done = asyncio.Event()
 
         async def die(*args: Any) -> None:
+            done.set()
             await asyncio.Event().wait()
 
         house.lifecycle.finish_tool = die  # type: ignore[method-assign]
         asking = asyncio.ensure_future(house.ask("what is the answer?"))
-        await until(lambda: diary.book.of("on_delegation"))
+        await done.wait()
         turn_id = await _left(house, asking)
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker, diary) as house:
-        # Long after: sessions may have expired by then.
-        later = house.clock.now() + 3 * 86_400.0
-        expiry = await house.cross((await house.child()).key, Expire(ResetPolicy(idle_s=60), later))
-        assert expiry.refusal is None
+        assert (await house.child()).ended_at is not None
         ended = await house.agent.go_on(turn_id, house.manner())
         assert ended is not None
         assert worker.requests == []
