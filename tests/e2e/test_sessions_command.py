@@ -408,6 +408,24 @@ def test_a_bad_line_imports_nothing_and_is_told(lived: Lived, tmp_path: Path) ->
     refused(everthread(tmp_path / "other", "sessions", "import", str(tmp_path / "none")), 1, "no such file")
 
 
+def test_an_export_can_be_piped_into_an_import(lived: Lived, tmp_path: Path) -> None:
+    said = everthread(lived.home, "sessions", "export", lived.tip).stdout
+    done = everthread(tmp_path / "other", "sessions", "import", "-", "--json", answer=said)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sessions"] == len(printed(tmp_path / "other", "sessions", "list"))
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=said[:200]), 2, "standard input, line")
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=""), 2, "standard input")
+
+
+def test_a_pipe_given_as_a_file_is_refused_at_once(lived: Lived, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    refused(everthread(lived.home, "sessions", "import", str(tmp_path / "pipe")), 2, "pipe", "import -")
+    refused(everthread(lived.home, "sessions", "import", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "backup", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "restore", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "sessions", "export", "--all", "-o", "~nosuchuser/x"), 2, "nosuchuser")
+
+
 def test_imported_sessions_are_the_importers_and_can_be_gone_on_with(lived: Lived, tmp_path: Path) -> None:
     file, other = tmp_path / "it.jsonl", tmp_path / "other"
     printed(lived.home, "sessions", "export", lived.chat, "-o", str(file))
