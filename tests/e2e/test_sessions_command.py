@@ -448,6 +448,38 @@ def test_a_bad_line_imports_nothing_and_is_told(lived: Lived, tmp_path: Path) ->
     refused(everthread(tmp_path / "other", "sessions", "import", str(tmp_path / "none")), 1, "no such file")
 
 
+def test_what_several_people_have_said_is_not_mine_unless_i_say_so(lived: Lived, tmp_path: Path) -> None:
+    file, noted, other = tmp_path / "all.jsonl", tmp_path / "noted.jsonl", tmp_path / "other"
+    printed(lived.home, "sessions", "export", "--all", "-o", str(file))
+    refused(everthread(other, "sessions", "import", str(file)), 2, "2 people", "--keep-owners", "--as-mine")
+    refused(everthread(other, "sessions", "import", str(file), "--as-mine", "--keep-owners"), 2, "exclude")
+    printed(lived.home, "sessions", "export", lived.taxes, "--notes", "-o", str(noted))
+    you = {**os.environ, "EVERTHREAD_OWNER": "you"}
+    refused(everthread(other, "sessions", "import", str(noted), env=you), 2, "notes of somebody else", "--as-mine")
+    assert not other.exists()
+    printed(other, "sessions", "import", str(noted))
+    printed(other, "sessions", "import", str(file), "--as-mine")
+    assert {session["owner"] for session in printed(other, "sessions", "list")} == {"me"}
+
+
+def test_an_export_can_be_piped_into_an_import(lived: Lived, tmp_path: Path) -> None:
+    said = everthread(lived.home, "sessions", "export", lived.tip).stdout
+    done = everthread(tmp_path / "other", "sessions", "import", "-", "--json", answer=said)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sessions"] == len(printed(tmp_path / "other", "sessions", "list"))
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=said[:200]), 2, "standard input, line")
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=""), 2, "standard input")
+
+
+def test_a_pipe_given_as_a_file_is_refused_at_once(lived: Lived, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    refused(everthread(lived.home, "sessions", "import", str(tmp_path / "pipe")), 2, "pipe", "import -")
+    refused(everthread(lived.home, "sessions", "import", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "backup", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "restore", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "sessions", "export", "--all", "-o", "~nosuchuser/x"), 2, "nosuchuser")
+
+
 def test_imported_sessions_are_the_importers_and_can_be_gone_on_with(lived: Lived, tmp_path: Path) -> None:
     file, other = tmp_path / "it.jsonl", tmp_path / "other"
     printed(lived.home, "sessions", "export", lived.chat, "-o", str(file))

@@ -511,6 +511,34 @@ async def test_everything_belongs_to_whoever_imports_it_under_ids_and_titles_tha
 
 
 @in_loop
+async def test_what_is_shown_through_a_forgotten_session_is_exported_and_imported(homes: tuple[Path, Path]) -> None:
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        root = await talk.new(KEY)
+        for text in ("one", "two", "undone in the middle"):
+            await talk.say(text, KEY)
+        middle = await talk.branch(KEY)
+        await talk.rewind(KEY)
+        await talk.say("secret", KEY)
+        await talk.say("secret too", KEY)
+        last = await talk.branch(KEY)
+        await talk.rewind(KEY)
+        await talk.say("three", KEY)
+        await talk.lifecycle.forget(ForgetSession(middle), owner="ann")
+        seen = [text for text in await talk.texts(last) if text in ("one", "two", "three")]
+        assert seen == ["one", "two", "three"]
+        for names in ((), (last,)):
+            lines = await exported(one, *names)
+            assert middle not in b"".join(lines).decode()
+            tally = await imported(one, lines)
+            assert (tally.renamed, tally.left_out, tally.sessions) == ({}, {}, 0), "nothing is new where it comes from"
+        await imported(two, lines)
+        assert await Talk(two).texts(last) == seen
+        assert await Talk(two).texts(root) == ["one", "two", "undone in the middle"]
+        assert [_timeless(line) for line in await exported(two)] == [_timeless(line) for line in await exported(one)]
+
+
+@in_loop
 async def test_one_session_takes_along_what_it_shows_and_no_more(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
         talk = Talk(one)

@@ -78,6 +78,7 @@ def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
                 manifest = safekeeping.unpack(file, folder, advance)
             unopened = invocation.unopened(settings)
             unopened.inspect_copy(folder / safekeeping.STORE)
+            unopened.renumber_copy(folder / safekeeping.STORE)
             aside = _aside(settings.home, unopened.clock.now())
             with unopened.alone():
                 moved = safekeeping.put_in_place(folder, settings.home, settings.config_path, aside)

@@ -25,6 +25,7 @@ from everthread.domain.exchange import (
 )
 from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
 from everthread.lifecycle.forget import fact_identity
+from everthread.lifecycle.lineage import above, rewound, without
 from everthread.lifecycle.log import append, close, ref_to
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.ports.store import UnitOfWork
@@ -109,31 +110,32 @@ def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, Im
             return Found(Outcome.FORGOTTEN, session_id, {})
         if session is None:
             return Found(Outcome.NEW, session_id, {})
-        if _is_the_same(session, line, owner, parent_id):
-            return _found(uow, session)
+        if _is_the_same(uow, session, line, owner, parent_id):
+            return _found(uow, session, line.base.turn)
     return Found(Outcome.DIFFERENT, line.id, {})
 
 
-def _is_the_same(session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
-    # A parent that the file does not have may be here all the same.
-    at = (session.owner, session.opened_at, str(session.key), session.base_turn)
-    return at == (owner, line.opened_at, line.key, line.base.turn) and parent_id in (None, session.parent_id)
+def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
+    at = (session.owner, session.opened_at, str(session.key))
+    if at != (owner, line.opened_at, line.key):
+        return False
+    # A parent that the file does not have may be here all the same, and one that the file was made without forgotten.
+    if line.base.turn == session.base_turn and parent_id in (None, session.parent_id):
+        return True
+    seen = above(uow, session)
+    return seen.parent is not None and (seen.parent.id, seen.turn) == (parent_id, line.base.turn)
 
 
-def _found(uow: UnitOfWork, session: Session) -> Found:
+def _found(uow: UnitOfWork, session: Session, base: int) -> Found:
     turns: dict[int, str] = {}
     after = 0
     while some := uow.turns.own(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
         turns |= {turn.number: turn.turn_id for turn in some}
         after = some[-1].number
-    rewinds = [_turns_of(entry.detail) for entry in uow.log.of_kind(session.id, EntryKind.REWIND)]
+    logged = uow.log.of_kind(session.id, EntryKind.REWIND)
+    rewinds = [some for entry in logged if (some := without(rewound(entry.detail), base, session))]
     delegations = len(uow.log.of_kind(session.id, EntryKind.DELEGATION))
     return Found(Outcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
-
-
-def _turns_of(detail: Mapping[str, object] | None) -> tuple[int, ...]:
-    numbers = (detail or {}).get("turns")
-    return tuple(sorted(int(n) for n in numbers)) if isinstance(numbers, list) else ()  # pyright: ignore
 
 
 class Different(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everthread.adapters.stores.tables.listing import COLUMNS, session_of
-from everthread.adapters.stores.tables.rows import Execute, first, run
+from everthread.adapters.stores.tables.rows import FIRST_REPLAY, Execute, first, run
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
 from everthread.domain.model import Kind, Session
 
@@ -56,7 +56,8 @@ class ArchiveTables:
         run(
             self._execute(
                 "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts) "
-                "SELECT p.name, s.id, s.log_seq, 0, 0, 0 FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
+                f"SELECT p.name, s.id, s.log_seq, {FIRST_REPLAY}, {FIRST_REPLAY}, 0 "
+                "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
                 "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq",
                 (session_id,),
             )
