@@ -271,6 +271,30 @@ def browsing(home: Path) -> Seen:
     return Seen(command, dict(os.environ))
 
 
+LONG_LIST = """
+import asyncio
+from everthread.cli.picking import pick
+print("said before\\n" * 12)
+print("taken:", asyncio.run(pick("Many", [f"row {number} of a list that is long and wide" for number in range(60)])))
+"""
+
+
+def test_a_list_is_drawn_anew_at_a_new_size_and_asks_the_terminal_nothing() -> None:
+    with Seen([sys.executable, "-c", LONG_LIST], dict(os.environ), columns=80, rows=24) as seen:
+        seen.expect("Enter takes")
+        for columns, rows in ((50, 10), (100, 30), (30, 5)):
+            seen.resize(columns, rows)
+            seen.until(lambda rows=rows: len(seen.rows()) == rows, "a whole picture")
+            lines = seen.settle().splitlines()
+            assert lines[:2] == ["Many", "narrow:"]
+            assert [line[2:8].strip() for line in lines[2:-1]] == [f"row {number}" for number in range(rows - 3)]
+            assert lines[-1].startswith("60 of 60; up/down move")
+        assert b"\x1b[6n" not in seen.raw
+        seen.type(DOWN + ENTER)
+        assert seen.ended() == 0
+        assert seen.shown() == "taken: 1"
+
+
 def test_browse_narrows_and_shows_what_is_chosen(lived: Lived) -> None:
     with browsing(lived.home) as seen:
         seen.expect("6 of 6")

@@ -433,6 +433,22 @@ def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open)
         seen.expect("Lisbon · fake/one")
 
 
+def test_a_list_to_choose_from_is_whole_at_a_new_size(home: Home, opened: Open) -> None:
+    with opened(columns=80, rows=24) as seen:
+        _three_conversations(seen)
+        seen.type("/resume" + ENTER)
+        seen.expect("Enter takes")
+        seen.settle()
+        seen.resize(50, 10)
+        # The terminal's lower end looks for a new size twice a second, too.
+        shown = seen.settle(1.5).splitlines()
+        assert shown[:2] == ["/resume", "narrow:"]
+        assert [line.split()[0] for line in shown[2:4]] == [">", "Lisbon"]
+        assert shown[4].startswith("2 of 2; up/down move")
+        seen.type(DOWN + ENTER)
+        seen.expect("Lisbon · fake/one")
+
+
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_coming_back_shows_what_was_said_last(home: Home, opened: Open, columns: int, rows: int) -> None:
     home.scripted(lines=["Short answer."])

@@ -295,6 +295,48 @@ async def test_resume_alone_offers_what_it_lists(tmp_path: Path) -> None:
         assert "  1  " in said.text
 
 
+async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        said = (await office.ask("where is\nthe train?")).committed.ref.session_id
+        await office.ask("and the plane?")
+        await office.order("/new")
+        undone = (await office.ask("taken back")).committed.ref.session_id
+        await office.order("/undo")
+        await office.ask("kept")
+        await office.order("/new")
+        aside = (await office.at(CLI)).session_id
+        await office.say("never answered")
+        await office.order("/new")
+        # Cut off in the middle of its first answer: nothing of it is committed.
+        await office.say("cut off")
+        running = await office.lifecycle.begin_turn(CLI)
+        assert running is not None
+        offered = await office.order("/resume", TELEGRAM)
+        assert [(offer.label.rpartition("  ")[0], offer.command) for offer in offered.offers] == [
+            ('"cut off"', f"/resume {running.ref.session_id}"),
+            ('"never answered"', f"/resume {aside}"),
+            ('"kept"', f"/resume {undone}"),
+            ('"where is the train?"', f"/resume {said}"),
+        ]
+        assert "  4  " in offered.text
+        assert (await office.order("/resume 4", TELEGRAM)).ok
+        assert (await office.at(TELEGRAM)).session_id == said
+
+
+async def test_resume_alone_offers_many_and_no_empty_one(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        assert (await office.order("/resume")).text == "There is no other conversation yet."
+        for number in range(60):
+            await office.order("/new")
+            await office.turn(CLI, f"message {number}")
+        await office.order("/new")
+        await office.order("/new")
+        said = await office.order("/resume")
+        assert len(said.offers) == 50
+        assert said.offers[0].label.startswith('"message 59"  2')
+        assert (await office.order("/resume 50")).ok
+
+
 async def test_a_wrong_title_is_answered_with_the_nearest(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         lisbon = await office.titled("Trip to Lisbon")

@@ -162,7 +162,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
       everthread memory edit
       EDITOR=nano everthread memory edit user
     """
-    from everthread.cli.editor import edit as have_edited
+    from everthread.cli.editor import edit_in_place
     from everthread.domain.model import NoteTarget
 
     async def before(runtime: Runtime) -> Any:
@@ -177,7 +177,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
         return changed
 
     file, known = invocation.talk(before)
-    have_edited(file)
+    edit_in_place(file)
     changes = invocation.talk(after)
     if as_json:
         show.print_json({"file": str(file), "changes": [_change_as_json(change) for change in reversed(changes)]})
