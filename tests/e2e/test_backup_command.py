@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import io
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -320,3 +321,23 @@ def test_what_is_said_after_a_restoration_reaches_providers_that_drop_what_they_
         time.sleep(1.1)  # no two restorations are made within a second
     assert "\n".join(effect.text for effect in provider.effects()).count("before the backup, me") == 1
     assert problems(home) == []
+
+
+def test_notes_that_no_backup_can_hold_are_passed_over_and_named(home: Path, tmp_path: Path) -> None:
+    deep = home / "memory" / "a" / "b" / "c" / "d"
+    deep.mkdir(parents=True)
+    (deep / "deep.md").write_text("deep")
+    (home / "memory" / "a" / "here.md").write_text("kept")
+    odd = os.fsencode(home / "memory") + b"/odd\xff.md"
+    with open(odd, "wb") as file:
+        file.write(b"odd")
+    with (home / "memory" / "large.md").open("wb") as file:
+        file.truncate(10_000_001)
+    done = everthread(home, "backup", str(tmp_path / "it.tar.gz"))
+    assert done.returncode == 0, done.stderr
+    for name in ("memory/a/b/c/d/deep.md", "memory/odd", "memory/large.md"):
+        assert name in done.stdout
+    assert len(printed(home, "backup", str(tmp_path / "again.tar.gz"))["passed_over"]) == 3
+    other = tmp_path / "other"
+    printed(other, "restore", str(tmp_path / "it.tar.gz"))
+    assert sorted(path.name for path in (other / "memory").rglob("*.md")) == ["USER.md", "here.md"]

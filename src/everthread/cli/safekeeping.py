@@ -13,13 +13,14 @@ import io
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from everthread.domain.errors import BadInput, StoreCorrupt, StoreTooNew
+from everthread.domain.model import whole
 
 FORMAT = "everthread-backup"
 VERSION = 1
@@ -61,14 +62,26 @@ class Source(NamedTuple):
     path: Path
 
 
-def sources(store: Path, config: Path, notes: Path) -> Iterator[Source]:
+class Sources(NamedTuple):
+    files: tuple[Source, ...]
+    passed_over: tuple[str, ...]
+    """Notes that no backup can hold, by their names."""
+
+
+def sources(store: Path, config: Path, notes: Path) -> Sources:
     """What a backup is made of. Links are passed over: what they lead to is not the home's."""
-    yield Source(STORE, store)
+    files = [Source(STORE, store)]
     if config.is_file():
-        yield Source(CONFIG, config)
+        files.append(Source(CONFIG, config))
+    passed_over: list[str] = []
     for path in sorted(notes.rglob("*.md")):
-        if path.is_file() and not path.is_symlink() and path.stat().st_size <= _SMALL_BYTES_MAX:
-            yield Source(f"{NOTES}/{path.relative_to(notes).as_posix()}", path)
+        if path.is_file() and not path.is_symlink():
+            source = Source(f"{NOTES}/{path.relative_to(notes).as_posix()}", path)
+            if _is_allowed(source.name, path.stat().st_size):
+                files.append(source)
+            else:
+                passed_over.append(source.name)
+    return Sources(tuple(files), tuple(passed_over))
 
 
 def kept(source: Source) -> Kept:
@@ -157,19 +170,23 @@ def _manifest(archive: tarfile.TarFile, path: Path) -> Manifest:
     if manifest.version > VERSION:
         raise StoreTooNew(f"{path}: written by a newer Everthread ({manifest.program[:40]}); upgrade this one")
     names = [entry.name for entry in manifest.files]
-    if len(set(names)) != len(names) or STORE not in names or not all(map(_is_allowed, manifest.files)):
+    if (
+        len(set(names)) != len(names)
+        or STORE not in names
+        or not all(_is_allowed(entry.name, entry.size) for entry in manifest.files)
+    ):
         raise StoreCorrupt(f"{path}: its manifest names files that no backup has; take another backup")
     return manifest
 
 
-def _is_allowed(entry: Kept) -> bool:
-    """Only what a backup is made of may be written, and nowhere but below its folder."""
-    if entry.name == STORE:
-        return entry.size >= 0
-    parts = PurePosixPath(entry.name).parts
-    is_note = parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and entry.name.endswith(".md")
-    plain = "/".join(parts) == entry.name and not {"..", "."} & set(parts) and "\0" not in entry.name
-    return plain and (is_note or entry.name == CONFIG) and 0 <= entry.size <= _SMALL_BYTES_MAX
+def _is_allowed(name: str, size: int) -> bool:
+    """Only what a backup is made of is taken or written, and nowhere but below its folder."""
+    if name == STORE:
+        return size >= 0
+    parts = PurePosixPath(name).parts
+    is_note = bool(parts) and parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and name.endswith(".md")
+    plain = "/".join(parts) == name and not {"..", "."} & set(parts) and "\0" not in name and whole(name) == name
+    return plain and (is_note or name == CONFIG) and 0 <= size <= _SMALL_BYTES_MAX
 
 
 def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance: Advance) -> None:
