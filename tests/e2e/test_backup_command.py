@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,10 @@ import pytest
 
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
+from everthread.cli.safekeeping import unpack
 from everthread.config import Settings
 from everthread.domain.boundary import New
+from everthread.domain.errors import StoreCorrupt
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.testing.consistency import inconsistencies
@@ -341,3 +344,51 @@ def test_notes_that_no_backup_can_hold_are_passed_over_and_named(home: Path, tmp
     other = tmp_path / "other"
     printed(other, "restore", str(tmp_path / "it.tar.gz"))
     assert sorted(path.name for path in (other / "memory").rglob("*.md")) == ["USER.md", "here.md"]
+
+
+def _archive(file: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(file, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for info, content in members:
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return file
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_backup_that_describes_a_file_at_great_length_is_not_read_into_memory(
+    home: Path, tmp_path: Path, first: bool
+) -> None:
+    file, folder = tmp_path / "it.tar.gz", tmp_path / "unpacked"
+    printed(home, "backup", str(file))
+    with tarfile.open(file) as archive:
+        manifest = archive.extractfile("manifest.json")
+        assert manifest is not None
+        content = manifest.read()
+    huge = tarfile.TarInfo("everthread.db" if not first else "manifest.json")
+    huge.pax_headers = {"comment": "x" * 50_000_000}
+    bad = _archive(
+        tmp_path / "bad.tar.gz", *([] if first else [(tarfile.TarInfo("manifest.json"), content)]), (huge, b"")
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreCorrupt, match="more than a backup does"):
+            unpack(bad, folder, lambda _: None)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_backup_that_does_not_fit_on_the_disk_is_refused_before_it_is_unpacked(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+
+    def large(name: str, data: bytes) -> list[tuple[str, bytes]]:
+        if name == "manifest.json":
+            manifest = json.loads(data)
+            manifest["files"][0]["size"] = 10**17
+            data = json.dumps(manifest).encode()
+        return [(name, data)]
+
+    bad = rewritten(file, tmp_path / "large.tar.gz", large)
+    refused(everthread(tmp_path / "new", "restore", str(bad)), 75, "free some space")
+    assert not (tmp_path / "new").exists()

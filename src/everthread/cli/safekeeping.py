@@ -8,18 +8,20 @@ memory/...        the files of notes
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
 import shutil
 import tarfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from everthread.domain.errors import BadInput, StoreCorrupt, StoreTooNew
+from everthread.domain.errors import BadInput, DiskFull, StoreCorrupt, StoreTooNew
 from everthread.domain.model import whole
 
 FORMAT = "everthread-backup"
@@ -31,6 +33,9 @@ MANIFEST = "manifest.json"
 _MANIFEST_BYTES_MAX = 10_000_000
 _SMALL_BYTES_MAX = 10_000_000
 """No file but the store is larger."""
+_HEAD_BYTES_MAX = 1_000_000
+"""What may stand before a file to describe it."""
+_FILES_MAX = 100_000
 _DEPTH_MAX = 4
 _AT_ONCE = 1 << 20
 
@@ -132,22 +137,37 @@ class _Measured:
             raise BadInput(f"{self._entry.name} was changed meanwhile; back up again")
 
 
+class _Bounded:
+    """What comes out of a compressed file, as far as it is wanted: a few bytes may stand for any number of them."""
+
+    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._left = 0
+
+    def allow(self, size: int) -> None:
+        self._left = size
+
+    def read(self, size: int) -> bytes:
+        if size < 0 or size > self._left:
+            raise StoreCorrupt(f"{self._path}: holds more than a backup does; take another one")
+        content = self._file.read(size)
+        self._left -= len(content)
+        return content
+
+    def seek(self, position: int) -> int:
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
 def unpack(path: Path, folder: Path, advance: Advance) -> Manifest:
     """Take a backup apart into an empty folder. Raises `StoreCorrupt` unless every file in it is what it should be."""
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
-            manifest = _manifest(archive, path)
-            wanted = {entry.name: entry for entry in manifest.files}
-            while (info := archive.next()) is not None:
-                entry = wanted.pop(info.name, None)
-                content = archive.extractfile(info) if entry is not None and info.isreg() else None
-                if entry is None or content is None or info.size != entry.size:
-                    raise StoreCorrupt(f"{path}: {info.name[:100]!r} should not be in it; take another backup")
-                _unpack_one(path, folder, entry, content, advance)
-            if wanted:
-                raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing from it; take another backup")
-            return manifest
-    except (tarfile.TarError, EOFError, ValueError) as error:
+        with gzip.open(path) as compressed:
+            return _unpack(_Bounded(compressed, path), path, folder, advance)
+    except (tarfile.TarError, zlib.error, EOFError, ValueError, RecursionError) as error:
         raise StoreCorrupt(f"{path}: is no backup, or a damaged one ({error}); take another one") from error
     except OSError as error:
         # What gzip says of damage is an OSError without a number.
@@ -156,11 +176,44 @@ def unpack(path: Path, folder: Path, advance: Advance) -> Manifest:
         raise
 
 
-def _manifest(archive: tarfile.TarFile, path: Path) -> Manifest:
-    first = archive.next()
+def _unpack(source: _Bounded, path: Path, folder: Path, advance: Advance) -> Manifest:
+    source.allow(_HEAD_BYTES_MAX)
+    with tarfile.open(fileobj=cast(BinaryIO, source), mode="r:") as archive:
+        manifest = _manifest(archive, source, path)
+        _see_to_room(path, folder.parent, sum(entry.size for entry in manifest.files))
+        wanted = {entry.name: entry for entry in manifest.files}
+        while (info := _next(archive, source)) is not None:
+            entry = wanted.pop(info.name, None)
+            content = archive.extractfile(info) if entry is not None and info.isreg() and not info.issparse() else None
+            if entry is None or content is None or info.size != entry.size:
+                raise StoreCorrupt(f"{path}: {info.name[:100]!r} should not be in it; take another backup")
+            source.allow(entry.size)
+            _unpack_one(path, folder, entry, content, advance)
+        if wanted:
+            raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing from it; take another backup")
+        return manifest
+
+
+def _next(archive: tarfile.TarFile, source: _Bounded) -> tarfile.TarInfo | None:
+    source.allow(_HEAD_BYTES_MAX)
+    return archive.next()
+
+
+def _see_to_room(path: Path, place: Path, wanted: int) -> None:
+    free = shutil.disk_usage(place).free
+    if free < wanted:
+        raise DiskFull(
+            f"{place}: {wanted / 1e6:,.0f} MB are in {path.name}, and {free / 1e6:,.0f} MB are free; "
+            "free some space, or choose another home with --home"
+        )
+
+
+def _manifest(archive: tarfile.TarFile, source: _Bounded, path: Path) -> Manifest:
+    first = _next(archive, source)
     content = archive.extractfile(first) if first is not None and first.isreg() else None
     if first is None or content is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES_MAX:
         raise StoreCorrupt(f"{path}: is no backup of Everthread's; choose another file")
+    source.allow(first.size)
     try:
         manifest = msgspec.json.decode(content.read(), type=Manifest)
     except msgspec.DecodeError as error:
