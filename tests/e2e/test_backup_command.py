@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import os
+import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -22,10 +24,10 @@ import pytest
 
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
-from everthread.cli.safekeeping import unpack
+from everthread.cli.safekeeping import put_in_place, unpack
 from everthread.config import Settings
 from everthread.domain.boundary import New
-from everthread.domain.errors import StoreCorrupt
+from everthread.domain.errors import StoreCorrupt, StoreUnwritable
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.testing.consistency import inconsistencies
@@ -392,3 +394,72 @@ def test_a_backup_that_does_not_fit_on_the_disk_is_refused_before_it_is_unpacked
     bad = rewritten(file, tmp_path / "large.tar.gz", large)
     refused(everthread(tmp_path / "new", "restore", str(bad)), 75, "free some space")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_that_is_told_to_end_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(home / "everthread.db") as database:
+        database.execute("CREATE TABLE ballast (content)")
+        database.executemany("INSERT INTO ballast VALUES (randomblob(1000000))", [()] * 60)
+    database.close()
+    command = [sys.executable, "-m", "everthread", "--home", str(home), "backup", str(tmp_path / "it.tar.gz")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 15
+        while not list(tmp_path.glob(".it*.part")) or not list(home.glob(".backup-*")):
+            assert process.poll() is None, "it was too quick"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.terminate()
+        process.communicate(timeout=15)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert [
+        path.name for path in (*tmp_path.iterdir(), *home.iterdir()) if path.name[:3] in (".ba", ".it", "it.")
+    ] == []
+
+
+def test_what_a_killed_backup_has_left_is_removed_by_the_next(home: Path, tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    ours = [home / f".backup-{gone.pid}-abc", tmp_path / f".it.tar.gz.{gone.pid}.part"]
+    others = [home / f".backup-{os.getpid()}-abc", tmp_path / f".it.tar.gz.{os.getpid()}.part"]
+    others += [tmp_path / f".something.{gone.pid}.part", tmp_path / f".it.tar.gz.{gone.pid}.part.mine"]
+    for path in ours + others:
+        path.mkdir() if path.parent == home else path.write_text("x")
+        os.utime(path, (1, 1))
+    printed(home, "backup", str(tmp_path / "it.tar.gz"))
+    assert [path for path in ours if path.exists()] == []
+    assert [path for path in others if not path.exists()] == []
+
+
+def test_a_restoration_that_fails_half_way_leaves_everything_where_it_was(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "unpacked"
+    (folder / "memory").mkdir(parents=True)
+    (folder / "everthread.db").write_text("new")
+    (folder / "config.toml").write_text("new")
+    before = files(home)
+    away = tmp_path / "file"
+    away.write_text("no folder")
+    with pytest.raises(OSError, match="file"):
+        put_in_place(folder, home, away / "config.toml", home / "aside")
+    assert files(home) == before
+    assert not (home / "aside").exists()
+    assert (folder / "everthread.db").read_text() == "new"
+
+
+def test_if_nothing_can_be_moved_back_the_place_of_the_old_store_is_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unpacked").mkdir()
+    (tmp_path / "unpacked" / "everthread.db").write_text("new")
+    move, moves = shutil.move, iter(range(99))
+
+    def failing(old: Path, new: Path) -> None:
+        if next(moves) > 0:
+            raise OSError(5, "Input/output error")
+        move(old, new)
+
+    monkeypatch.setattr(shutil, "move", failing)
+    with pytest.raises(StoreUnwritable, match="what was there is in .*aside"):
+        put_in_place(tmp_path / "unpacked", home, home / "config.toml", home / "aside")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,19 +58,20 @@ def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
 async def _back_up(
     invocation: Invocation, runtime: Runtime, given: Path | None
 ) -> tuple[Path, Manifest, tuple[str, ...]]:
-    from everthread.cli.files import unwritable, written_whole
+    import re
+
+    from everthread.cli.files import sweep, unwritable, workplace, written_whole
 
     now = runtime.clock.now()
     target = given or Path(f"everthread-{stamp(now)}.tar.gz")
     try:
-        # In the home: nobody else reads there.
-        with (
-            written_whole(target) as archive,
-            tempfile.TemporaryDirectory(dir=runtime.settings.home, prefix=".backup-") as folder,
-        ):
-            manifest, passed_over = await _packed(invocation, runtime, Path(folder), archive, now)
+        if target.parent.is_dir():
+            named = rf"\.(?:{re.escape(target.name)}|everthread-[0-9-]+\.tar\.gz)\.([0-9]+)\.part"
+            sweep(target.parent, named, now)
+        with workplace(runtime.settings.home, "backup", now) as folder, written_whole(target) as archive:
+            manifest, passed_over = await _packed(invocation, runtime, folder, archive, now)
             archive.flush()
-            _check(invocation, Path(archive.name), Path(folder) / "again", manifest)
+            _check(invocation, Path(archive.name), folder / "again", manifest)
     except OSError as error:
         raise unwritable(target, error) from error
     return target, manifest, passed_over

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,7 +58,7 @@ def restore(invocation: Invocation, file: str, force: bool, as_json: bool) -> No
 
 def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
     from everthread.cli import safekeeping
-    from everthread.cli.files import sync_folder, unwritable
+    from everthread.cli.files import sync_folder, unwritable, workplace
     from everthread.cli.progress import bar
     from everthread.domain.errors import NotFound
 
@@ -69,17 +68,17 @@ def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
     if not force:
         _refuse_to_overwrite(settings)
     is_new = not settings.home.exists()
+    unopened = invocation.unopened(settings)
+    now = unopened.clock.now()
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # In the home: there is room for it, and nobody else reads there.
-        with tempfile.TemporaryDirectory(dir=settings.home, prefix=".restore-") as staged:
-            folder = Path(staged) / "home"
+        with workplace(settings.home, "restore", now) as staged:
+            folder = staged / "home"
             with bar("Checking", file.stat().st_size * 4) as advance:
                 manifest = safekeeping.unpack(file, folder, advance)
-            unopened = invocation.unopened(settings)
             unopened.inspect_copy(folder / safekeeping.STORE)
             unopened.renumber_copy(folder / safekeeping.STORE)
-            aside = _aside(settings.home, unopened.clock.now())
+            aside = _aside(settings.home, now)
             with unopened.alone():
                 moved = safekeeping.put_in_place(folder, settings.home, settings.config_path, aside)
             sync_folder(settings.home)

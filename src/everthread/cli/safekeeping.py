@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from everthread.domain.errors import BadInput, DiskFull, StoreCorrupt, StoreTooNew
+from everthread.domain.errors import BadInput, DiskFull, StoreCorrupt, StoreTooNew, StoreUnwritable
 from everthread.domain.model import whole
 
 FORMAT = "everthread-backup"
@@ -259,16 +259,39 @@ def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance:
 
 
 def put_in_place(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
-    """Move what was unpacked to where it belongs, and what was there aside; the names of what was moved aside."""
+    """Move what was unpacked to where it belongs, and what was there aside; the names of what was moved aside.
+
+    If that fails, everything is where it was. Raises `StoreUnwritable`, with the place of what was there, if even that
+    can't be done.
+    """
     moved: list[str] = []
+    moves: list[tuple[Path, Path]] = []
     places = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
-    for name, place in places.items():
-        if place.exists() or place.is_symlink():
-            aside.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.move(place, aside / name)
-            moved.append(name)
-    for name, place in places.items():
-        if (folder / name).exists():
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.move(folder / name, place)
+    try:
+        for name, place in places.items():
+            if place.exists() or place.is_symlink():
+                aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _move(place, aside / name, moves)
+                moved.append(name)
+        for name, place in places.items():
+            if (folder / name).exists():
+                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _move(folder / name, place, moves)
+    except BaseException as error:
+        try:
+            for old, new in reversed(moves):
+                shutil.move(new, old)
+            if aside.exists():
+                aside.rmdir()
+        except OSError as worse:
+            raise StoreUnwritable(
+                f"{home}: can't be restored ({error}), nor left as it was ({worse}); what was there is in {aside}, "
+                "move it back by hand"
+            ) from error
+        raise
     return moved
+
+
+def _move(old: Path, new: Path, moves: list[tuple[Path, Path]]) -> None:
+    shutil.move(old, new)
+    moves.append((old, new))
