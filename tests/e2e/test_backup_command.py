@@ -463,3 +463,14 @@ def test_if_nothing_can_be_moved_back_the_place_of_the_old_store_is_named(
     monkeypatch.setattr(shutil, "move", failing)
     with pytest.raises(StoreUnwritable, match="what was there is in .*aside"):
         put_in_place(tmp_path / "unpacked", home, home / "config.toml", home / "aside")
+
+
+def test_what_was_forgotten_since_the_backup_is_named(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    [session] = printed(home, "sessions", "list")
+    assert everthread(home, "forget", session["id"], "--yes").returncode == 0
+    done = everthread(home, "restore", str(file), "--force")
+    assert done.returncode == 0, done.stderr
+    assert f"session {session['id']}" in done.stdout
+    assert "everthread forget" in done.stdout
