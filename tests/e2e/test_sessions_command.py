@@ -422,6 +422,20 @@ def test_what_several_people_have_said_is_not_mine_unless_i_say_so(lived: Lived,
     assert {session["owner"] for session in printed(other, "sessions", "list")} == {"me"}
 
 
+@pytest.mark.parametrize("verb", [("export", "--all"), ("list",)])
+def test_output_that_finds_no_room_is_told_in_one_line(lived: Lived, verb: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "everthread", "--home", str(lived.home), "sessions", *verb],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=18,
+            check=False,
+        )
+    refused(done, 75, "no room left")
+
+
 def test_an_export_can_be_piped_into_an_import(lived: Lived, tmp_path: Path) -> None:
     said = everthread(lived.home, "sessions", "export", lived.tip).stdout
     done = everthread(tmp_path / "other", "sessions", "import", "-", "--json", answer=said)
