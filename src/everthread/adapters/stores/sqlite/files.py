@@ -117,7 +117,7 @@ def renumber(path: Path, now: float) -> None:
             ((last,),) = connection.execute("SELECT COALESCE(MAX(replay_last), 0) FROM cursors")
             number = max(int(now) - _NUMBERS_SINCE, last + 1, connection.pragma("user_version") + 1)
             connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
-            connection.execute(f"PRAGMA user_version = {number}")
+            connection.pragma("user_version", number)
             connection.execute("COMMIT")
         finally:
             connection.close()
