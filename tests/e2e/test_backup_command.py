@@ -6,11 +6,15 @@ import asyncio
 import gzip
 import io
 import json
+import os
+import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +24,10 @@ import pytest
 
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
+from everthread.cli.safekeeping import put_in_place, unpack
 from everthread.config import Settings
 from everthread.domain.boundary import New
+from everthread.domain.errors import StoreCorrupt, StoreUnwritable
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.testing.consistency import inconsistencies
@@ -320,3 +326,151 @@ def test_what_is_said_after_a_restoration_reaches_providers_that_drop_what_they_
         time.sleep(1.1)  # no two restorations are made within a second
     assert "\n".join(effect.text for effect in provider.effects()).count("before the backup, me") == 1
     assert problems(home) == []
+
+
+def test_notes_that_no_backup_can_hold_are_passed_over_and_named(home: Path, tmp_path: Path) -> None:
+    deep = home / "memory" / "a" / "b" / "c" / "d"
+    deep.mkdir(parents=True)
+    (deep / "deep.md").write_text("deep")
+    (home / "memory" / "a" / "here.md").write_text("kept")
+    odd = os.fsencode(home / "memory") + b"/odd\xff.md"
+    with open(odd, "wb") as file:
+        file.write(b"odd")
+    with (home / "memory" / "large.md").open("wb") as file:
+        file.truncate(10_000_001)
+    done = everthread(home, "backup", str(tmp_path / "it.tar.gz"))
+    assert done.returncode == 0, done.stderr
+    for name in ("memory/a/b/c/d/deep.md", "memory/odd", "memory/large.md"):
+        assert name in done.stdout
+    assert len(printed(home, "backup", str(tmp_path / "again.tar.gz"))["passed_over"]) == 3
+    other = tmp_path / "other"
+    printed(other, "restore", str(tmp_path / "it.tar.gz"))
+    assert sorted(path.name for path in (other / "memory").rglob("*.md")) == ["USER.md", "here.md"]
+
+
+def _archive(file: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(file, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for info, content in members:
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return file
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_backup_that_describes_a_file_at_great_length_is_not_read_into_memory(
+    home: Path, tmp_path: Path, first: bool
+) -> None:
+    file, folder = tmp_path / "it.tar.gz", tmp_path / "unpacked"
+    printed(home, "backup", str(file))
+    with tarfile.open(file) as archive:
+        manifest = archive.extractfile("manifest.json")
+        assert manifest is not None
+        content = manifest.read()
+    huge = tarfile.TarInfo("everthread.db" if not first else "manifest.json")
+    huge.pax_headers = {"comment": "x" * 50_000_000}
+    bad = _archive(
+        tmp_path / "bad.tar.gz", *([] if first else [(tarfile.TarInfo("manifest.json"), content)]), (huge, b"")
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreCorrupt, match="more than a backup does"):
+            unpack(bad, folder, lambda _: None)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_backup_that_does_not_fit_on_the_disk_is_refused_before_it_is_unpacked(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+
+    def large(name: str, data: bytes) -> list[tuple[str, bytes]]:
+        if name == "manifest.json":
+            manifest = json.loads(data)
+            manifest["files"][0]["size"] = 10**17
+            data = json.dumps(manifest).encode()
+        return [(name, data)]
+
+    bad = rewritten(file, tmp_path / "large.tar.gz", large)
+    refused(everthread(tmp_path / "new", "restore", str(bad)), 75, "free some space")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_that_is_told_to_end_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(home / "everthread.db") as database:
+        database.execute("CREATE TABLE ballast (content)")
+        database.executemany("INSERT INTO ballast VALUES (randomblob(1000000))", [()] * 60)
+    database.close()
+    command = [sys.executable, "-m", "everthread", "--home", str(home), "backup", str(tmp_path / "it.tar.gz")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 15
+        while not list(tmp_path.glob(".it*.part")) or not list(home.glob(".backup-*")):
+            assert process.poll() is None, "it was too quick"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.terminate()
+        process.communicate(timeout=15)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert [
+        path.name for path in (*tmp_path.iterdir(), *home.iterdir()) if path.name[:3] in (".ba", ".it", "it.")
+    ] == []
+
+
+def test_what_a_killed_backup_has_left_is_removed_by_the_next(home: Path, tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    ours = [home / f".backup-{gone.pid}-abc", tmp_path / f".it.tar.gz.{gone.pid}.part"]
+    others = [home / f".backup-{os.getpid()}-abc", tmp_path / f".it.tar.gz.{os.getpid()}.part"]
+    others += [tmp_path / f".something.{gone.pid}.part", tmp_path / f".it.tar.gz.{gone.pid}.part.mine"]
+    for path in ours + others:
+        path.mkdir() if path.parent == home else path.write_text("x")
+        os.utime(path, (1, 1))
+    printed(home, "backup", str(tmp_path / "it.tar.gz"))
+    assert [path for path in ours if path.exists()] == []
+    assert [path for path in others if not path.exists()] == []
+
+
+def test_a_restoration_that_fails_half_way_leaves_everything_where_it_was(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "unpacked"
+    (folder / "memory").mkdir(parents=True)
+    (folder / "everthread.db").write_text("new")
+    (folder / "config.toml").write_text("new")
+    before = files(home)
+    away = tmp_path / "file"
+    away.write_text("no folder")
+    with pytest.raises(OSError, match="file"):
+        put_in_place(folder, home, away / "config.toml", home / "aside")
+    assert files(home) == before
+    assert not (home / "aside").exists()
+    assert (folder / "everthread.db").read_text() == "new"
+
+
+def test_if_nothing_can_be_moved_back_the_place_of_the_old_store_is_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unpacked").mkdir()
+    (tmp_path / "unpacked" / "everthread.db").write_text("new")
+    move, moves = shutil.move, iter(range(99))
+
+    def failing(old: Path, new: Path) -> None:
+        if next(moves) > 0:
+            raise OSError(5, "Input/output error")
+        move(old, new)
+
+    monkeypatch.setattr(shutil, "move", failing)
+    with pytest.raises(StoreUnwritable, match="what was there is in .*aside"):
+        put_in_place(tmp_path / "unpacked", home, home / "config.toml", home / "aside")
+
+
+def test_what_was_forgotten_since_the_backup_is_named(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    [session] = printed(home, "sessions", "list")
+    assert everthread(home, "forget", session["id"], "--yes").returncode == 0
+    done = everthread(home, "restore", str(file), "--force")
+    assert done.returncode == 0, done.stderr
+    assert f"session {session['id']}" in done.stdout
+    assert "everthread forget" in done.stdout

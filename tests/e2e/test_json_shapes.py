@@ -27,7 +27,7 @@ EXAMPLES = {
     "memory status": {"loaded", "health"},
     "sessions rename 日本旅行 日本": {"title", "before"},
     "sessions export --all -o {place}/all.jsonl": {"file", "sessions", "notes"},
-    "sessions import {place}/all.jsonl": {"same", "renamed"},
+    "sessions import --as-mine {place}/all.jsonl": {"same", "renamed"},
     "sessions prune --older-than 1y --yes": {"found", "kept"},
     "skills list": {"skills", "problems"},
     "backup {place}/all.tar.gz": {"file", "schema"},
@@ -35,7 +35,7 @@ EXAMPLES = {
     "forget 日本旅行 --yes": {"forgotten"},
 }
 BEFORE = {
-    "sessions import {place}/all.jsonl": "sessions export --all -o {place}/all.jsonl",
+    "sessions import --as-mine {place}/all.jsonl": "sessions export --all -o {place}/all.jsonl",
     "restore --force {place}/all.tar.gz": "backup {place}/all.tar.gz",
 }
 IN_WORDS = (

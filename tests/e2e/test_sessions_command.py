@@ -20,6 +20,7 @@ from tests.seen import DOWN, ENTER, ESCAPE, Seen
 
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
+from everthread.cli.sessions_export import for_a_terminal
 from everthread.config import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
@@ -484,6 +485,39 @@ def test_what_several_people_have_said_is_not_mine_unless_i_say_so(lived: Lived,
     printed(other, "sessions", "import", str(noted))
     printed(other, "sessions", "import", str(file), "--as-mine")
     assert {session["owner"] for session in printed(other, "sessions", "list")} == {"me"}
+
+
+@pytest.mark.parametrize("verb", [("export", "--all"), ("list",)])
+def test_output_that_finds_no_room_is_told_in_one_line(lived: Lived, verb: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "everthread", "--home", str(lived.home), "sessions", *verb],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=18,
+            check=False,
+        )
+    refused(done, 75, "no room left")
+
+
+def test_owners_that_could_not_be_set_here_are_not_kept(lived: Lived, tmp_path: Path) -> None:
+    file = tmp_path / "it.jsonl"
+    printed(lived.home, "sessions", "export", lived.taxes, "-o", str(file))
+    text = file.read_text()
+    for owner in ("\\u009b31m", "  ", "a\\nb"):
+        file.write_text(text.replace('"owner":"me"', f'"owner":"{owner}"'))
+        done = everthread(tmp_path / "other", "sessions", "import", str(file), "--keep-owners")
+        refused(done, 2, "it.jsonl: owner", "--as-mine")
+    assert not (tmp_path / "other").exists()
+
+
+def test_characters_that_a_terminal_obeys_are_escaped_for_it_and_the_json_is_the_same() -> None:
+    line = json.dumps({"content": "a\x9b31m\x7fé"}, ensure_ascii=False).encode()
+    assert "\x9b".encode() in line
+    shown = for_a_terminal(line)
+    assert json.loads(shown) == json.loads(line)
+    assert all(character.isprintable() for character in shown.decode())
 
 
 def test_an_export_can_be_piped_into_an_import(lived: Lived, tmp_path: Path) -> None:

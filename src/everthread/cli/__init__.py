@@ -154,6 +154,9 @@ def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None, *, gl
     try:
         invocation = Invocation(open_runtime, glance)
         code = everthread.main(arguments, prog_name="everthread", standalone_mode=False, obj=invocation)
+        if isinstance(stdout, io.TextIOWrapper) and not stdout.closed:
+            # What can't be written is told of by us; the interpreter would do it in its own words.
+            stdout.flush()
     except SystemExit as end:
         # Click's way out when the reader of a pipe has gone, or to complete a word for a shell.
         code = end.code

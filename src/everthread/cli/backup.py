@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from everthread.cli.opened import Invocation, Runtime, home_option, json_option,
 
 if TYPE_CHECKING:
     from everthread.cli.safekeeping import Manifest
+
+_NAMED_MAX = 10
 
 
 @click.command()
@@ -33,6 +34,7 @@ def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
       everthread --home /srv/agent backup --json
     """
     from everthread.cli.files import path_given
+    from everthread.domain.model import whole
 
     given = path_given(file) if file is not None else None
     done = invocation.look(lambda runtime: _back_up(invocation, runtime, given), nothing=None)
@@ -40,34 +42,44 @@ def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
         from everthread.domain.errors import NotFound
 
         raise NotFound(f"nothing is kept in {invocation.settings.home} yet; give another place with --home")
-    target, manifest = done
+    target, manifest, passed_over = done
     if as_json:
-        show.print_json({"file": str(target), "schema": manifest.schema, **manifest.counts})
+        fitting = [whole(name) for name in passed_over]
+        show.print_json({"file": str(target), "schema": manifest.schema, **manifest.counts, "passed_over": fitting})
     else:
         click.echo(f"Backed up to {target}: {counts_in_words(manifest.counts)}. Checked.")
         click.echo("Keys (.env), mcp.json and the local model are not in it.")
+        for name in passed_over[:_NAMED_MAX]:
+            click.echo(f"Nor is {show.one_line(whole(name))}: its name, depth or size is beyond what a backup holds.")
+        if len(passed_over) > _NAMED_MAX:
+            click.echo(f"Nor are {len(passed_over) - _NAMED_MAX} more; --json lists them all.")
 
 
-async def _back_up(invocation: Invocation, runtime: Runtime, given: Path | None) -> tuple[Path, Manifest]:
-    from everthread.cli.files import unwritable, written_whole
+async def _back_up(
+    invocation: Invocation, runtime: Runtime, given: Path | None
+) -> tuple[Path, Manifest, tuple[str, ...]]:
+    import re
+
+    from everthread.cli.files import sweep, unwritable, workplace, written_whole
 
     now = runtime.clock.now()
     target = given or Path(f"everthread-{stamp(now)}.tar.gz")
     try:
-        # In the home: nobody else reads there.
-        with (
-            written_whole(target) as archive,
-            tempfile.TemporaryDirectory(dir=runtime.settings.home, prefix=".backup-") as folder,
-        ):
-            manifest = await _packed(invocation, runtime, Path(folder), archive, now)
+        if target.parent.is_dir():
+            named = rf"\.(?:{re.escape(target.name)}|everthread-[0-9-]+\.tar\.gz)\.([0-9]+)\.part"
+            sweep(target.parent, named, now)
+        with workplace(runtime.settings.home, "backup", now) as folder, written_whole(target) as archive:
+            manifest, passed_over = await _packed(invocation, runtime, folder, archive, now)
             archive.flush()
-            _check(invocation, Path(archive.name), Path(folder) / "again", manifest)
+            _check(invocation, Path(archive.name), folder / "again", manifest)
     except OSError as error:
         raise unwritable(target, error) from error
-    return target, manifest
+    return target, manifest, passed_over
 
 
-async def _packed(invocation: Invocation, runtime: Runtime, folder: Path, archive: object, now: float) -> Manifest:
+async def _packed(
+    invocation: Invocation, runtime: Runtime, folder: Path, archive: object, now: float
+) -> tuple[Manifest, tuple[str, ...]]:
     from dataclasses import asdict
     from importlib.metadata import version
     from typing import BinaryIO, cast
@@ -88,7 +100,7 @@ async def _packed(invocation: Invocation, runtime: Runtime, folder: Path, archiv
 
         await runtime.store.copy(copy, progress)
     contents = asdict(invocation.unopened(settings).inspect_copy(copy))
-    files = list(safekeeping.sources(copy, settings.config_path, settings.home / safekeeping.NOTES))
+    files, passed_over = safekeeping.sources(copy, settings.config_path, settings.home / safekeeping.NOTES)
     kept = tuple(map(safekeeping.kept, files))
     schema = contents.pop("schema")
     manifest = safekeeping.Manifest(
@@ -96,7 +108,7 @@ async def _packed(invocation: Invocation, runtime: Runtime, folder: Path, archiv
     )
     with bar("Packing", sum(entry.size for entry in kept)) as advance:
         safekeeping.pack(cast(BinaryIO, archive), manifest, files, advance)
-    return manifest
+    return manifest, passed_over
 
 
 def _check(invocation: Invocation, archive: Path, folder: Path, manifest: Manifest) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sys
+
 import click
 
 REFUSED = 1
@@ -23,10 +28,23 @@ def report(error: BaseException) -> int:
     if isinstance(error, EverthreadError):
         _complain(str(error))
         return code_of(error)
+    if isinstance(error, BrokenPipeError):
+        _write_no_more()
+        return REFUSED
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _write_no_more()
+        _complain("no room left on the disk that the output goes to; free some space and try again")
+        return RETRY
     if debugging():
         raise error
     _complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
     return REFUSED
+
+
+def _write_no_more() -> None:
+    """What is left of the output can't be written, and would be complained of again when the program ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def code_of(error: Exception) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
+LEFT_S_MIN = 3600.0
+
 
 def path_given(text: str) -> Path:
     """The path that somebody has typed; `~` is their home. Raises `BadInput` if it can't be one."""
@@ -63,6 +65,60 @@ def _name(draft: Path, path: Path) -> None:
         raise
     except OSError:
         draft.rename(path)
+
+
+@contextlib.contextmanager
+def workplace(home: Path, name: str, now: float) -> Generator[Path]:
+    """A folder in the home, where nobody else reads, that is gone in the end, also if the process is told to end.
+
+    What a process that was killed has left of the kind is removed first.
+    """
+    import tempfile
+
+    sweep(home, rf"\.{name}-([0-9]+)-.*", now)
+    with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(dir=home, prefix=f".{name}-{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+def sweep(folder: Path, pattern: str, now: float) -> None:
+    """Remove what processes that are gone have left: names that fit, and have the number of the process in them."""
+    import re
+    import shutil
+
+    for path in folder.iterdir():
+        match = re.fullmatch(pattern, path.name)
+        with contextlib.suppress(OSError):
+            # Not what is young: the home may be shared with a machine that has other processes.
+            if match and not _is_running(int(match[1])) and now - path.lstat().st_mtime > LEFT_S_MIN:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Generator[None]:
+    """Whoever is told to end may still tidy up."""
+    import signal
+
+    def interrupt(*_: object) -> None:
+        # What Ctrl-C does may have been arranged by the event loop; in the background nothing may be.
+        if not callable(signal.getsignal(signal.SIGINT)):
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,11 +15,15 @@ if TYPE_CHECKING:
     from everthread.cli.safekeeping import Manifest
     from everthread.config import Settings
 
+_NAMED_MAX = 10
+
 
 class Restored(NamedTuple):
     manifest: Manifest
     aside: Path | None
     """Where what was there before is now."""
+    unforgotten: tuple[tuple[str, str], ...] = ()
+    """What was forgotten there since the backup, and is back: kind and id."""
 
 
 @click.command()
@@ -36,6 +39,8 @@ def restore(invocation: Invocation, file: str, force: bool, as_json: bool) -> No
     given: then the store, the notes and the settings in it are moved to a folder in it, which is named. Keys
     (.env), mcp.json and the local model are in no backup, and stay as they are.
 
+    What was forgotten after the backup comes back with it: what is known of that is named, to be forgotten again.
+
     \b
     Examples:
       everthread restore everthread-20261116-034500.tar.gz
@@ -47,7 +52,9 @@ def restore(invocation: Invocation, file: str, force: bool, as_json: bool) -> No
     home = invocation.settings.home
     if as_json:
         counts = {"schema": done.manifest.schema, **done.manifest.counts}
-        show.print_json({"home": str(home), **counts, "aside": str(done.aside) if done.aside else None})
+        aside = str(done.aside) if done.aside else None
+        back = [{"kind": kind, "id": identity} for kind, identity in done.unforgotten]
+        show.print_json({"home": str(home), **counts, "aside": aside, "unforgotten": back})
         return
     from everthread.cli.backup import counts_in_words
 
@@ -55,11 +62,19 @@ def restore(invocation: Invocation, file: str, force: bool, as_json: bool) -> No
     click.echo(f"Restored to {home}, as of {taken}: {counts_in_words(done.manifest.counts)}.")
     if done.aside is not None:
         click.echo(f"What was there before is in {done.aside}.")
+    if done.unforgotten:
+        click.echo(f"Forgotten since that backup, and back now as far as it had them: {_named(done.unforgotten)}.")
+        click.echo("Forget them again: everthread forget --help")
+
+
+def _named(things: tuple[tuple[str, str], ...]) -> str:
+    some = [show.one_line(f"{kind} {identity}") for kind, identity in things[:_NAMED_MAX]]
+    return ", ".join(some) + (f" and {len(things) - _NAMED_MAX} more (--json)" if len(things) > _NAMED_MAX else "")
 
 
 def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
     from everthread.cli import safekeeping
-    from everthread.cli.files import sync_folder, unwritable
+    from everthread.cli.files import sync_folder, unwritable, workplace
     from everthread.cli.progress import bar
     from everthread.domain.errors import NotFound
 
@@ -69,17 +84,18 @@ def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
     if not force:
         _refuse_to_overwrite(settings)
     is_new = not settings.home.exists()
+    unopened = invocation.unopened(settings)
+    now = unopened.clock.now()
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # In the home: there is room for it, and nobody else reads there.
-        with tempfile.TemporaryDirectory(dir=settings.home, prefix=".restore-") as staged:
-            folder = Path(staged) / "home"
+        with workplace(settings.home, "restore", now) as staged:
+            folder = staged / "home"
             with bar("Checking", file.stat().st_size * 4) as advance:
                 manifest = safekeeping.unpack(file, folder, advance)
-            unopened = invocation.unopened(settings)
             unopened.inspect_copy(folder / safekeeping.STORE)
             unopened.renumber_copy(folder / safekeeping.STORE)
-            aside = _aside(settings.home, unopened.clock.now())
+            back = tuple(sorted(unopened.forgotten_since(folder / safekeeping.STORE)))
+            aside = _aside(settings.home, now)
             with unopened.alone():
                 moved = safekeeping.put_in_place(folder, settings.home, settings.config_path, aside)
             sync_folder(settings.home)
@@ -90,7 +106,7 @@ def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
         if isinstance(error, OSError):
             raise unwritable(settings.home, error) from error
         raise
-    return Restored(manifest, aside if moved else None)
+    return Restored(manifest, aside if moved else None, back)
 
 
 def _refuse_to_overwrite(settings: Settings) -> None:

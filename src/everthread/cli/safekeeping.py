@@ -8,18 +8,21 @@ memory/...        the files of notes
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from everthread.domain.errors import BadInput, StoreCorrupt, StoreTooNew
+from everthread.domain.errors import BadInput, DiskFull, StoreCorrupt, StoreTooNew, StoreUnwritable
+from everthread.domain.model import whole
 
 FORMAT = "everthread-backup"
 VERSION = 1
@@ -30,6 +33,9 @@ MANIFEST = "manifest.json"
 _MANIFEST_BYTES_MAX = 10_000_000
 _SMALL_BYTES_MAX = 10_000_000
 """No file but the store is larger."""
+_HEAD_BYTES_MAX = 1_000_000
+"""What may stand before a file to describe it."""
+_FILES_MAX = 100_000
 _DEPTH_MAX = 4
 _AT_ONCE = 1 << 20
 
@@ -61,14 +67,26 @@ class Source(NamedTuple):
     path: Path
 
 
-def sources(store: Path, config: Path, notes: Path) -> Iterator[Source]:
+class Sources(NamedTuple):
+    files: tuple[Source, ...]
+    passed_over: tuple[str, ...]
+    """Notes that no backup can hold, by their names."""
+
+
+def sources(store: Path, config: Path, notes: Path) -> Sources:
     """What a backup is made of. Links are passed over: what they lead to is not the home's."""
-    yield Source(STORE, store)
+    files = [Source(STORE, store)]
     if config.is_file():
-        yield Source(CONFIG, config)
+        files.append(Source(CONFIG, config))
+    passed_over: list[str] = []
     for path in sorted(notes.rglob("*.md")):
-        if path.is_file() and not path.is_symlink() and path.stat().st_size <= _SMALL_BYTES_MAX:
-            yield Source(f"{NOTES}/{path.relative_to(notes).as_posix()}", path)
+        if path.is_file() and not path.is_symlink():
+            source = Source(f"{NOTES}/{path.relative_to(notes).as_posix()}", path)
+            if _is_allowed(source.name, path.stat().st_size):
+                files.append(source)
+            else:
+                passed_over.append(source.name)
+    return Sources(tuple(files), tuple(passed_over))
 
 
 def kept(source: Source) -> Kept:
@@ -119,22 +137,37 @@ class _Measured:
             raise BadInput(f"{self._entry.name} was changed meanwhile; back up again")
 
 
+class _Bounded:
+    """What comes out of a compressed file, as far as it is wanted: a few bytes may stand for any number of them."""
+
+    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._left = 0
+
+    def allow(self, size: int) -> None:
+        self._left = size
+
+    def read(self, size: int) -> bytes:
+        if size < 0 or size > self._left:
+            raise StoreCorrupt(f"{self._path}: holds more than a backup does; take another one")
+        content = self._file.read(size)
+        self._left -= len(content)
+        return content
+
+    def seek(self, position: int) -> int:
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
 def unpack(path: Path, folder: Path, advance: Advance) -> Manifest:
     """Take a backup apart into an empty folder. Raises `StoreCorrupt` unless every file in it is what it should be."""
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
-            manifest = _manifest(archive, path)
-            wanted = {entry.name: entry for entry in manifest.files}
-            while (info := archive.next()) is not None:
-                entry = wanted.pop(info.name, None)
-                content = archive.extractfile(info) if entry is not None and info.isreg() else None
-                if entry is None or content is None or info.size != entry.size:
-                    raise StoreCorrupt(f"{path}: {info.name[:100]!r} should not be in it; take another backup")
-                _unpack_one(path, folder, entry, content, advance)
-            if wanted:
-                raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing from it; take another backup")
-            return manifest
-    except (tarfile.TarError, EOFError, ValueError) as error:
+        with gzip.open(path) as compressed:
+            return _unpack(_Bounded(compressed, path), path, folder, advance)
+    except (tarfile.TarError, zlib.error, EOFError, ValueError, RecursionError) as error:
         raise StoreCorrupt(f"{path}: is no backup, or a damaged one ({error}); take another one") from error
     except OSError as error:
         # What gzip says of damage is an OSError without a number.
@@ -143,11 +176,44 @@ def unpack(path: Path, folder: Path, advance: Advance) -> Manifest:
         raise
 
 
-def _manifest(archive: tarfile.TarFile, path: Path) -> Manifest:
-    first = archive.next()
+def _unpack(source: _Bounded, path: Path, folder: Path, advance: Advance) -> Manifest:
+    source.allow(_HEAD_BYTES_MAX)
+    with tarfile.open(fileobj=cast(BinaryIO, source), mode="r:") as archive:
+        manifest = _manifest(archive, source, path)
+        _see_to_room(path, folder.parent, sum(entry.size for entry in manifest.files))
+        wanted = {entry.name: entry for entry in manifest.files}
+        while (info := _next(archive, source)) is not None:
+            entry = wanted.pop(info.name, None)
+            content = archive.extractfile(info) if entry is not None and info.isreg() and not info.issparse() else None
+            if entry is None or content is None or info.size != entry.size:
+                raise StoreCorrupt(f"{path}: {info.name[:100]!r} should not be in it; take another backup")
+            source.allow(entry.size)
+            _unpack_one(path, folder, entry, content, advance)
+        if wanted:
+            raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing from it; take another backup")
+        return manifest
+
+
+def _next(archive: tarfile.TarFile, source: _Bounded) -> tarfile.TarInfo | None:
+    source.allow(_HEAD_BYTES_MAX)
+    return archive.next()
+
+
+def _see_to_room(path: Path, place: Path, wanted: int) -> None:
+    free = shutil.disk_usage(place).free
+    if free < wanted:
+        raise DiskFull(
+            f"{place}: {wanted / 1e6:,.0f} MB are in {path.name}, and {free / 1e6:,.0f} MB are free; "
+            "free some space, or choose another home with --home"
+        )
+
+
+def _manifest(archive: tarfile.TarFile, source: _Bounded, path: Path) -> Manifest:
+    first = _next(archive, source)
     content = archive.extractfile(first) if first is not None and first.isreg() else None
     if first is None or content is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES_MAX:
         raise StoreCorrupt(f"{path}: is no backup of Everthread's; choose another file")
+    source.allow(first.size)
     try:
         manifest = msgspec.json.decode(content.read(), type=Manifest)
     except msgspec.DecodeError as error:
@@ -157,19 +223,23 @@ def _manifest(archive: tarfile.TarFile, path: Path) -> Manifest:
     if manifest.version > VERSION:
         raise StoreTooNew(f"{path}: written by a newer Everthread ({manifest.program[:40]}); upgrade this one")
     names = [entry.name for entry in manifest.files]
-    if len(set(names)) != len(names) or STORE not in names or not all(map(_is_allowed, manifest.files)):
+    if (
+        len(set(names)) != len(names)
+        or STORE not in names
+        or not all(_is_allowed(entry.name, entry.size) for entry in manifest.files)
+    ):
         raise StoreCorrupt(f"{path}: its manifest names files that no backup has; take another backup")
     return manifest
 
 
-def _is_allowed(entry: Kept) -> bool:
-    """Only what a backup is made of may be written, and nowhere but below its folder."""
-    if entry.name == STORE:
-        return entry.size >= 0
-    parts = PurePosixPath(entry.name).parts
-    is_note = parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and entry.name.endswith(".md")
-    plain = "/".join(parts) == entry.name and not {"..", "."} & set(parts) and "\0" not in entry.name
-    return plain and (is_note or entry.name == CONFIG) and 0 <= entry.size <= _SMALL_BYTES_MAX
+def _is_allowed(name: str, size: int) -> bool:
+    """Only what a backup is made of is taken or written, and nowhere but below its folder."""
+    if name == STORE:
+        return size >= 0
+    parts = PurePosixPath(name).parts
+    is_note = bool(parts) and parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and name.endswith(".md")
+    plain = "/".join(parts) == name and not {"..", "."} & set(parts) and "\0" not in name and whole(name) == name
+    return plain and (is_note or name == CONFIG) and 0 <= size <= _SMALL_BYTES_MAX
 
 
 def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance: Advance) -> None:
@@ -189,16 +259,39 @@ def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance:
 
 
 def put_in_place(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
-    """Move what was unpacked to where it belongs, and what was there aside; the names of what was moved aside."""
+    """Move what was unpacked to where it belongs, and what was there aside; the names of what was moved aside.
+
+    If that fails, everything is where it was. Raises `StoreUnwritable`, with the place of what was there, if even that
+    can't be done.
+    """
     moved: list[str] = []
+    moves: list[tuple[Path, Path]] = []
     places = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
-    for name, place in places.items():
-        if place.exists() or place.is_symlink():
-            aside.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.move(place, aside / name)
-            moved.append(name)
-    for name, place in places.items():
-        if (folder / name).exists():
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.move(folder / name, place)
+    try:
+        for name, place in places.items():
+            if place.exists() or place.is_symlink():
+                aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _move(place, aside / name, moves)
+                moved.append(name)
+        for name, place in places.items():
+            if (folder / name).exists():
+                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _move(folder / name, place, moves)
+    except BaseException as error:
+        try:
+            for old, new in reversed(moves):
+                shutil.move(new, old)
+            if aside.exists():
+                aside.rmdir()
+        except OSError as worse:
+            raise StoreUnwritable(
+                f"{home}: can't be restored ({error}), nor left as it was ({worse}); what was there is in {aside}, "
+                "move it back by hand"
+            ) from error
+        raise
     return moved
+
+
+def _move(old: Path, new: Path, moves: list[tuple[Path, Path]]) -> None:
+    shutil.move(old, new)
+    moves.append((old, new))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everthread.lifecycle.export import Head
 
 _TURNS_AT_ONCE = 200
+_OBEYED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class Written(NamedTuple):
@@ -58,7 +59,8 @@ def export_sessions(
     async def export(runtime: Runtime) -> Written:
         if output is None:
             binary = sys.stdout.buffer
-            return await write_lines(runtime, names, with_notes, binary.write)
+            shown = for_a_terminal if sys.stdout.isatty() else bytes
+            return await write_lines(runtime, names, with_notes, lambda line: binary.write(shown(line)))
         from everthread.cli.files import written_whole
 
         with written_whole(output) as file:
@@ -73,6 +75,11 @@ def export_sessions(
         show.print_json({"file": output, "sessions": done.sessions, "turns": done.turns, "notes": done.notes})
     elif output is not None:
         click.echo(f"Exported {show.counted(done.sessions, 'session')} with {show.counted(done.turns, 'turn')}.")
+
+
+def for_a_terminal(line: bytes) -> bytes:
+    """The same JSON without characters that some terminals obey; those below the space are escaped in any JSON."""
+    return line.decode().translate(_OBEYED).encode()
 
 
 async def write_lines(

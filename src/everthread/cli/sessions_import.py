@@ -86,7 +86,9 @@ def import_sessions(
             whole = counted(_read(name, lines, advance))
         lines.seek(0)
         mine = None if keep_owners else invocation.settings.owner
-        if mine is not None and not as_mine:
+        if mine is None:
+            _check_owners(name, whole)
+        elif not as_mine:
             _refuse_to_mix(name, whole, mine)
 
         async def take_in(runtime: Runtime) -> Tally:
@@ -125,6 +127,16 @@ def counted(lines: Iterator[AnyLine]) -> Whole:
             noting.add(line.owner)
     assert isinstance(end, EndLine)
     return Whole(Tally(end.sessions, end.turns, end.notes), frozenset(owners), frozenset(noting))
+
+
+def _check_owners(name: str, whole: Whole) -> None:
+    """Whoever keeps what is theirs must have a name that could be set here, too."""
+    from everthread.config.parsing import owner_problem
+    from everthread.domain.errors import BadInput
+
+    for owner in sorted(whole.owners):
+        if problem := owner_problem(owner):
+            raise BadInput(f"{name}: owner {owner[:40]!r} {problem}; --as-mine makes all of it yours")
 
 
 def _refuse_to_mix(name: str, whole: Whole, mine: str) -> None:

@@ -91,14 +91,15 @@ def parsed(top: Table, home: Path) -> FromFile:
 def scalar_checks(providers: Collection[str]) -> dict[str, Check]:
     model = _model_check(providers)
     return {
-        "owner": _owner_problem,
+        "owner": owner_problem,
         "profile": _name_problem,
         "model": lambda text: model(text) if text else "",
         "auxiliary_model": lambda text: model(text) if text else "",
     }
 
 
-def _owner_problem(text: str) -> str:
+def owner_problem(text: str) -> str:
+    """What keeps a text from being somebody's name; empty if nothing does."""
     if not text.strip() or len(text) > OWNER_CHARS_MAX:
         return f"must have 1 to {OWNER_CHARS_MAX} characters"
     return printable(text)

@@ -90,6 +90,20 @@ def _contents(connection: Any, path: str) -> Contents:
     )
 
 
+def forgotten(path: Path) -> frozenset[tuple[str, str]]:
+    """What was asked to be forgotten: kind (session, note, owner) and id. Nothing if the file can't be read."""
+    if not path.exists():
+        return frozenset()
+    try:
+        connection = connect_bare(str(path), busy_s_max=ALONE_S_MAX)
+        try:
+            return frozenset(connection.execute("SELECT kind, identity FROM tombstones WHERE kind <> 'fact'"))
+        finally:
+            connection.close()
+    except apsw.Error:
+        return frozenset()
+
+
 def renumber(path: Path, now: float) -> None:
     """Let what a restored copy tells providers from now on come under keys that none of them has seen.
 
@@ -103,7 +117,7 @@ def renumber(path: Path, now: float) -> None:
             ((last,),) = connection.execute("SELECT COALESCE(MAX(replay_last), 0) FROM cursors")
             number = max(int(now) - _NUMBERS_SINCE, last + 1, connection.pragma("user_version") + 1)
             connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
-            connection.execute(f"PRAGMA user_version = {number}")
+            connection.pragma("user_version", number)
             connection.execute("COMMIT")
         finally:
             connection.close()
