@@ -15,8 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
+from everthread.agent.compressing import Compressor
+from everthread.agent.compression import Fill, bytes_of
 from everthread.agent.events import (
     Approve,
+    Compressed,
     Listen,
     Recalled,
     Steered,
@@ -24,14 +27,22 @@ from everthread.agent.events import (
     TurnEnded,
     nobody_approves,
 )
-from everthread.agent.prepared import Preparer
+from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.running import Running
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
 from everthread.agent.waiting import unheard, until_done
-from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
-from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
+from everthread.domain.errors import (
+    ContextTooLong,
+    EverthreadError,
+    Fenced,
+    NotCompressed,
+    StoreBusy,
+    StoreError,
+    TurnTooLong,
+)
+from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
@@ -57,7 +68,10 @@ class TurnLimits:
     turn_s: float = 600.0
     output_tokens: int = 8192
     recall_s: float = 2.0
+    """0 is no recall."""
     recall_tokens: int = 1500
+    section: str = "limits"
+    """Where in the configuration they are set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,8 @@ class Manner:
     listen: Listen = lambda event: None
     approve: Approve = nobody_approves
     outbox: bool = False
+    lasting: bool = True
+    """The process goes on after the turn: what is begun in the background may come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,7 @@ class Agent:
         clock: Clock,
         *,
         titler: Titler | None = None,
+        compressor: Compressor | None = None,
         limits: TurnLimits | None = None,
     ) -> None:
         self._lifecycle = lifecycle
@@ -104,11 +121,15 @@ class Agent:
         self._toolbox = toolbox
         self._clock = clock
         self._titler = titler
+        self._compressor = compressor
         self._limits = limits or TurnLimits()
         self._running: dict[str, Running] = {}
 
     async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
+        if self._compressor is not None:
+            choice = manner.choices[0]
+            await self._compressor.before_turn(key, choice, lambda ref: self._fill(ref, choice), manner.listen)
         ticket = await self._taken(self._lifecycle.begin_turn(key))
         return None if ticket is None else await self._see_through(ticket, manner)
 
@@ -124,6 +145,11 @@ class Agent:
             running.stop(why)
         return bool(found)
 
+    def is_stopped(self, turn_id: str) -> bool:
+        """Whether a turn that runs here has been told to stop, rather than to be left for another process."""
+        running = self._running.get(turn_id)
+        return running is not None and bool(running.stopped)
+
     def steer(self, session_id: str, inbox_id: int) -> bool:
         """Have a running turn take up a message that waits, at its next step. False if nothing runs here any more.
 
@@ -134,6 +160,17 @@ class Agent:
                 running.steering.append(inbox_id)
                 return True
         return False
+
+    async def compress(self, key: SessionKey, choice: Choice, *, owner: str, focus: str = "") -> Compressed:
+        """Compress the conversation that the key is on, because the user wants it. Raises `NotCompressed`."""
+        ref = await self._lifecycle.current(key)
+        if self._compressor is None or ref is None or ref.owner != owner:
+            raise NotCompressed("there is no conversation here to compress; say something first")
+        return await self._compressor.compress(ref, await self._fill(ref, choice), choice, focus)
+
+    def compression_status(self, session_id: str) -> str:
+        """What a person should know about compressing that session; empty if all is well."""
+        return self._compressor.status(session_id) if self._compressor is not None else ""
 
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
@@ -174,7 +211,8 @@ class Agent:
             await asyncio.wait({work, stopping}, timeout=self._limits.turn_s, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 if not running.stopped:
-                    running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
+                    limit = f"{self._limits.section}.turn_s"
+                    running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn ({limit})")
                 # Somebody's tool may not heed being cancelled: it is left behind.
                 await asyncio.wait({work}, timeout=STOP_S_MAX)
         finally:
@@ -210,6 +248,8 @@ class Agent:
             tail = shown_to(choice.name, progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
+        if ticket.tools:
+            await self._runner.go_on(toolbox, ticket, done=progress.messages, listen=manner.listen)
         if ticket.fence > FENCE_MAX:
             raise TurnTooLong("given up: it was begun several times and never came to an end")
         for _ in range(self._limits.iterations):
@@ -241,9 +281,12 @@ class Agent:
                 listen=manner.listen,
                 approve=manner.approve,
             )
-        raise TurnTooLong(f"stopped after {self._limits.iterations} steps, the limit of a turn (limits.iterations)")
+        limit = f"{self._limits.section}.iterations"
+        raise TurnTooLong(f"stopped after {self._limits.iterations} steps, the limit of a turn ({limit})")
 
     async def _recall(self, ticket: Ticket, manner: Manner) -> str:
+        if not self._limits.recall_s:
+            return ""
         query = ticket.message.inbound.text[:QUERY_CHARS_MAX]
         recall = await self._memory.recall(
             query, ref=ticket.ref, deadline_s=self._limits.recall_s, budget_tokens=self._limits.recall_tokens
@@ -285,11 +328,53 @@ class Agent:
         self._remember_prepared(running, committed, messages)
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
+        self._consider_compressing(running, committed, messages, manner, end.error)
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
         )
-        manner.listen(ended)
+        try:
+            manner.listen(ended)
+        except Exception:
+            # It is stored: whoever could not be told of it changes nothing about that.
+            log.exception(
+                "turn %s ended, and its listener failed", running.ticket.turn_id, extra=_place(running.ticket)
+            )
         return ended
+
+    def _consider_compressing(
+        self,
+        running: Running,
+        committed: Committed,
+        messages: Sequence[Message],
+        manner: Manner,
+        error: Exception | None,
+    ) -> None:
+        if self._compressor is None or running.prepared is None:
+            return
+        if committed.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
+            # Whoever asked has left the session.
+            return
+        prepared, choice = running.prepared
+        added = sum(bytes_of(text) for message in messages for text in message.texts())
+        # Whatever was counted, the model may say that it was too much.
+        too_long = prepared.left_out or isinstance(error, ContextTooLong)
+        fill = self._filled(prepared, choice, running.progress.context_tokens, added, too_long=too_long)
+        self._compressor.consider(committed.ref, fill, choice, manner.listen, lasting=manner.lasting)
+
+    async def _fill(self, ref: SessionRef, choice: Choice) -> Fill:
+        prepared = await self._preparer.prepare(ref, choice, await self._toolbox())
+        return self._filled(prepared, choice, too_long=prepared.left_out)
+
+    def _filled(
+        self, prepared: Prepared, choice: Choice, context_tokens: int = 0, added_bytes: int = 0, *, too_long: bool
+    ) -> Fill:
+        return Fill(
+            len(prepared.head),
+            len(prepared.history) + added_bytes,
+            self._preparer.room(choice, prepared.head),
+            context_tokens,
+            too_long,
+        )
 
     async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
         """What must be written is tried more than once: another program may hold the store for a while."""

@@ -19,7 +19,7 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
-from everthread.adapters.stores.sqlite.files import alone, inspect
+from everthread.adapters.stores.sqlite.files import alone, inspect, renumber
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
@@ -30,8 +30,8 @@ from everthread.lifecycle.forget import fact_identity
 from everthread.memory import MemoryManager, Notebook
 from everthread.memory.notes import folder_for
 from everthread.memory.older import as_provider
-from everthread.plugins import HookRunner, loaded, wanted
-from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
+from everthread.plugins import HookRunner, brought_engine, loaded, wanted
+from everthread.ports import Clock, ContextEngine, MemoryProvider, Store, Tool, UnitOfWork
 from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ class Runtime:
         tools: Sequence[Tool] = (),
         policies: ResetPolicies | None = None,
         clock: Clock | None = None,
+        project: Path | None = None,
     ) -> None:
+        """`project` is the folder that the user works in, whose skills are offered besides the user's own."""
         self.settings = settings
         self.providers: tuple[MemoryProvider, ...] = ()
         self._given_providers = tuple(as_provider(given) for given in providers)
@@ -110,6 +112,7 @@ class Runtime:
         self._plugins = plugins
         self.tools = tuple(tools)
         """Those that the agent is given besides its own."""
+        self.project = project
         self._policies = policies
         self._presence = Presence(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
@@ -117,7 +120,7 @@ class Runtime:
         self._stopped = False
 
     async def __aenter__(self) -> Self:
-        manager = loaded(self._plugins)
+        self._manager = manager = loaded(self._plugins)
         self._hooks = wanted(manager)
         self.store = await SqliteStore.open(self.settings.db_path)
         self.providers = (BuiltinMemory(self.store, self.clock), *self._given_providers)
@@ -197,6 +200,10 @@ class Runtime:
         """What a copy of a store holds; raises if it is not sound or not for this program. Needs no store."""
         return inspect(path)
 
+    def renumber_copy(self, path: Path) -> None:
+        """Make a copy of a store ready to be gone on with: providers know keys that it does not. Needs no store."""
+        renumber(path, self.clock.now())
+
     def alone(self) -> AbstractContextManager[None]:
         """Nobody else has the store open; raises `StoreBusy` if somebody has. Needs no store."""
         return alone(self.settings.db_path)
@@ -206,6 +213,10 @@ class Runtime:
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
+
+    def context_engine(self) -> ContextEngine | None:
+        """The one that a plugin brings in place of the usual, if any does."""
+        return brought_engine(self._manager)
 
     def known_models(self) -> tuple[str, ...]:
         """Names of models that the settings mention."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
+from everthread.agent.events import Compressed, TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.approving import Approving
 from everthread.cli.face import Face
@@ -90,12 +90,18 @@ class Answering:
             if self.stopping:
                 # It is told of before it can be stopped.
                 asyncio.get_running_loop().call_soon(self.stop)
+        elif isinstance(event, Compressed):
+            self.context = {event.ref.session_id: event.tokens_after}
+            self._changed()
         self._face.hear(event)
 
     def _conclude(self, ended: TurnEnded) -> None:
+        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            # It belongs to where one was before.
+            return
         self.context = {ended.committed.ref.session_id: ended.context_tokens}
         self.others.mine(ended.committed.ref.session_id, ended.committed.number)
-        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
+        if not ended.problem:
             return
         if self.stopping:
             self._face.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")

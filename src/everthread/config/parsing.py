@@ -12,6 +12,8 @@ from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Compression,
+    Delegation,
     Limits,
     McpServer,
     Memory,
@@ -29,7 +31,8 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "prices", "memory", "tools", MCP_SERVERS, "reset"),
+    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "tools"),
+    *(MCP_SERVERS, "reset"),
 )
 _ENTRIES_MAX = 1000
 _MODEL_CHARS_MAX = 200
@@ -55,8 +58,10 @@ class FromFile(TypedDict, total=False):
     fallback_models: tuple[str, ...]
     providers: Mapping[str, Provider]
     limits: Limits
+    delegation: Delegation
     prices: Mapping[str, Price]
     memory: Memory
+    compression: Compression
     tools: Tools
     mcp_servers: Mapping[str, McpServer]
     reset: ResetPolicies
@@ -73,7 +78,9 @@ def parsed(top: Table, home: Path) -> FromFile:
         "providers": providers,
         "limits": _limits(top.table("limits")),
         "prices": _prices(top.table("prices"), providers),
+        "delegation": _delegation(top.table("delegation")),
         "memory": _memory(top.table("memory")),
+        "compression": _compression(top.table("compression")),
         "tools": _tools(top.table("tools")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
         "reset": _reset(top.table("reset")),
@@ -191,6 +198,17 @@ def _limits(table: Table) -> Limits:
     )
 
 
+def _delegation(table: Table) -> Delegation:
+    table.allow(*(field.name for field in fields(Delegation)))
+    usual = Delegation()
+    return Delegation(
+        parallel=table.whole("parallel", usual.parallel, 1, 32),
+        iterations=table.whole("iterations", usual.iterations, 1, 10_000),
+        turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
+        spend=table.number_or_none("spend", 0, 1_000_000),
+    )
+
+
 def _memory(table: Table) -> Memory:
     table.allow(*(field.name for field in fields(Memory)))
     usual = Memory()
@@ -199,6 +217,16 @@ def _memory(table: Table) -> Memory:
         recall_tokens=table.whole("recall_tokens", usual.recall_tokens, 1, 1_000_000),
         notes_chars=table.whole("notes_chars", usual.notes_chars, 1, 1_000_000),
         user_chars=table.whole("user_chars", usual.user_chars, 1, 1_000_000),
+    )
+
+
+def _compression(table: Table) -> Compression:
+    table.allow(*(field.name for field in fields(Compression)))
+    usual = Compression()
+    return Compression(
+        enabled=table.flag("enabled", usual.enabled),
+        share=table.number("share", usual.share, 0.05, 0.8),
+        tail_tokens=table.whole("tail_tokens", usual.tail_tokens, 0, 1_000_000),
     )
 
 

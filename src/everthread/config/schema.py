@@ -45,6 +45,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegation:
+    """What one piece of delegated work may take at most, and how many of a turn's run at once."""
+
+    parallel: int = 3
+    iterations: int = 30
+    turn_s: float = 300.0
+    spend: float | None = None
+    """In US dollars, for one piece; None is no limit but that of the day."""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     recall_s: float = 2.0
     recall_tokens: int = 1500
@@ -52,6 +63,17 @@ class Memory:
     """How much of MEMORY.md the model is shown."""
     user_chars: int = 4000
     """How much of USER.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """When a long conversation is summarised."""
+
+    enabled: bool = True
+    share: float = 0.5
+    """Of the model's context."""
+    tail_tokens: int = 16_000
+    """About how much of the end is kept word for word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
-│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  TooLarge
+│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  BadSkill  TooLarge
 │   ├── TitleTaken
 │   ├── Ambiguous            what was named fits several sessions; carries them
 │   └── NotesFull  AlreadyNoted
@@ -28,6 +28,7 @@ EverthreadError
 │   └── ContextTooLong       more was sent than the model can read
 ├── BudgetSpent              the owner's limit on spending is reached
 ├── TurnTooLong              a turn has taken more steps than it may
+├── NotCompressed            a conversation is left as it is, and why
 ├── ToolFailed               a tool could not do what it was asked; the model is told why
 └── BadConfig                the configuration can't be used; names file, line and the nearest valid key
 """
@@ -65,6 +66,10 @@ class BadExport(BadInput):
 
 class TooLarge(BadInput):
     """An input beyond its limit."""
+
+
+class BadSkill(BadInput):
+    """A skill's file does not say what it must."""
 
 
 class TitleTaken(BadInput):
@@ -202,6 +207,10 @@ class BudgetSpent(EverthreadError):
 
 class TurnTooLong(EverthreadError):
     """A turn has taken more steps than it may."""
+
+
+class NotCompressed(EverthreadError):
+    """A conversation was not compressed, and is as it was."""
 
 
 class ToolFailed(EverthreadError):
