@@ -18,7 +18,8 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 READS = {
     "sessions": "ref at get tip titled named matching recent conversations of_owner descendants binding keys_on "
     "boundary boundaries is_served served",
-    "turns": "view last_visible count get own number asked prefix prefix_number is_indexed search recall",
+    "turns": "view last_visible view_for_people count get own number asked prefix prefix_number is_indexed search "
+    "recall",
     "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after of_kind last_close event is_light end",
     "archive": "untold ended_before children holds_the_newest",

@@ -261,6 +261,16 @@ def test_set_mends_a_file_and_makes_one_and_says_if_something_goes_before_it(tmp
     assert f"{home / 'config.toml'}:" in done.stderr
 
 
+def test_a_number_may_begin_with_a_minus_and_what_is_none_is_told_truly(home: Path) -> None:
+    for written, told in (("-1", "out of range"), ("nan", "number"), ("inf", "out of range"), ("-inf", "-inf")):
+        done = everthread(home, "config", "set", "limits.turn_s", written)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in done.stderr
+        assert "as it is written" not in done.stderr
+    done = everthread(home, "config", "set", "owner", "--typo")
+    assert (done.returncode, "No such option" in done.stderr) == (2, True)
+
+
 # --- edit ------------------------------------------------------------------------------------------------------------
 
 

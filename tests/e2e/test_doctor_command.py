@@ -169,8 +169,39 @@ def test_a_damaged_store_is_told(home: Path) -> None:
             file.seek(4096 * page)
             file.write(b"\xaa" * 4096)
     found = failed(home, "--offline")
-    assert set(found) <= {"sqlite", "store"}
+    assert list(found) == ["store"]
     assert "restore a backup" in found["store"][1]
+
+
+def test_a_file_that_is_no_store_at_all_fails_the_check_of_the_store(home: Path) -> None:
+    for file in home.glob("everthread.db-*"):
+        file.unlink()
+    (home / "everthread.db").write_bytes(b"\xaa" * 20_000)
+    found = failed(home, "--offline")
+    assert list(found) == ["store"]
+    says, fix = found["store"]
+    assert "damaged" in says
+    assert "everthread restore FILE" in fix
+
+
+def test_a_home_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("hello")
+    [(says, fix)] = failed(tmp_path / "home", "--offline").values()
+    assert says.endswith("is no folder")
+    assert "chmod" not in fix
+    assert "--home" in fix
+
+
+def test_mistakes_of_the_configuration_hide_nothing_of_the_store(home: Path) -> None:
+    (home / "config.toml").write_text("model =")
+    told = json.loads(doctor(home, "--json").stdout)
+    states = {check["check"]: check["well"] for check in told["checks"]}
+    assert [states[name] for name in ("sqlite", "store", "clock", "incidents", "hooks", "turns")] == [True] * 6
+    assert [states[name] for name in ("notes", "mcp", "model")] == [None] * 3
+    for file in home.glob("everthread.db-*"):
+        file.unlink()
+    (home / "everthread.db").write_bytes(b"\xaa" * 20_000)
+    assert list(failed(home)) == ["configuration", "store"]
 
 
 def test_another_programs_file_is_told(home: Path) -> None:
@@ -180,7 +211,9 @@ def test_another_programs_file_is_told(home: Path) -> None:
         other.execute("CREATE TABLE theirs (a)")
     other.close()
     (home / "everthread.db").chmod(0o600)
-    assert "other program" in failed(home, "--offline")["sqlite"][0]
+    found = failed(home, "--offline")
+    assert list(found) == ["store"]
+    assert "other program" in found["store"][0]
 
 
 def test_parked_entries_are_told(tmp_path: Path) -> None:

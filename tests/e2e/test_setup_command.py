@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +145,28 @@ def test_a_person_is_asked_and_a_key_is_never_shown(home: Path, server: ModelSer
     code, seen = typed(home, (r"Provider.*\[mine\]", ""), (r"Model.*\[good\]", ""), ("Enter keeps the present", ""))
     assert code == 0, seen
     assert ((home / ".env").read_text(), (home / "config.toml").read_text()) == before
+
+
+def test_an_endpoint_of_ones_own_can_be_set_up(home: Path, server: ModelServer) -> None:
+    code, seen = typed(
+        home,
+        ("(?s)another OpenAI-compatible endpoint.*Provider", "+"),
+        ("What to call it", "mine"),
+        ("(?s)is taken.*What to call it", "house.1"),
+        ("Its address", "nowhere"),
+        ("(?s)Error.*Its address", f"{server.base_url}/"),
+        ("The variable for its key", "HOUSE_KEY"),
+        ("Model", "good"),
+        ("Key", KEY),
+    )
+    assert code == 0, seen
+    assert "It has answered." in seen
+    assert KEY not in seen
+    assert f"HOUSE_KEY={KEY}\n" in (home / ".env").read_text()
+    kept = tomllib.loads((home / "config.toml").read_text())
+    assert kept["model"] == "house.1/good"
+    assert kept["providers"]["house.1"] == {"base_url": server.base_url, "api_key_env": "HOUSE_KEY"}
+    assert setup(home, "--non-interactive").returncode == 0
 
 
 def test_leaving_in_the_middle_changes_nothing(home: Path, server: ModelServer) -> None:

@@ -209,7 +209,7 @@ class Chat:
         try:
             with written_whole(document.name) as file:
                 file.write(document.text.encode())
-        except (EverthreadError, RuntimeError) as error:
+        except EverthreadError as error:
             self._fail(str(error))
         else:
             self._face.say(f"Written to {document.name}")

@@ -106,7 +106,8 @@ def get(invocation: Invocation, key: str, as_json: bool) -> None:
     click.echo(show.table(("SETTING", "VALUE", "FROM"), lines))
 
 
-@config.command("set")
+# Numbers may begin with a minus.
+@config.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key", shell_complete=completing.settings)
 @click.argument("value")
 @json_option
@@ -130,6 +131,9 @@ def set_setting(invocation: Invocation, key: str, value: str, as_json: bool) -> 
     from everthread.config.editing import keys_of
     from everthread.config.origins import origin
 
+    for argument in (key, value):
+        if argument.startswith("-") and not argument[1:2].isdigit():
+            raise click.NoSuchOption(argument)
     where = places(invocation.home)
     now = set_value(where, key, value)
     settings = invocation.settings

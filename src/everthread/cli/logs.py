@@ -21,7 +21,12 @@ _LINE_BYTES_MAX = 1_000_000
 @click.option(
     "-n", "--lines", metavar="N", type=click.IntRange(0, 1_000_000), default=20, show_default=True, help="How many."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print each as a JSON object on a line of its own.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print each as a JSON object on a line of its own; no line if there is none.",
+)
 @home_option
 @pass_invocation
 def logs(invocation: Invocation, follow: bool, lines: int, as_json: bool) -> None:

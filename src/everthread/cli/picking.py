@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everthread.cli.show import one_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
+    from prompt_toolkit.filters import FilterOrBool
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
@@ -86,42 +86,47 @@ async def pick(title: str, rows: Sequence[str]) -> int | None:
     """
     if not rows:
         return None
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.layout import Layout, Window
+    from prompt_toolkit.layout.controls import FormattedTextControl
+
+    picker = Picker(title, rows, lambda chosen: app.exit(result=chosen))
+    app: Application[int | None] = Application(
+        layout=Layout(Window(FormattedTextControl(lambda: picker.lines(app.output.get_size().rows)))),
+        key_bindings=picker.keys(),
+        erase_when_done=True,
+        before_render=Clearing(),
+        output=_terminal(),
+    )
+    # A lone Esc is told from the beginning of an arrow key by the time that passes after it.
+    app.ttimeoutlen = app.timeoutlen = _ESCAPE_S
     # Ctrl-C arrives as a key; the signal stays whose it is.
-    return await _Picker(one_line(title), Choosing.among(rows)).application().run_async(handle_sigint=False)
+    return await app.run_async(handle_sigint=False)
 
 
-class _Picker:
-    def __init__(self, title: str, choosing: Choosing) -> None:
-        self._title = title
-        self._choosing = choosing
+class Clearing:
+    """A terminal that changes its size moves what is on it about: nobody knows any more where the list begins."""
 
-    def application(self) -> Application[int | None]:
-        from prompt_toolkit.application import Application
-        from prompt_toolkit.layout import Layout, Window
-        from prompt_toolkit.layout.controls import FormattedTextControl
+    def __init__(self, wanted: Callable[[], bool] = lambda: True) -> None:
+        self._wanted = wanted
+        self._size: object = None
 
-        app: Application[int | None] = Application(
-            layout=Layout(Window(FormattedTextControl(lambda: self._lines(app.output.get_size().rows)))),
-            key_bindings=self._keys(),
-            erase_when_done=True,
-            before_render=self._clear_at_a_new_size,
-            output=_terminal(),
-        )
-        self._size = app.output.get_size()
-        # A lone Esc is told from the beginning of an arrow key by the time that passes after it.
-        app.ttimeoutlen = app.timeoutlen = _ESCAPE_S
-        return app
-
-    def _clear_at_a_new_size(self, app: Application[int | None]) -> None:
-        """A terminal that changes its size moves what is on it about: nobody knows any more where the list begins."""
+    def __call__(self, app: Application[Any]) -> None:
         size = app.output.get_size()
-        if size != self._size:
-            self._size = size
+        if self._size not in (None, size) and self._wanted():
             app.renderer.clear()
-            # What waits below this list sees the new size within half a second, and erases what it takes for its own.
-            asyncio.get_running_loop().call_later(_SEEN_BELOW_S, _draw_anew, app)
+        self._size = size
 
-    def _lines(self, rows: int) -> StyleAndTextTuples:
+
+class Picker:
+    """What is shown of a list to choose from, and what its keys do. `done` is told which index was taken, if any."""
+
+    def __init__(self, title: str, rows: Sequence[str], done: Callable[[int | None], None]) -> None:
+        self._title = one_line(title)
+        self._choosing = Choosing.among(rows)
+        self._done = done
+
+    def lines(self, rows: int) -> StyleAndTextTuples:
         now = self._choosing
         lines: StyleAndTextTuples = [
             ("bold", f"{self._title}\n"),
@@ -136,20 +141,20 @@ class _Picker:
             lines.append(("", "  (nothing fits)\n"))
         return [*lines, ("class:bottom-toolbar", f"{len(now.fitting)} of {len(now.rows)}; {_KEYS}")]
 
-    def _keys(self) -> KeyBindings:
+    def keys(self, wanted: FilterOrBool = True) -> KeyBindings:
+        """They come before all others, where and as long as they are wanted."""
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
         for key, by in _STEPS.items():
-            keys.add(key)(self._step(by))
-        for key in ("c-c", "c-d"):
-            keys.add(key)(_leave)
-        keys.add("escape", eager=True)(_leave)
-        keys.add("enter")(self._take)
-        keys.add("backspace")(self._take_back)
-        keys.add("c-u")(self._clear)
+            keys.add(key, filter=wanted, eager=True)(self._step(by))
+        for key in ("c-c", "c-d", "escape"):
+            keys.add(key, filter=wanted, eager=True)(self._leave)
+        keys.add("enter", filter=wanted, eager=True)(self._take)
+        keys.add("backspace", filter=wanted, eager=True)(self._take_back)
+        keys.add("c-u", filter=wanted, eager=True)(self._clear)
         for key in ("<any>", "<bracketed-paste>"):
-            keys.add(key)(self._type)
+            keys.add(key, filter=wanted, eager=True)(self._type)
         return keys
 
     def _step(self, by: int) -> Callable[[KeyPressEvent], None]:
@@ -167,24 +172,17 @@ class _Picker:
     def _narrow(self, typed: str) -> None:
         self._choosing = self._choosing.narrowed(typed)
 
-    def _take(self, event: KeyPressEvent) -> None:
+    def _take(self, _: KeyPressEvent) -> None:
         if self._choosing.chosen is not None:
-            event.app.exit(result=self._choosing.chosen)
+            self._done(self._choosing.chosen)
+
+    def _leave(self, _: KeyPressEvent) -> None:
+        self._done(None)
 
     def _type(self, event: KeyPressEvent) -> None:
         if event.data == "q" and not self._choosing.typed:
-            _leave(event)
+            self._leave(event)
         # Keys that nothing is bound to arrive as escape sequences.
         elif not event.data.startswith("\x1b"):
             text = "".join(c if c.isprintable() else " " for c in event.data[:FILTER_CHARS_MAX])
             self._narrow(self._choosing.typed + text)
-
-
-def _draw_anew(app: Application[int | None]) -> None:
-    if app.is_running:
-        app.renderer.clear()
-        app.invalidate()
-
-
-def _leave(event: KeyPressEvent) -> None:
-    event.app.exit(result=None)

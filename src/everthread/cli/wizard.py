@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from everthread.config import Provider, Settings
 
 _KEY_CHARS_MAX = 4096
+_ANOTHER = "+"
+"""No provider can be called so."""
 _WORDS = {
     "anthropic": "Claude, by Anthropic",
     "openai": "OpenAI",
@@ -24,6 +28,7 @@ _WORDS = {
     "vllm": "vLLM on this machine",
     "llamacpp": "llama.cpp on this machine",
     "local": "SmolLM2, a very small model to try things out; needs no key",
+    _ANOTHER: "another OpenAI-compatible endpoint",
 }
 
 
@@ -36,6 +41,8 @@ class Wanted:
     """The variable that has the key, if it is not the provider's usual one."""
     key: str = field(default="", repr=False)
     """A key that was typed; it goes into `.env`."""
+    endpoint: Provider | None = None
+    """A provider that is not configured yet, under the name that the model begins with."""
 
 
 def given(invocation: Invocation, model: str, key_env: str) -> Wanted:
@@ -85,8 +92,13 @@ def carried_out(invocation: Invocation, wanted: Wanted, *, offline: bool) -> dic
         click.echo(f"Trying {wanted.model} ...", err=True)
         invocation.run(invocation.unopened(settings).reach(wanted.model))
     values: dict[str, Any] = {"model": wanted.model}
+    name = json.dumps(wanted.model.partition("/")[0])
     if wanted.key_env:
-        values[f"providers.{wanted.model.partition('/')[0]}.api_key_env"] = wanted.key_env
+        values[f"providers.{name}.api_key_env"] = wanted.key_env
+    if wanted.endpoint is not None:
+        values[f"providers.{name}.base_url"] = wanted.endpoint.base_url
+        if wanted.endpoint.api_key_env:
+            values[f"providers.{name}.api_key_env"] = wanted.endpoint.api_key_env
     set_values(where, values)
     if wanted.key:
         set_secret(where, variable, wanted.key)
@@ -109,9 +121,14 @@ def _with(invocation: Invocation, wanted: Wanted) -> Settings:
 
     from everthread import config
 
-    settings = config.load(invocation.home, model=wanted.model)
+    name = wanted.model.partition("/")[0]
+    if wanted.endpoint is not None:
+        settings = config.load(invocation.home)
+        providers = {**settings.providers, name: wanted.endpoint}
+        settings = replace(settings, model=wanted.model, providers=providers)
+    else:
+        settings = config.load(invocation.home, model=wanted.model)
     if wanted.key_env:
-        name = wanted.model.partition("/")[0]
         provider = replace(settings.providers[name], api_key_env=wanted.key_env)
         settings = replace(settings, providers={**settings.providers, name: provider})
     if wanted.key:
@@ -136,7 +153,10 @@ def _provider(settings: Settings, model: str) -> Provider:
 def _questions(settings: Settings) -> Wanted:
     present_provider, _, present_model = settings.model.partition("/")
     name = _ask_provider(settings, present_provider)
-    provider = settings.providers[name]
+    endpoint = None
+    if name == _ANOTHER:
+        name, endpoint = _ask_endpoint(settings)
+    provider = endpoint or settings.providers[name]
     if name == "local":
         if not settings.local_model_path.is_dir():
             click.echo("It has to be fetched first: everthread setup local")
@@ -146,14 +166,14 @@ def _questions(settings: Settings) -> Wanted:
     ).strip()
     key = _ask_key(settings, provider.api_key_env) if provider.api_key_env else ""
     click.echo("Memory: what is said and noted is kept and recalled on this machine; nothing has to be set up for it.")
-    return Wanted(model if model.startswith(f"{name}/") else f"{name}/{model}", key=key)
+    return Wanted(model if model.startswith(f"{name}/") else f"{name}/{model}", key=key, endpoint=endpoint)
 
 
 def _ask_provider(settings: Settings, present: str) -> str:
-    names = list(settings.providers)
+    names = [*settings.providers, _ANOTHER]
     for number, name in enumerate(names, start=1):
         mark = "*" if name == present else " "
-        click.echo(f"{mark}{number:>2}  {name:<12}  {_WORDS.get(name, settings.providers[name].base_url)}")
+        click.echo(f"{mark}{number:>2}  {name:<12}  {_WORDS.get(name) or settings.providers[name].base_url}")
 
     def meant(text: str) -> str:
         if text in names:
@@ -163,6 +183,35 @@ def _ask_provider(settings: Settings, present: str) -> str:
         raise click.BadParameter(f"give a number from 1 to {len(names)}, or a name")
 
     return click.prompt("Provider, by its number or name", default=present or None, value_proc=meant)
+
+
+def _ask_endpoint(settings: Settings) -> tuple[str, Provider]:
+    """An endpoint of one's own: what to call it, where it is, and which variable has its key."""
+    from everthread.config import Provider
+    from everthread.config.parsing import name_problem, variable_problem
+    from everthread.config.secrets import address_problem
+
+    def new_name(text: str) -> str:
+        return "is taken; choose another" if text in settings.providers else name_problem(text)
+
+    name = click.prompt("What to call it", value_proc=_checked(new_name))
+    base_url = click.prompt("Its address, such as https://models.example/v1", value_proc=_checked(address_problem))
+    variable = click.prompt(
+        "The variable for its key (Enter if it needs none)",
+        default="",
+        show_default=False,
+        value_proc=_checked(lambda text: text and variable_problem(text)),
+    )
+    return name, Provider(base_url=base_url.rstrip("/"), api_key_env=variable)
+
+
+def _checked(problem_of: Callable[[str], str]) -> Callable[[str], str]:
+    def checked(text: str) -> str:
+        if problem := problem_of(text.strip()):
+            raise click.BadParameter(problem)
+        return text.strip()
+
+    return checked
 
 
 def _ask_key(settings: Settings, variable: str) -> str:

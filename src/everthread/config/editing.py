@@ -41,7 +41,8 @@ def values_meant(text: str) -> Iterator[Any]:
             found = tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
             found = {}
-        if set(found) == {"value"}:
+        # What is not even itself (nan) is no value for anything, and could not be read again.
+        if set(found) == {"value"} and found["value"] == found["value"]:
             yield found["value"]
     yield text
     if not text.startswith("["):

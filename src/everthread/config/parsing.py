@@ -92,7 +92,7 @@ def scalar_checks(providers: Collection[str]) -> dict[str, Check]:
     model = _model_check(providers)
     return {
         "owner": owner_problem,
-        "profile": _name_problem,
+        "profile": name_problem,
         "model": lambda text: model(text) if text else "",
         "auxiliary_model": lambda text: model(text) if text else "",
     }
@@ -105,7 +105,7 @@ def owner_problem(text: str) -> str:
     return printable(text)
 
 
-def _name_problem(text: str) -> str:
+def name_problem(text: str) -> str:
     return "" if _NAME.fullmatch(text) else "a name must be 1 to 64 letters, digits, or any of _ . -"
 
 
@@ -113,7 +113,7 @@ def _tool_problem(text: str) -> str:
     return "" if _TOOL.fullmatch(text) else "is no name of a tool"
 
 
-def _variable_problem(text: str) -> str:
+def variable_problem(text: str) -> str:
     return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like OPENAI_API_KEY"
 
 
@@ -153,7 +153,7 @@ def _provider(table: Table, base: Provider) -> Provider:
     provider = Provider(
         kind=cast("ProviderKind", table.text("kind", base.kind, kind_problem)),
         base_url=table.text("base_url", base.base_url, address_problem).rstrip("/"),
-        api_key_env=table.text("api_key_env", base.api_key_env, lambda text: text and _variable_problem(text)),
+        api_key_env=table.text("api_key_env", base.api_key_env, lambda text: text and variable_problem(text)),
         headers=table.strings("headers", _header_problem, references_problem) or base.headers,
         tools=table.flag("tools", base.tools),
         context_tokens=table.whole("context_tokens", base.context_tokens, 256, 100_000_000),
@@ -277,7 +277,7 @@ def _mcp_server(table: Table, home: Path) -> McpServer:
     return McpServer(
         command=command,
         args=table.texts("args", _argument_problem),
-        env=table.strings("env", _variable_problem, references_problem),
+        env=table.strings("env", variable_problem, references_problem),
         cwd=_folder(table, home),
         url=url,
         headers=table.strings("headers", _header_problem, references_problem),
@@ -345,7 +345,7 @@ def _policy(table: Table) -> ResetPolicy:
         raise table.bad("zone", "is no known time zone; give an IANA name such as Europe/Berlin or UTC") from error
 
 
-def _entries(table: Table, check: Check = _name_problem) -> Iterator[tuple[str, Table]]:
+def _entries(table: Table, check: Check = name_problem) -> Iterator[tuple[str, Table]]:
     """The tables in it, whose names are the user's own."""
     for count, entry in enumerate(table.tables(check), start=1):
         if count > _ENTRIES_MAX:

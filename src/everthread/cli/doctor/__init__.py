@@ -31,14 +31,14 @@ def checks() -> tuple[Check, ...]:
         Check("home", home.home),
         Check("env", home.env),
         Check("disk", home.disk),
-        Check("sqlite", home.engine, "settings", bound_s=20.0),
-        Check("store", home.store, "settings"),
-        Check("clock", home.clock, "settings"),
+        Check("sqlite", home.engine, "unopened", bound_s=20.0),
+        Check("store", home.store, "unopened"),
+        Check("clock", home.clock, "unopened"),
         Check("parked", inside.parked, "runtime"),
         Check("lanes", inside.lanes, "runtime"),
-        Check("incidents", inside.incidents, "runtime"),
-        Check("hooks", inside.hooks, "runtime"),
-        Check("turns", inside.slots, "runtime"),
+        Check("incidents", inside.incidents, "store"),
+        Check("hooks", inside.hooks, "store"),
+        Check("turns", inside.slots, "store"),
         Check("notes", inside.notes, "runtime"),
         Check("memory", outside.providers, "runtime"),
         Check("mcp", outside.mcp, "settings", bound_s=40.0),
@@ -86,15 +86,19 @@ async def examined(invocation: Invocation, offline: bool) -> AsyncIterator[tuple
     from contextlib import AsyncExitStack
 
     from everthread.cli.doctor.finding import Case
-    from everthread.config import places
+    from everthread.config import Settings, places
     from everthread.domain.errors import BadConfig
 
     case = Case(places(invocation.home), offline)
     try:
         case.settings = invocation.settings
-        case.unopened = invocation.unopened(case.settings)
     except BadConfig as error:
         case.config_problem = str(error)
+    try:
+        # What is kept can be looked at whatever config.toml says.
+        case.unopened = invocation.unopened(case.settings or Settings(case.places.home))
+    except BadConfig as error:
+        case.config_problem = case.config_problem or str(error)
     async with AsyncExitStack() as opened:
         for check in checks():
             if check.name == "store":
@@ -106,7 +110,7 @@ async def _opened(case: Case, opened: AsyncExitStack) -> Runtime | None:
     """The store's check says that it can't be opened; others have nothing to look at then."""
     from everthread.domain.errors import EverthreadError
 
-    if case.settings is None or case.unopened is None or not case.settings.db_path.exists():
+    if case.unopened is None or not case.db_path.exists():
         return None
     if case.examined is None or case.examined.damage:
         return None
@@ -122,9 +126,14 @@ async def _outcome(check: Check, case: Case) -> Finding:
 
     from everthread.cli.doctor.finding import bad, skipped
 
-    if check.needs == "settings" and case.settings is None:
+    lacking = {
+        "unopened": case.unopened is None,
+        "settings": case.settings is None,
+        "runtime": case.settings is None and case.runtime is not None,
+    }
+    if lacking.get(check.needs):
         return skipped("can't be looked at without a configuration that can be read")
-    if check.needs == "runtime" and case.runtime is None:
+    if check.needs in ("store", "runtime") and case.runtime is None:
         return skipped("can't be looked at without a store")
     try:
         async with asyncio.timeout(check.bound_s):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from everthread.cli.opened import Runtime, Unopened
     from everthread.config import Places, Settings
     from everthread.ports.store import Examined
@@ -46,6 +48,14 @@ class Case:
     runtime: Runtime | None = None
     """None if there is no store, or it can't be opened."""
     examined: Examined | None = None
+    store_problem: str = ""
+    """Why the store could not be examined."""
+
+    @property
+    def db_path(self) -> Path:
+        from everthread.config import Settings
+
+        return (self.settings or Settings(self.places.home)).db_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +63,5 @@ class Check:
     name: str
     run: Callable[[Case], Awaitable[Finding]]
     needs: str = ""
-    """`settings` or `runtime`: without it, there is nothing to check."""
+    """Without it, there is nothing to check: `unopened`, `settings`, `store` (an open one), `runtime` (both)."""
     bound_s: float = 10.0

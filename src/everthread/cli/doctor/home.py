@@ -14,6 +14,7 @@ EXAMINE_S_MAX = 15.0
 _CLOCK_FROM = 1_767_225_600.0
 """The beginning of 2026: this program did not exist before."""
 _CLOCK_AHEAD_S = 3600.0
+_RESTORE = "stop everything that uses it, and restore a backup: everthread restore FILE"
 
 
 async def python(case: Case) -> Finding:
@@ -44,6 +45,8 @@ async def home(case: Case) -> Finding:
     folder = case.places.home
     if not folder.exists():
         return skipped(f"{folder} is not there yet")
+    if not folder.is_dir():
+        return bad(f"{folder} is no folder", "move it away, or give another home with --home or EVERTHREAD_HOME")
     private = [folder, *folder.glob("everthread.db*"), *folder.glob("logs/*"), *folder.glob("memory/**/*.md")]
     return _permissions([folder / "memory", folder / "logs", *private], f"only you can read {folder}")
 
@@ -74,7 +77,13 @@ async def disk(case: Case) -> Finding:
 
 async def engine(case: Case) -> Finding:
     assert case.unopened is not None
-    case.examined = await case.unopened.examine_store(EXAMINE_S_MAX)
+    from everthread.domain.errors import StoreError
+
+    try:
+        case.examined = await case.unopened.examine_store(EXAMINE_S_MAX)
+    except StoreError as error:
+        case.store_problem = str(error)
+        return skipped("can't be told from a store that can't be read")
     if case.examined.engine_problem:
         return bad(f"{case.examined.engine}: {case.examined.engine_problem}", "pip install --upgrade apsw")
     return well(case.examined.engine)
@@ -82,17 +91,18 @@ async def engine(case: Case) -> Finding:
 
 async def store(case: Case) -> Finding:
     found = case.examined
-    assert case.settings is not None
+    if case.store_problem:
+        return bad(case.store_problem, f"make sure that you may read {case.db_path}; if you may, {_RESTORE}")
     if found is None:
-        return bad("it can't be read", "restore a backup, or mend the permissions of the home")
-    if not case.settings.db_path.exists():
+        return bad("it can't be read", f"mend the permissions of the home, or {_RESTORE}")
+    if not case.db_path.exists():
         return skipped("nothing is kept yet")
     if found.damage:
-        return bad(f"{case.settings.db_path}: {found.damage}", "stop everything that uses it, and restore a backup")
+        return bad(f"{case.db_path}: {found.damage}", _RESTORE)
     if found.schema > found.schema_known:
         return bad(f"schema {found.schema}, this program knows {found.schema_known}", "upgrade everthread")
     if case.runtime is None:
-        return bad(f"{case.settings.db_path} can't be opened", "everthread sessions list says why")
+        return bad(f"{case.db_path} can't be opened", "everthread sessions list says why")
     part = "" if found.whole else f" as far as was looked in {EXAMINE_S_MAX:g} s"
     return well(f"no damage{part}, schema {found.schema or found.schema_known}")
 

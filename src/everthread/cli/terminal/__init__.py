@@ -52,8 +52,7 @@ class Terminal:
         self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
         self._status = Status()
         self._held: list[str] = []
-        """What is to be printed once the terminal is ours to print on again."""
-        self._picking = False
+        """What is to be printed once the input is there."""
         self._gap = False
         """The last line above is empty."""
         self._redraw: asyncio.TimerHandle | None = None
@@ -99,17 +98,7 @@ class Terminal:
         return await self._typed.get()
 
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
-        from prompt_toolkit.application import in_terminal
-
-        from everthread.cli.picking import pick
-
-        self._picking = True
-        try:
-            async with in_terminal():
-                return await pick(title, rows)
-        finally:
-            self._picking = False
-            self._let_go()
+        return await self._lower.pick(title, rows) if self._lower is not None and rows else None
 
     # --- Saying ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +163,7 @@ class Terminal:
     def _print(self, text: str) -> None:
         self._held.append(text)
         self._gap = text.endswith("\n\n")
-        if not self._picking and self._lower is not None:
+        if self._lower is not None:
             self._let_go()
 
     def _let_go(self) -> None:

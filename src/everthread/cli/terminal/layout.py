@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import os
-import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding import DynamicKeyBindings, KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.menus import CompletionsMenu
-from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from everthread.cli.face import Helper
+from everthread.cli.output import drawn_on
+from everthread.cli.picking import Clearing, Picker
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.pastes import Pastes
 
@@ -75,14 +73,10 @@ class Lower:
         self._takes_first = False
         """The first candidate is wanted as soon as there are any."""
         self._live: StyleAndTextTuples = []
-        self.output = Vt100_Output(
-            sys.stdout,
-            _size,
-            term=term,
-            default_color_depth=ColorDepth.DEPTH_4_BIT if ink.colour else ColorDepth.DEPTH_1_BIT,
-            # Whoever is asked where the cursor is answers late or never; the height is of no interest here.
-            enable_cpr=False,
-        )
+        self._bound = self._keys()
+        self._picker: Picker | None = None
+        """The list that somebody chooses from, in place of all else."""
+        self.output = drawn_on(term, colour=ink.colour)
         self.app: Application[None] = self._application()
 
     def _application(self) -> Application[None]:
@@ -105,19 +99,25 @@ class Lower:
         )
         live = Window(FormattedTextControl(lambda: self._live), dont_extend_height=True, wrap_lines=False)
         status = Window(FormattedTextControl(lambda: [("class:status", self._status())]), height=1)
-        parts = [
+        picking = Condition(lambda: self._picker is not None)
+        talking = [
             ConditionalContainer(live, Condition(lambda: bool(self._live))),
             entered,
             CompletionsMenu(max_height=_MENU_ROWS_MAX),
             search,
             status,
         ]
+        parts = [
+            ConditionalContainer(Window(FormattedTextControl(self._picked_from), dont_extend_height=True), picking),
+            ConditionalContainer(HSplit(talking), ~picking),
+        ]
         app: Application[None] = Application(
             layout=Layout(HSplit(parts), focused_element=entered),
-            key_bindings=self._keys(),
+            key_bindings=DynamicKeyBindings(lambda: self._bound),
             style=_STYLE,
             include_default_pygments_style=False,
             erase_when_done=True,
+            before_render=Clearing(lambda: self._picker is not None),
             # What is typed is shown at once, however much else there is to do.
             max_render_postpone_time=None,
             output=self.output,
@@ -149,6 +149,28 @@ class Lower:
     def _line_prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         first = line == 0 and wrapped == 0
         return [("class:prompt", self.prefix if first else " " * len(self.prefix))]
+
+    # --- Choosing ----------------------------------------------------------------------------------------------------
+
+    async def pick(self, title: str, rows: Sequence[str]) -> int | None:
+        """The index of the row that is taken; none if none is, or the terminal is gone."""
+        chosen: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+        def take(index: int | None) -> None:
+            if not chosen.done():
+                chosen.set_result(index)
+
+        self._picker = picker = Picker(title, rows, take)
+        usual, self._bound = self._bound, picker.keys()
+        self.app.invalidate()
+        try:
+            return await chosen
+        finally:
+            self._picker, self._bound = None, usual
+            self.app.invalidate()
+
+    def _picked_from(self) -> StyleAndTextTuples:
+        return self._picker.lines(self.output.get_size().rows) if self._picker is not None else []
 
     # --- Keys --------------------------------------------------------------------------------------------------------
 
@@ -284,13 +306,3 @@ def _to_background(event: KeyPressEvent) -> None:
 
 def _close_menu(event: KeyPressEvent) -> None:
     event.current_buffer.complete_state = None
-
-
-def _size() -> Size:
-    try:
-        columns, rows = os.get_terminal_size(sys.stdout.fileno())
-    except (OSError, ValueError):
-        # It was hung up.
-        columns = rows = 0
-    # One that does not say how large it is.
-    return Size(rows=rows or 24, columns=columns or 80)
