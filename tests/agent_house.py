@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from everthread.agent.asking import Asker, Choice
+from everthread.agent.compressing import Compressor
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.config import Compression
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
-from everthread.ports import Tool
+from everthread.ports import ContextEngine, Tool
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import ToolUse
 from tests.fake_model import FakeModel
@@ -41,6 +44,10 @@ class AgentHouse(House):
         spend_per_day: float | None = None,
         allowed: frozenset[str] = frozenset(),
         names: Callable[[], Choice | None] | None = None,
+        compression: Compression | None = None,
+        summariser: FakeModel | None = None,
+        engine: ContextEngine | None = None,
+        stop_s_max: float = 5.0,
         **more: Any,
     ) -> None:
         super().__init__(folder, *providers, **more)
@@ -55,6 +62,11 @@ class AgentHouse(House):
         self._allowed = allowed
         self._names = names
         """The model that gives titles; without it there are none."""
+        self._compression = compression
+        """When conversations are compressed; without it they never are."""
+        self.summariser = summariser
+        self._engine = engine
+        self._stop_s_max = stop_s_max
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -62,6 +74,16 @@ class AgentHouse(House):
         self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
         asker = Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day)
         self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))
+        self.compressor = Compressor(
+            self.store,
+            self.lifecycle,
+            self.memory,
+            self._engine or Summariser(self.lifecycle, asker, self._auxiliary, self._named),
+            self.clock,
+            self._compression or Compression(enabled=False),
+            holder=self.holder,
+            stop_s_max=self._stop_s_max,
+        )
         self.agent = Agent(
             self.lifecycle,
             self.memory,
@@ -71,12 +93,20 @@ class AgentHouse(House):
             self._tools,
             self.clock,
             titler=self.titler if self._names else None,
+            compressor=self.compressor if self._compression else None,
             limits=self._turn_limits,
         )
         return self
 
+    def _auxiliary(self) -> Choice | None:
+        return self.summariser.choice("fake/summariser") if self.summariser else None
+
+    def _named(self, name: str) -> Choice:
+        return next(choice for choice in self.choices if choice.name == name)
+
     async def __aexit__(self, *raised: Any) -> None:
         await self.titler.aclose()
+        await self.compressor.aclose()
         await super().__aexit__(*raised)
 
     async def _tools(self) -> Toolbox:

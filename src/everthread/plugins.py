@@ -24,7 +24,7 @@ import pluggy
 from everthread.daemon_thread import as_exception, in_daemon_thread
 from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
-from everthread.ports import Clock, Store, UnitOfWork
+from everthread.ports import Clock, ContextEngine, Store, UnitOfWork
 from everthread.ports.store import BoundaryRow, Incident, QueuedHook
 
 log = logging.getLogger("everthread.plugins")
@@ -80,6 +80,10 @@ class Hooks:
     def post_tool_call(self, ref: Any, name: str, result: str) -> None:
         """A tool has run."""
 
+    @hookspec(firstresult=True)
+    def context_engine(self) -> ContextEngine | None:
+        """What summarises long conversations in place of the usual; asked once, when the agent is made."""
+
 
 def loaded(plugins: Iterable[object] = (), *, entry_points: bool = True) -> pluggy.PluginManager:
     """The plugins given, and those of installed packages. One that can't be loaded is reported and left out."""
@@ -127,7 +131,17 @@ def _declares(package: str) -> bool:
 
 def wanted(manager: pluggy.PluginManager) -> frozenset[str]:
     """The hooks that some plugin implements: only these are written down."""
-    return frozenset(name for name in vars(manager.hook) if getattr(manager.hook, name).get_hookimpls())
+    told = (name for name in vars(manager.hook) if name != "context_engine")
+    return frozenset(name for name in told if getattr(manager.hook, name).get_hookimpls())
+
+
+def brought_engine(manager: pluggy.PluginManager) -> ContextEngine | None:
+    """The context engine of the first plugin that brings one. One that fails to is reported and left out."""
+    try:
+        return manager.hook.context_engine()
+    except Exception as error:  # noqa: BLE001 - as with a plugin that can't be loaded
+        log.warning("no context engine of a plugin: %s", error)
+        return None
 
 
 def arguments(uow: UnitOfWork, call: HookCall) -> dict[str, Any]:

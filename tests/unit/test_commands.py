@@ -93,6 +93,7 @@ def test_what_can_wait_for_the_answer_before_it_does() -> None:
         "sessions",
         "memory",
         "export",
+        "compress",
     }
 
 

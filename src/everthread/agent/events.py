@@ -68,8 +68,54 @@ class TurnEnded(Struct, frozen=True):
     """How much of the model's window was taken in the end; 0 if it did not say."""
 
 
+class Compressing(Struct, frozen=True):
+    """The next answer has to wait until the conversation is compressed."""
+
+    @property
+    def text(self) -> str:
+        return "This conversation is almost too long for the model; it is compressed before the next answer ..."
+
+
+class Compressed(Struct, frozen=True):
+    """The conversation goes on in a session of its own, with a summary in place of `turns` turns."""
+
+    ref: SessionRef
+    """Where it goes on."""
+    turns: int
+    tokens_before: int
+    tokens_after: int
+    instead_because: str = ""
+    """Why there is a mechanical extract in place of a summary, if there is."""
+
+    @property
+    def text(self) -> str:
+        count = f"{self.turns:,} turn{'' if self.turns == 1 else 's'}"
+        into = "a mechanical extract" if self.instead_because else "a summary"
+        because = f"; no summary could be made: {self.instead_because}" if self.instead_because else ""
+        size = f"about {self.tokens_before:,} tokens before, {self.tokens_after:,} now"
+        return f"Compressed: {count} into {into} ({size}{because})"
+
+
+class CompressionFailed(Struct, frozen=True):
+    """The conversation is as it was. `text` says why, and when it is tried again."""
+
+    text: str
+
+
+CompressionEvent = Compressing | Compressed | CompressionFailed
+"""May also come between two turns."""
+
 TurnEvent = (
-    TurnBegan | Recalled | TextWritten | ReasoningWritten | Retrying | ToolBegan | ToolEnded | Steered | TurnEnded
+    TurnBegan
+    | Recalled
+    | TextWritten
+    | ReasoningWritten
+    | Retrying
+    | ToolBegan
+    | ToolEnded
+    | Steered
+    | TurnEnded
+    | CompressionEvent
 )
 
 Listen = Callable[[TurnEvent], None]

@@ -41,6 +41,8 @@ class Prepared:
     """The newest turn that `history` covers."""
     head: bytes
     history: bytes
+    left_out: bool = False
+    """There was no room for the oldest turns."""
 
 
 def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
@@ -118,12 +120,12 @@ class Preparer:
         """The same with some turns more; `None` if that is more than fits."""
         pieces = [choice.client.encode(as_sent(turn)) for turn in turns]
         history = b",".join(piece for piece in (kept.history, *pieces) if piece)
-        if len(history) > self._room(choice, kept.head):
+        if len(history) > self.room(choice, kept.head):
             return None
         return replace(kept, history=history, last_turn=last_turn)
 
-    def _room(self, choice: Choice, head: bytes) -> int:
-        """A third of the context is left to the turn itself: its message, its recall and its tools."""
+    def room(self, choice: Choice, head: bytes) -> int:
+        """How many bytes of history fit. A third of the context is left to the turn: its message, recall and tools."""
         tokens = max(choice.traits.context_tokens - self._output_tokens_max, choice.traits.context_tokens // 2)
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
@@ -157,8 +159,11 @@ class Preparer:
     ) -> Prepared:
         head = choice.client.head(prompt)
         pieces = [choice.client.encode(as_sent(turn)) for turn in view.turns]
-        history = b",".join(fitting([piece for piece in pieces if piece], self._room(choice, head)))
-        return Prepared(session.id, session.generation, number, signature, burials, session.last_turn, head, history)
+        pieces = [piece for piece in pieces if piece]
+        kept = fitting(pieces, self.room(choice, head))
+        history, left_out = b",".join(kept), len(kept) < len(pieces)
+        last = session.last_turn
+        return Prepared(session.id, session.generation, number, signature, burials, last, head, history, left_out)
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
         used_at, kept = self._kept.get((session_id, signature), (0.0, None))

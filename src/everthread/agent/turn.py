@@ -15,8 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
+from everthread.agent.compressing import Compressor
+from everthread.agent.compression import Fill, bytes_of
 from everthread.agent.events import (
     Approve,
+    Compressed,
     Listen,
     Recalled,
     Steered,
@@ -24,14 +27,22 @@ from everthread.agent.events import (
     TurnEnded,
     nobody_approves,
 )
-from everthread.agent.prepared import Preparer
+from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.running import Running
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
 from everthread.agent.waiting import unheard, until_done
-from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError, TurnTooLong
-from everthread.domain.model import Message, Role, SessionKey, Turn, TurnStatus
+from everthread.domain.errors import (
+    ContextTooLong,
+    EverthreadError,
+    Fenced,
+    NotCompressed,
+    StoreBusy,
+    StoreError,
+    TurnTooLong,
+)
+from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
@@ -68,6 +79,8 @@ class Manner:
     listen: Listen = lambda event: None
     approve: Approve = nobody_approves
     outbox: bool = False
+    lasting: bool = True
+    """The process goes on after the turn: what is begun in the background may come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,7 @@ class Agent:
         clock: Clock,
         *,
         titler: Titler | None = None,
+        compressor: Compressor | None = None,
         limits: TurnLimits | None = None,
     ) -> None:
         self._lifecycle = lifecycle
@@ -104,11 +118,15 @@ class Agent:
         self._toolbox = toolbox
         self._clock = clock
         self._titler = titler
+        self._compressor = compressor
         self._limits = limits or TurnLimits()
         self._running: dict[str, Running] = {}
 
     async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
+        if self._compressor is not None:
+            choice = manner.choices[0]
+            await self._compressor.before_turn(key, choice, lambda ref: self._fill(ref, choice), manner.listen)
         ticket = await self._taken(self._lifecycle.begin_turn(key))
         return None if ticket is None else await self._see_through(ticket, manner)
 
@@ -134,6 +152,17 @@ class Agent:
                 running.steering.append(inbox_id)
                 return True
         return False
+
+    async def compress(self, key: SessionKey, choice: Choice, *, owner: str, focus: str = "") -> Compressed:
+        """Compress the conversation that the key is on, because the user wants it. Raises `NotCompressed`."""
+        ref = await self._lifecycle.current(key)
+        if self._compressor is None or ref is None or ref.owner != owner:
+            raise NotCompressed("there is no conversation here to compress; say something first")
+        return await self._compressor.compress(ref, await self._fill(ref, choice), choice, focus)
+
+    def compression_status(self, session_id: str) -> str:
+        """What a person should know about compressing that session; empty if all is well."""
+        return self._compressor.status(session_id) if self._compressor is not None else ""
 
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
@@ -285,11 +314,47 @@ class Agent:
         self._remember_prepared(running, committed, messages)
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
+        self._consider_compressing(running, committed, messages, manner, end.error)
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
         )
         manner.listen(ended)
         return ended
+
+    def _consider_compressing(
+        self,
+        running: Running,
+        committed: Committed,
+        messages: Sequence[Message],
+        manner: Manner,
+        error: Exception | None,
+    ) -> None:
+        if self._compressor is None or running.prepared is None:
+            return
+        if committed.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
+            # Whoever asked has left the session.
+            return
+        prepared, choice = running.prepared
+        added = sum(bytes_of(text) for message in messages for text in message.texts())
+        # Whatever was counted, the model may say that it was too much.
+        too_long = prepared.left_out or isinstance(error, ContextTooLong)
+        fill = self._filled(prepared, choice, running.progress.context_tokens, added, too_long=too_long)
+        self._compressor.consider(committed.ref, fill, choice, manner.listen, lasting=manner.lasting)
+
+    async def _fill(self, ref: SessionRef, choice: Choice) -> Fill:
+        prepared = await self._preparer.prepare(ref, choice, await self._toolbox())
+        return self._filled(prepared, choice, too_long=prepared.left_out)
+
+    def _filled(
+        self, prepared: Prepared, choice: Choice, context_tokens: int = 0, added_bytes: int = 0, *, too_long: bool
+    ) -> Fill:
+        return Fill(
+            len(prepared.head),
+            len(prepared.history) + added_bytes,
+            self._preparer.room(choice, prepared.head),
+            context_tokens,
+            too_long,
+        )
 
     async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
         """What must be written is tried more than once: another program may hold the store for a while."""

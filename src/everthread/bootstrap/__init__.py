@@ -30,8 +30,8 @@ from everthread.lifecycle.forget import fact_identity
 from everthread.memory import MemoryManager, Notebook
 from everthread.memory.notes import folder_for
 from everthread.memory.older import as_provider
-from everthread.plugins import HookRunner, loaded, wanted
-from everthread.ports import Clock, MemoryProvider, Store, Tool, UnitOfWork
+from everthread.plugins import HookRunner, brought_engine, loaded, wanted
+from everthread.ports import Clock, ContextEngine, MemoryProvider, Store, Tool, UnitOfWork
 from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Runtime:
         self._stopped = False
 
     async def __aenter__(self) -> Self:
-        manager = loaded(self._plugins)
+        self._manager = manager = loaded(self._plugins)
         self._hooks = wanted(manager)
         self.store = await SqliteStore.open(self.settings.db_path)
         self.providers = (BuiltinMemory(self.store, self.clock), *self._given_providers)
@@ -206,6 +206,10 @@ class Runtime:
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
+
+    def context_engine(self) -> ContextEngine | None:
+        """The one that a plugin brings in place of the usual, if any does."""
+        return brought_engine(self._manager)
 
     def known_models(self) -> tuple[str, ...]:
         """Names of models that the settings mention."""

@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everthread.agent.asking import Asker, Choice
+from everthread.agent.compressing import Compressor
 from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
@@ -150,6 +152,7 @@ class Workshop:
 
     async def aclose(self) -> None:
         await self._titler.aclose()
+        await self._compressor.aclose()
         if self._mcp is not None:
             await self._mcp.aclose()
         await self.models.aclose()
@@ -159,6 +162,16 @@ class Workshop:
         asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day)
         prompts = PromptBuilder(self._settings.home, runtime.memory, runtime.clock, self._note_limits)
         self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
+        usual = Summariser(runtime.lifecycle, asker, self.models.auxiliary, lambda name: self.models.choices(name)[0])
+        self._compressor = Compressor(
+            runtime.store,
+            runtime.lifecycle,
+            runtime.memory,
+            runtime.context_engine() or usual,
+            runtime.clock,
+            self._settings.compression,
+            holder=runtime.holder,
+        )
         return Agent(
             runtime.lifecycle,
             runtime.memory,
@@ -168,6 +181,7 @@ class Workshop:
             self._tools_of_a_turn,
             runtime.clock,
             titler=self._titler,
+            compressor=self._compressor,
             limits=TurnLimits(
                 limits.iterations,
                 limits.turn_s,

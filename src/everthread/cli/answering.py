@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
+from everthread.agent.events import Compressed, TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.approving import Approving
 from everthread.cli.face import Face
@@ -90,6 +90,9 @@ class Answering:
             if self.stopping:
                 # It is told of before it can be stopped.
                 asyncio.get_running_loop().call_soon(self.stop)
+        elif isinstance(event, Compressed):
+            self.context = {event.ref.session_id: event.tokens_after}
+            self._changed()
         self._face.hear(event)
 
     def _conclude(self, ended: TurnEnded) -> None:

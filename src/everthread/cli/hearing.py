@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from everthread.agent.events import (
+    Compressed,
+    Compressing,
+    CompressionFailed,
     Recalled,
     Retrying,
     Steered,
@@ -42,6 +45,8 @@ class Hearing:
                 self._ended(event)
             case ToolBegan() | Retrying() | Steered() | ToolEnded() | Recalled():
                 self._beside(event)
+            case Compressing() | Compressed() | CompressionFailed():
+                self._screen.notice(event.text)
             case _:
                 pass
 

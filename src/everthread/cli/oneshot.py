@@ -43,7 +43,7 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
         if not (as_json and isinstance(event, TurnEnded)):
             show_turn(event)
 
-    manner = Manner(choices, hear)
+    manner = Manner(choices, hear, lasting=False)
 
     async def approve(call: ToolCall, ref: SessionRef) -> bool:
         screen.notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")

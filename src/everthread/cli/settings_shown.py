@@ -73,6 +73,7 @@ def as_json(settings: Settings) -> dict[str, Any]:
         "fallback_models": list(settings.fallback_models),
         "limits": asdict(settings.limits),
         "memory": asdict(settings.memory),
+        "compression": asdict(settings.compression),
         "tools": {"allow": list(settings.tools.allow)},
         "reset": _reset(settings.reset),
         "prices": {model: asdict(price) for model, price in settings.prices.items()},

@@ -6,7 +6,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from everthread.commands import asking, exporting, here, models, moving, notes, searching, spending
+from everthread.commands import asking, exporting, here, models, moving, notes, searching, shortening, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
 from everthread.domain.errors import EverthreadError
 
@@ -94,6 +94,7 @@ COMMANDS = (
     Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset),
     Command("resume", (), "/resume [id|title]", "Go to another conversation; alone, list some.", True, moving.resume),
     Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
+    Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
     Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo),
     Command("retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry),

@@ -10,6 +10,7 @@ from pathlib import Path
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Compression,
     Limits,
     McpServer,
     Memory,
@@ -23,6 +24,7 @@ from everthread.domain.errors import BadConfig, StoreUnwritable
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 
 __all__ = [
+    "Compression",
     "Limits",
     "McpServer",
     "Memory",
@@ -87,6 +89,7 @@ class Settings:
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()
+    compression: Compression = Compression()
     tools: Tools = Tools()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))

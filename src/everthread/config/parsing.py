@@ -12,6 +12,7 @@ from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Compression,
     Limits,
     McpServer,
     Memory,
@@ -29,7 +30,7 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "prices", "memory", "tools", MCP_SERVERS, "reset"),
+    *("fallback_models", "providers", "limits", "prices", "memory", "compression", "tools", MCP_SERVERS, "reset"),
 )
 _ENTRIES_MAX = 1000
 _MODEL_CHARS_MAX = 200
@@ -57,6 +58,7 @@ class FromFile(TypedDict, total=False):
     limits: Limits
     prices: Mapping[str, Price]
     memory: Memory
+    compression: Compression
     tools: Tools
     mcp_servers: Mapping[str, McpServer]
     reset: ResetPolicies
@@ -74,6 +76,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "limits": _limits(top.table("limits")),
         "prices": _prices(top.table("prices"), providers),
         "memory": _memory(top.table("memory")),
+        "compression": _compression(top.table("compression")),
         "tools": _tools(top.table("tools")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
         "reset": _reset(top.table("reset")),
@@ -199,6 +202,16 @@ def _memory(table: Table) -> Memory:
         recall_tokens=table.whole("recall_tokens", usual.recall_tokens, 1, 1_000_000),
         notes_chars=table.whole("notes_chars", usual.notes_chars, 1, 1_000_000),
         user_chars=table.whole("user_chars", usual.user_chars, 1, 1_000_000),
+    )
+
+
+def _compression(table: Table) -> Compression:
+    table.allow(*(field.name for field in fields(Compression)))
+    usual = Compression()
+    return Compression(
+        enabled=table.flag("enabled", usual.enabled),
+        share=table.number("share", usual.share, 0.05, 0.8),
+        tail_tokens=table.whole("tail_tokens", usual.tail_tokens, 0, 1_000_000),
     )
 
 

@@ -55,6 +55,17 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Compression:
+    """When a long conversation is summarised."""
+
+    enabled: bool = True
+    share: float = 0.5
+    """Of the model's context."""
+    tail_tokens: int = 16_000
+    """About how much of the end is kept word for word."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
     allow: tuple[str, ...] = ()
     """Dangerous tools that nobody needs to approve."""

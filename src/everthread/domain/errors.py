@@ -28,6 +28,7 @@ EverthreadError
 │   └── ContextTooLong       more was sent than the model can read
 ├── BudgetSpent              the owner's limit on spending is reached
 ├── TurnTooLong              a turn has taken more steps than it may
+├── NotCompressed            a conversation is left as it is, and why
 ├── ToolFailed               a tool could not do what it was asked; the model is told why
 └── BadConfig                the configuration can't be used; names file, line and the nearest valid key
 """
@@ -202,6 +203,10 @@ class BudgetSpent(EverthreadError):
 
 class TurnTooLong(EverthreadError):
     """A turn has taken more steps than it may."""
+
+
+class NotCompressed(EverthreadError):
+    """A conversation was not compressed, and is as it was."""
 
 
 class ToolFailed(EverthreadError):

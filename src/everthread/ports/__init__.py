@@ -1,5 +1,6 @@
 """What the core needs from the outside, as small protocols in our own words."""
 
+from everthread.ports.context import ContextEngine
 from everthread.ports.lanes import Drain, Lanes
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.ports.model import ModelClient
@@ -10,6 +11,7 @@ from everthread.ports.tools import Tool
 __all__ = [
     "Capability",
     "Clock",
+    "ContextEngine",
     "Drain",
     "Embedder",
     "Lanes",

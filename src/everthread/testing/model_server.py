@@ -234,13 +234,13 @@ def _head(status: int, headers: Mapping[str, str]) -> bytes:
 WORDS = " ".join(["The stub says these ten plain words in every answer."] * 6)
 
 
-def scripted(tool: ToolCall | None = None, delay_s: float = 0.0) -> Script:
-    """Sixty words in 20 chunks; before them, if a tool is given, a call of it."""
+def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WORDS) -> Script:
+    """The words in 20 chunks; before them, if a tool is given, a call of it."""
 
     def script(request: Chat | Messages) -> Reply:
         if tool is not None and not request.has_tool_result:
             return Say(calls=(tool,), delay_s=delay_s)
-        return Say(WORDS, chunks=20, delay_s=delay_s)
+        return Say(words, chunks=20, delay_s=delay_s)
 
     return script
 
@@ -275,6 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="everthread.testing.model_server", description="A stub server of models.")
     parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="the pause before each chunk")
+    parser.add_argument("--say", metavar="TEXT", default=WORDS, help="the answer, in place of sixty words")
     parser.add_argument("--tool", metavar="NAME:JSON", help="ask for this tool first, answer once its result is there")
     parser.add_argument("--log", metavar="FILE", help="append each request to this file, one line each")
     parser.add_argument("--key", help="refuse requests without this key")
@@ -283,7 +284,8 @@ def main() -> None:
     tool = ToolCall("call_stub", name, arguments or "{}") if name else None
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
         log = files.enter_context(Path(options.log).open("ab")) if options.log else None
-        server = ModelServer(scripted(tool, options.delay_ms / 1000), key=options.key, on_request=log_to(log))
+        script = scripted(tool, options.delay_ms / 1000, options.say)
+        server = ModelServer(script, key=options.key, on_request=log_to(log))
         asyncio.run(_run(server, options.port))
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everthread.agent.events import (
+    Compressed,
+    Compressing,
+    CompressionFailed,
     ReasoningWritten,
     Recalled,
     Retrying,
@@ -83,6 +86,8 @@ class Live:
                 return self._ended(event, columns)
             case Recalled() | Retrying() | ToolBegan() | ToolEnded() | Steered():
                 return self._beside(event, columns)
+            case Compressing() | Compressed() | CompressionFailed():
+                return self._note(event.text)
         return ""
 
     def lines(self, columns: int, rows: int) -> str:

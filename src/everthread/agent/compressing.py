@@ -1,0 +1,378 @@
+"""Compressing conversations: in the background after a turn, at once if one has to, and on request.
+
+What is made is applied between two turns, through the one door. If the session has changed since, it is thrown away.
+Whatever goes wrong, the conversation is as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from everthread.agent.asking import Choice
+from everthread.agent.compression import (
+    POOR_PASSES_MAX,
+    Bounds,
+    Fill,
+    Urgency,
+    bounds,
+    urgency,
+)
+from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
+from everthread.agent.passes import PASS_S_MAX, Changed, Made, NothingToCover, Passes, Source
+from everthread.config import Compression
+from everthread.domain.boundary import Refusal
+from everthread.domain.errors import EverthreadError, NotCompressed
+from everthread.domain.model import SessionKey, SessionRef
+from everthread.lifecycle import Lifecycle
+from everthread.memory import MemoryManager
+from everthread.ports import Clock, ContextEngine, Store, UnitOfWork
+from everthread.ports.context import Rollover
+from everthread.ports.store import Incident
+
+log = logging.getLogger("everthread.agent")
+
+STOP_S_MAX = 60.0
+"""How long an answer waits for a summary before it makes do with an extract."""
+COOL_DOWN_S = 300.0
+ROLLOVER_S_MAX = 5.0
+KNOWN_MAX = 1_000
+AT_ONCE_MAX = 4
+"""In the background: more would be felt by those who wait for answers."""
+
+Measure = Callable[[SessionRef], Awaitable[Fill]]
+
+
+@dataclass(slots=True)
+class Known:
+    """What this process knows of a session's compression; another process finds it out for itself."""
+
+    model: str
+    fill: Fill | None = None
+    poor: int = 0
+    """Passes in a row that saved too little."""
+    cool_until: float = 0.0
+    problem: str = ""
+    making: asyncio.Task[None] | None = None
+    queued: bool = False
+    """What makes it has not begun: others are before it."""
+    ready: Made | None = None
+    applying: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Compressor:
+    """Decides after each turn, and sees a compression through. One pass a session at a time, whoever asks."""
+
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        memory: MemoryManager,
+        engine: ContextEngine,
+        clock: Clock,
+        settings: Compression,
+        *,
+        holder: str,
+        stop_s_max: float = STOP_S_MAX,
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._passes = Passes(store, memory, engine, clock, holder)
+        self._engine = engine
+        self._clock = clock
+        self._settings = settings
+        self._stop_s_max = stop_s_max
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._refused: set[str] = set()
+        self._going: set[asyncio.Task[None]] = set()
+        self._background = asyncio.Semaphore(AT_ONCE_MAX)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._going)
+
+    def bounds(self, choice: Choice) -> Bounds:
+        """Looked up each time: whoever changes the model is under its bounds from then on."""
+        reader = self._engine.reader(choice.name)
+        return bounds(self._settings, choice.traits.context_tokens, reader.context_tokens, reader.name)
+
+    def status(self, session_id: str) -> str:
+        """What a person should know of it; empty if all is well."""
+        known = self._known.get(session_id)
+        if known is None:
+            return ""
+        if known.making is not None:
+            return "A summary of this conversation is being made."
+        if known.poor >= POOR_PASSES_MAX:
+            return f"Not compressed any more: {known.problem}"
+        if (left_s := known.cool_until - self._clock.now()) > 0:
+            return f"Not compressed: {known.problem}; tried again in {_minutes(left_s)} at the earliest"
+        return ""
+
+    # --- After a turn ------------------------------------------------------------------------------------------------
+
+    def consider(self, ref: SessionRef, fill: Fill, choice: Choice, listen: Listen, *, lasting: bool = True) -> None:
+        """A turn is committed. Begin in the background what should be done; nothing is waited for."""
+        if not self._settings.enabled and ref.session_id not in self._known:
+            return
+        known = self._know(ref.session_id, choice)
+        known.fill = fill
+        if known.ready is not None:
+            self._start(known, self._apply(known, listen))
+        elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
+            self._start(known, self._in_background(ref, known, choice, listen))
+
+    def _due(self, known: Known, fill: Fill, choice: Choice, listen: Listen) -> Urgency:
+        if not self._settings.enabled:
+            return Urgency.NONE
+        within = self.bounds(choice)
+        due = urgency(fill, within)
+        if due is not Urgency.NONE and within.refusal:
+            self._refuse(choice, within.refusal, listen)
+            return Urgency.NONE
+        if known.poor >= POOR_PASSES_MAX or (due is Urgency.SOON and self._clock.now() < known.cool_until):
+            return Urgency.NONE
+        return due
+
+    def _refuse(self, choice: Choice, refusal: str, listen: Listen) -> None:
+        """Said once for each model: it stays true for as long as that one is used."""
+        if choice.name not in self._refused:
+            self._refused.add(choice.name)
+            listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
+
+    async def _in_background(self, ref: SessionRef, known: Known, choice: Choice, listen: Listen) -> None:
+        if self._clock.now() < known.cool_until:
+            return
+        try:
+            known.queued = True
+            async with self._background:
+                known.queued = False
+                made = await self._passes.summary(self._source(ref, known, choice), PASS_S_MAX)
+        except Changed:
+            return
+        except NothingToCover:
+            self._saved_nothing(known, listen)
+        except NotCompressed as error:
+            self._failed(known, str(error), listen)
+        else:
+            if made is not None:
+                known.ready = made
+                await self._apply(known, listen)
+
+    def _source(self, ref: SessionRef, known: Known, choice: Choice) -> Source:
+        assert known.fill is not None
+        return Source(ref, known.fill, self.bounds(choice), choice.name)
+
+    def _saved_nothing(self, known: Known, listen: Listen) -> None:
+        self._counted(known, poor=True)
+        if known.poor >= POOR_PASSES_MAX:
+            listen(CompressionFailed(_given_up(known)))
+
+    # --- Before a turn -----------------------------------------------------------------------------------------------
+
+    async def before_turn(self, key: SessionKey, choice: Choice, measure: Measure, listen: Listen) -> None:
+        """The hard stop: what is ready is applied, and a conversation that would not fit is made to."""
+        if not self._settings.enabled:
+            return
+        ref = await self._lifecycle.current(key)
+        if ref is None:
+            return
+        try:
+            known = self._know(ref.session_id, choice)
+            if known.ready is not None:
+                await self._apply(known, listen)
+                ref = await self._lifecycle.current(key) or ref
+                known = self._know(ref.session_id, choice)
+            if known.fill is None:
+                known.fill = await measure(ref)
+            if self._due(known, known.fill, choice, listen) is Urgency.NOW:
+                listen(Compressing())
+                await self._stop(ref, known, choice, listen)
+        except EverthreadError as error:
+            # The turn has its own way to tell what is wrong, and to do without the oldest turns.
+            log.warning("session %s is not compressed: %s", ref.session_id, error)
+
+    async def _stop(self, ref: SessionRef, known: Known, choice: Choice, listen: Listen) -> None:
+        """A summary if one can be had in time, else an extract."""
+        bound_s, source = self._stop_s_max, self._source(ref, known, choice)
+        why = known.problem
+        try:
+            if known.making is not None and known.queued:
+                await self._wait_for(known.making, 0.0)
+            if known.making is not None:
+                await self._wait_for(known.making, bound_s)
+                why = known.problem or f"no summary within {bound_s:g} s"
+            elif self._clock.now() >= known.cool_until:
+                known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
+                why = "another process has begun one"
+        except NothingToCover:
+            self._saved_nothing(known, listen)
+            return
+        except NotCompressed as error:
+            why = str(error)
+            self._cool(known, why)
+        if known.ready is not None:
+            await self._apply(known, listen)
+        if ref.session_id in self._known and known.poor < POOR_PASSES_MAX:
+            known.ready = await self._passes.extract(source, why or "none was made")
+            await self._apply(known, listen)
+
+    async def _wait_for(self, making: asyncio.Task[None], bound_s: float) -> None:
+        await asyncio.wait({making}, timeout=bound_s)
+        # What would come now is for a session that will have been left.
+        making.cancel()
+        await asyncio.wait({making})
+
+    # --- On request --------------------------------------------------------------------------------------------------
+
+    async def compress(self, ref: SessionRef, fill: Fill, choice: Choice, focus: str) -> Compressed:
+        """Because somebody asks for it: however little there is to gain. Raises `NotCompressed`."""
+        within = self.bounds(choice)
+        if within.refusal:
+            raise NotCompressed(within.refusal)
+        known = self._know(ref.session_id, choice)
+        if known.making is not None:
+            raise NotCompressed("a summary is being made already; it is taken up before the next answer")
+        if known.fill is None or not known.fill.context_tokens:
+            known.fill = fill
+        known.poor, known.cool_until, known.problem = 0, 0.0, ""
+        heard: list[Compressed] = []
+
+        def listen(event: object) -> None:
+            if isinstance(event, Compressed):
+                heard.append(event)
+
+        source = self._source(ref, known, choice)
+        known.ready = await self._passes.summary(source, PASS_S_MAX, focus=focus, asked_for=True)
+        if known.ready is None:
+            raise NotCompressed("another process is summarising this conversation; try again in a moment")
+        if not await self._apply(known, listen):
+            raise NotCompressed(
+                "a message is being answered here; the summary is taken up after it"
+                if known.ready
+                else "the conversation has changed meanwhile; try again"
+            )
+        return heard[0]
+
+    # --- Applying it -------------------------------------------------------------------------------------------------
+
+    async def _apply(self, known: Known, listen: Listen) -> bool:
+        """Cross with what is ready, if no turn runs; whether that is done. What does not fit any more is dropped."""
+        async with known.applying:
+            made, known.ready = known.ready, None
+            if made is None:
+                return False
+            key, burials = await self._store.peek(lambda uow: _as_it_is(uow, made.ref))
+            if burials != made.burials:
+                return False
+            crossing = await self._lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
+            if crossing.refusal is Refusal.TURN_RUNNING:
+                known.ready = made
+            if crossing.refusal is not None or crossing.ref is None:
+                return False
+            self._went_on(known, made, crossing.ref)
+        await self._tell(made, crossing.ref)
+        listen(
+            Compressed(crossing.ref, made.turns, made.gain.tokens_before, made.gain.tokens_after, made.instead_because)
+        )
+        if known.poor >= POOR_PASSES_MAX:
+            listen(CompressionFailed(_given_up(known)))
+        return True
+
+    def _went_on(self, known: Known, made: Made, entered: SessionRef) -> None:
+        """From here on it is the continuation that is known."""
+        self._known.pop(made.ref.session_id, None)
+        self._known[entered.session_id] = known
+        known.fill = None
+        if not made.instead_because:
+            known.problem, known.cool_until = "", 0.0
+        self._counted(known, poor=made.gain.poor)
+
+    def _counted(self, known: Known, *, poor: bool) -> None:
+        known.poor = known.poor + 1 if poor else 0
+        if known.poor >= POOR_PASSES_MAX:
+            known.problem = (
+                f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
+                "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
+            )
+
+    async def _tell(self, made: Made, entered: SessionRef) -> None:
+        boundary = made.boundary
+        rollover = Rollover(
+            made.ref, entered, boundary.summary, boundary.covers_to, made.turns, bool(made.instead_because)
+        )
+        try:
+            async with asyncio.timeout(ROLLOVER_S_MAX):
+                await self._engine.on_rollover(rollover)
+        except Exception as error:  # noqa: BLE001 - an engine that fails is reported; the conversation has gone on
+            text = f"the context engine failed to follow: {str(error) or repr(error)}"
+            log.warning("session %s: %s", entered.session_id, text)
+            incident = Incident(self._clock.now(), "context_engine", entered.session_id, text)
+            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+
+    # --- Bookkeeping -------------------------------------------------------------------------------------------------
+
+    def _know(self, session_id: str, choice: Choice) -> Known:
+        known = self._known.get(session_id)
+        if known is None:
+            known = self._known[session_id] = Known(choice.name)
+            while len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        self._known.move_to_end(session_id)
+        if known.model != choice.name:
+            # Another model has other bounds: what held for the one before is open again.
+            known.model, known.poor, known.fill = choice.name, 0, None
+        return known
+
+    def _failed(self, known: Known, why: str, listen: Listen) -> None:
+        self._cool(known, why)
+        listen(
+            CompressionFailed(
+                f"This conversation was not compressed: {why}. It is as it was; "
+                f"tried again in {_minutes(COOL_DOWN_S)} at the earliest."
+            )
+        )
+
+    def _cool(self, known: Known, why: str) -> None:
+        known.problem, known.cool_until = why, self._clock.now() + COOL_DOWN_S
+
+    def _start(self, known: Known, work: Awaitable[object]) -> None:
+        async def run() -> None:
+            await work
+
+        task = asyncio.ensure_future(run())
+        known.making = task
+        self._going.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._going.discard(task)
+            known.making, known.queued = None, False
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("compressing a conversation failed", exc_info=error)
+
+        task.add_done_callback(ended)
+
+    async def aclose(self) -> None:
+        """Leave what is under way: the conversation is as it was, and the next process finds that out."""
+        for task in self._going:
+            task.cancel()
+        if self._going:
+            await asyncio.wait(self._going)
+
+
+def _as_it_is(uow: UnitOfWork, ref: SessionRef) -> tuple[SessionKey, int]:
+    """A key that is on the session, as the one that asked may have left it to others; what its owner has forgotten."""
+    keys = uow.sessions.keys_on(ref.session_id)
+    return (ref.key if ref.key in keys or not keys else keys[0]), uow.forgetting.burials(ref.owner)
+
+
+def _given_up(known: Known) -> str:
+    return f"This conversation is not compressed any more: {known.problem}"
+
+
+def _minutes(seconds: float) -> str:
+    minutes = max(round(seconds / 60), 1)
+    return f"{minutes} minute{'' if minutes == 1 else 's'}"

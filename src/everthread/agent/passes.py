@@ -1,0 +1,164 @@
+"""One pass over a conversation: what is read of it, what the context engine makes of that, and whether it is of use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec import Struct
+
+from everthread.agent.compression import Bounds, Cut, Fill, Gain, bytes_of, cut, extract, gain, pruned, size_of
+from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress
+from everthread.domain.errors import EverthreadError, NotCompressed
+from everthread.domain.model import Lease, SessionRef
+from everthread.domain.spend import BYTES_PER_TOKEN
+from everthread.memory import MemoryManager
+from everthread.ports import Clock, ContextEngine, Store, UnitOfWork
+from everthread.ports.context import Middle
+
+log = logging.getLogger("everthread.agent")
+
+PASS_S_MAX = 300.0
+_LOOK_S = 0.25
+
+
+class NothingToCover(NotCompressed):
+    """All that there is has to stay as it is."""
+
+
+class Changed(NotCompressed):
+    """The session is not any more what it was when somebody wanted it compressed."""
+
+
+class Made(Struct, frozen=True):
+    """A summary that is ready, and what it was made from."""
+
+    ref: SessionRef
+    boundary: Compress
+    turns: int
+    gain: Gain
+    burials: int
+    """If something of the owner's was forgotten since, it may still stand here."""
+    instead_because: str = ""
+    """Why it is an extract, if it is."""
+
+
+class Source(Struct, frozen=True):
+    """What a pass is made from."""
+
+    ref: SessionRef
+    fill: Fill
+    within: Bounds
+    model: str
+    previous: str = ""
+    parts: Cut = Cut((), ())
+    burials: int = 0
+
+
+class Passes:
+    """Makes summaries and extracts. It applies nothing."""
+
+    def __init__(self, store: Store, memory: MemoryManager, engine: ContextEngine, clock: Clock, holder: str) -> None:
+        self._store = store
+        self._memory = memory
+        self._engine = engine
+        self._clock = clock
+        self._holder = holder
+
+    async def summary(
+        self,
+        wanted: Source,
+        bound_s: float,
+        *,
+        focus: str = "",
+        asked_for: bool = False,
+        patience_s: float = 0.0,
+    ) -> Made | None:
+        """A summary within so many seconds; `None` if another process makes one. Raises `NotCompressed`.
+
+        One process at a time pays for a summary of a session. Whatever becomes of the lease, the crossing decides.
+        """
+        lease = await self._leased(f"compress:{wanted.ref.session_id}", patience_s)
+        if lease is None:
+            return None
+        try:
+            source = await self._read(wanted, asked_for=asked_for)
+            return made(source, await self._summarised(source, bound_s, focus))
+        finally:
+            await asyncio.shield(self._store.write(lambda uow: uow.lanes.release(lease)))
+
+    async def extract(self, wanted: Source, why: str) -> Made:
+        """What can be had without any engine."""
+        source = await self._read(wanted)
+        return made(source, extract(source.previous, source.parts.covered), why)
+
+    async def _leased(self, name: str, patience_s: float) -> Lease | None:
+        until = self._clock.now() + patience_s
+
+        def acquire(uow: UnitOfWork) -> Lease | None:
+            # As long as a pass may take: a process that is killed in the middle holds the others up no longer.
+            return uow.lanes.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
+
+        while (lease := await self._store.write(acquire)) is None and self._clock.now() < until:
+            await self._clock.sleep(_LOOK_S)
+        return lease
+
+    async def _read(self, wanted: Source, *, asked_for: bool = False) -> Source:
+        ref, tail_tokens = wanted.ref, wanted.within.tail_tokens
+        if asked_for:
+            # Whoever asks wants something to be done, even where all of it would fit into the tail.
+            tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
+        newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
+
+        def read(uow: UnitOfWork) -> tuple[str, Cut, int] | None:
+            session = uow.sessions.get(ref.session_id)
+            if session is None or session.owner != ref.owner or session.generation != ref.generation:
+                return None
+            view = uow.turns.view(session)
+            parts = cut(view.turns, tail_tokens, newest_tokens_max)
+            return view.summary or "", parts, uow.forgetting.burials(ref.owner)
+
+        found = await self._store.read(read)
+        if found is None:
+            raise Changed("the conversation has changed meanwhile; try again")
+        if not found[1].covered:
+            raise NothingToCover("the last turns are kept as they are, and there are none before them")
+        return Source(ref, wanted.fill, wanted.within, wanted.model, *found)
+
+    async def _summarised(self, source: Source, bound_s: float, focus: str) -> str:
+        covered = source.parts.covered
+        try:
+            async with asyncio.timeout(bound_s):
+                # A long conversation takes longer to go through than the event loop should be held.
+                shorter = await asyncio.to_thread(lambda: tuple(pruned(turn) for turn in covered))
+                messages = [message for turn in covered for message in turn.messages]
+                hints = await self._memory.on_pre_compress(messages, ref=source.ref)
+                return await self._engine.summarise(
+                    Middle(source.ref, source.model, source.previous, shorter, hints=hints, focus=focus)
+                )
+        except TimeoutError as error:
+            raise NotCompressed(f"no summary within {bound_s:g} s") from error
+        except EverthreadError as error:
+            raise NotCompressed(str(error)) from error
+        except Exception as error:
+            log.exception("summarising session %s failed", source.ref.session_id)
+            raise NotCompressed("something went wrong inside; the log says what") from error
+
+
+def made(source: Source, summary: str, instead_because: str = "") -> Made:
+    """Raises `NotCompressed` if the summary is of no use."""
+    covered, previous_bytes = source.parts.covered, bytes_of(source.previous)
+    covered_bytes = sum(map(size_of, covered))
+    if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
+        raise NotCompressed("the summary that came back is empty or far too long")
+    if bytes_of(summary) >= previous_bytes + covered_bytes:
+        raise NotCompressed("the summary that came back is longer than what it would replace")
+    gained = gain(
+        source.fill,
+        source.within,
+        covered_bytes=covered_bytes,
+        kept_bytes=sum(map(size_of, source.parts.kept)),
+        added_bytes=bytes_of(summary) - previous_bytes,
+    )
+    boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
+    return Made(source.ref, boundary, len(covered), gained, source.burials, instead_because)

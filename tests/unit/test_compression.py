@@ -1,0 +1,222 @@
+"""When a conversation is compressed, what a summary covers, and whether it was worth it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.agent.compression import (
+    BULKY_CHARS_MAX,
+    EXTRACT_CHARS_MAX,
+    EXTRACT_NAME,
+    READS_TOKENS_MIN,
+    Bounds,
+    Fill,
+    Urgency,
+    bounds,
+    bytes_of,
+    cut,
+    extract,
+    gain,
+    pruned,
+    shortened,
+    size_of,
+    urgency,
+)
+from everthread.agent.summarising import SECTIONS, in_pieces, in_words, request_text, structured
+from everthread.agent.transcript import as_sent
+from everthread.config import Compression
+from everthread.domain.errors import NotCompressed
+from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
+from everthread.domain.spend import BYTES_PER_TOKEN
+
+ROOMY = Fill(head_bytes=3_000, history_bytes=6_000, room_bytes=1_000_000)
+WINDOW = 128_000
+
+
+def turn(number: int, said: str, answer: str = "fine", *between: Message) -> Turn:
+    messages = (Message(Role.USER, said), *between, Message(Role.ASSISTANT, answer))
+    return Turn("s", number, f"t{number}", TurnStatus.DONE, 0.0, messages)
+
+
+def with_tool(number: int, result: str, arguments: str = "{}") -> Turn:
+    call = Message(Role.ASSISTANT, "", (ToolCall(f"c{number}", "read", arguments),))
+    return turn(number, "look", "seen", call, Message(Role.TOOL, result, tool_call_id=f"c{number}", name="read"))
+
+
+# --- When ------------------------------------------------------------------------------------------------------------
+
+
+def test_half_of_the_window_is_the_threshold() -> None:
+    within = bounds(Compression(), WINDOW, WINDOW, "one")
+    assert (within.threshold_tokens, within.refusal) == (64_000, "")
+    assert within.tail_tokens < within.threshold_tokens / 2
+
+
+def test_whoever_reads_less_than_the_threshold_is_the_threshold_with_nothing_taken_off() -> None:
+    assert bounds(Compression(), WINDOW, 40_000, "aux").threshold_tokens == 40_000
+    assert bounds(Compression(), WINDOW, 64_001, "aux").threshold_tokens == 64_000
+
+
+def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> None:
+    assert bounds(Compression(), WINDOW, READS_TOKENS_MIN, "aux").refusal == ""
+    refusal = bounds(Compression(), WINDOW, READS_TOKENS_MIN - 1, "tiny/aux").refusal
+    assert "tiny/aux reads 15,999 tokens" in refusal
+    assert "auxiliary_model" in refusal
+
+
+@pytest.mark.parametrize(
+    ("fill", "expected"),
+    [
+        (Fill(3_000, 6_000, 1_000_000, context_tokens=63_999), Urgency.NONE),
+        (Fill(3_000, 6_000, 1_000_000, context_tokens=64_000), Urgency.SOON),
+        (Fill(3_000, 6_000, 1_000_000, context_tokens=108_800), Urgency.NOW),
+        # Without usage it is estimated; with usage the estimate does not count.
+        (Fill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000), Urgency.SOON),
+        (Fill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000, context_tokens=50_000), Urgency.NONE),
+        # Whatever the model counts, turns must not be left out.
+        (Fill(0, 900_000, 1_000_000, context_tokens=100), Urgency.SOON),
+        (Fill(0, 1_000_001, 1_000_000, context_tokens=100), Urgency.NOW),
+        (Fill(0, 100, 1_000_000, context_tokens=100, too_long=True), Urgency.NOW),
+    ],
+)
+def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
+    assert urgency(fill, bounds(Compression(), WINDOW, WINDOW, "one")) is expected
+
+
+@given(st.integers(256, 2_000_000), st.integers(1, 2_000_000), st.floats(0.05, 0.8), st.integers(0, 1_000_000))
+def test_the_bounds_are_in_order_whatever_is_set(window: int, reads: int, share: float, tail: int) -> None:
+    within = bounds(Compression(True, share, tail), window, reads, "one")
+    assert 0 <= within.tail_tokens <= within.threshold_tokens // 3 + 1
+    assert within.threshold_tokens <= within.stop_tokens <= window
+    assert within.threshold_tokens <= reads
+    assert bool(within.refusal) == (reads < READS_TOKENS_MIN)
+
+
+# --- What ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5_000), max_size=30), st.integers(0, 3_000), st.integers(0, 3_000))
+def test_a_cut_loses_no_turn_and_keeps_the_newest_that_fit(sizes: list[int], tail: int, newest: int) -> None:
+    turns = [turn(number, "x" * size, "") for number, size in enumerate(sizes, 1)]
+    parts = cut(turns, tail, newest)
+    assert [*parts.covered, *parts.kept] == turns
+    kept = sum(map(size_of, parts.kept))
+    assert kept <= tail * BYTES_PER_TOKEN or len(parts.kept) == 1
+    if parts.covered and parts.kept:
+        assert kept + size_of(parts.covered[-1]) > tail * BYTES_PER_TOKEN, "one more would have fitted"
+    if turns and not parts.kept:
+        assert size_of(turns[-1]) > newest * BYTES_PER_TOKEN, "the newest could have been kept"
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(0, 300))
+def test_no_call_is_ever_parted_from_its_result(tools: list[bool], tail: int) -> None:
+    turns = [with_tool(n, "found " * 20) if tool else turn(n, "hello " * 20) for n, tool in enumerate(tools, 1)]
+    parts = cut(turns, tail, 10_000)
+    for half in (parts.covered, parts.kept):
+        messages = [message for part in half for message in as_sent(part)]
+        called = [call.id for message in messages for call in message.tool_calls]
+        assert called == [message.tool_call_id for message in messages if message.role is Role.TOOL]
+
+
+def test_old_tool_output_is_cut_down_and_what_people_said_is_not() -> None:
+    bulky = with_tool(1, "begin " + "x" * 50_000 + " end", json.dumps({"text": "y" * 50_000}))
+    said = turn(2, "w" * 50_000)
+    read = in_words(pruned(bulky))
+    assert len(read) < 3 * BULKY_CHARS_MAX
+    assert "begin " in read
+    assert " end" in read
+    assert "characters left out" in read
+    assert pruned(said) == said
+    assert [m.tool_call_id for m in pruned(bulky).messages] == [m.tool_call_id for m in bulky.messages]
+
+
+@given(st.text(max_size=300), st.integers(30, 100))
+def test_what_is_shortened_says_how_much_is_missing(text: str, chars_max: int) -> None:
+    short = shortened(text, chars_max)
+    if len(text) <= chars_max:
+        assert short == text
+    else:
+        begin, end = short.split(" [... ")[0], short.rsplit(" ...] ", 1)[1]
+        assert text.startswith(begin)
+        assert text.endswith(end)
+        assert len(short) < chars_max + 60
+
+
+@given(st.lists(st.text(max_size=200), max_size=20), st.integers(500, 2_000))
+def test_pieces_hold_everything_and_none_is_too_large(texts: list[str], bytes_max: int) -> None:
+    pieces = in_pieces(texts, bytes_max)
+    assert all(bytes_of(piece) <= bytes_max + 2 for piece in pieces)
+    assert "\n\n".join(pieces) == "\n\n".join(texts) or any(bytes_of(text) > bytes_max for text in texts)
+
+
+# --- Whether it was worth it -----------------------------------------------------------------------------------------
+
+WITHIN = Bounds(threshold_tokens=64_000, stop_tokens=100_000, tail_tokens=16_000)
+
+
+def test_a_pass_that_saves_a_tenth_of_the_window_is_a_good_one() -> None:
+    fill = Fill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=30_000)
+    good = gain(fill, WITHIN, covered_bytes=60_000, kept_bytes=30_000, added_bytes=10_000)
+    assert (good.tokens_before, good.tokens_after, good.poor) == (30_000, 15_000, False)
+    assert not gain(fill, WITHIN, covered_bytes=20_000, kept_bytes=70_000, added_bytes=10_000).poor
+    assert gain(fill, WITHIN, covered_bytes=20_000, kept_bytes=70_000, added_bytes=10_001).poor
+
+
+def test_a_pass_that_leaves_the_conversation_over_its_threshold_is_a_poor_one() -> None:
+    fill = Fill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=100_000)
+    assert gain(fill, WITHIN, covered_bytes=30_000, kept_bytes=60_000, added_bytes=100).poor
+
+
+# --- What comes back -------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_has_its_sections_in_their_order_whatever_the_model_made_of_them() -> None:
+    answer = "Sure!\n\n### facts:\n- Bruno is a dog\n\n## GOAL\n- a walk\n## Weather\nrain\n## Facts ##\n- he is old"
+    assert structured(answer) == (
+        "## Goal\n- a walk\n\n## Decisions\n- none\n\n## Open threads\n- none\n\n"
+        "## Facts\n- Bruno is a dog\n- he is old\n\n## Files and identifiers\n- none"
+    )
+    assert structured(structured(answer)) == structured(answer)
+
+
+@pytest.mark.parametrize("garbage", ["", "   ", "I can't help with that.", "# Weather\nrain", "## Goal", "#" * 5000])
+def test_an_answer_without_any_section_is_no_summary(garbage: str) -> None:
+    with pytest.raises(NotCompressed):
+        structured(garbage)
+
+
+@given(st.text(max_size=500))
+def test_no_answer_breaks_what_reads_it(answer: str) -> None:
+    try:
+        summary = structured(answer)
+    except NotCompressed:
+        return
+    assert [line[3:] for line in summary.splitlines() if line[3:] in SECTIONS and line.startswith("## ")]
+
+
+def test_the_request_names_every_section_the_summary_so_far_and_what_is_to_be_kept() -> None:
+    text = request_text("OLD SUMMARY", "TALK", ["HINT"], "FOCUS")
+    assert all(f"## {name}" in text for name in SECTIONS)
+    assert all(part in text for part in ("OLD SUMMARY", "TALK", "HINT", "FOCUS"))
+
+
+# --- In place of it --------------------------------------------------------------------------------------------------
+
+
+def test_an_extract_names_itself_and_keeps_the_summary_so_far() -> None:
+    text = extract("## Goal\n- boats", [turn(7, "what of masts?", "they are tall")])
+    assert text.startswith(EXTRACT_NAME)
+    assert "mechanical" in EXTRACT_NAME
+    assert "## Goal\n- boats" in text
+    assert "turn 7: what of masts? -> they are tall" in text
+    assert extract(text, [turn(8, "and sails?")]).count(EXTRACT_NAME) == 1, "it does not nest"
+
+
+@given(st.text(max_size=30_000), st.lists(st.text(max_size=400), min_size=1, max_size=40))
+def test_an_extract_stays_small(previous: str, said: list[str]) -> None:
+    text = extract(previous, [turn(number, words) for number, words in enumerate(said, 1)])
+    assert len(text) <= EXTRACT_CHARS_MAX + 300
