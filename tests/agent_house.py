@@ -48,6 +48,7 @@ class AgentHouse(House):
         summariser: FakeModel | None = None,
         engine: ContextEngine | None = None,
         stop_s_max: float = 5.0,
+        skills: Callable[[], str] = str,
         **more: Any,
     ) -> None:
         super().__init__(folder, *providers, **more)
@@ -60,6 +61,7 @@ class AgentHouse(House):
         self._turn_limits = turn_limits
         self._spend_per_day = spend_per_day
         self._allowed = allowed
+        self._skills = skills
         self._names = names
         """The model that gives titles; without it there are none."""
         self._compression = compression
@@ -70,7 +72,7 @@ class AgentHouse(House):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        prompts = PromptBuilder(self.folder, self.memory, self.clock)
+        prompts = PromptBuilder(self.folder, self.memory, self.clock, skills=self._skills)
         self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
         asker = Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day)
         self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))

@@ -22,8 +22,9 @@ def main() -> None:
 
 def open_runtime(settings: Settings) -> Runtime:
     from everthread.bootstrap import Runtime  # noqa: PLC0415 - a help text need not wait for the store
+    from everthread.config import working_folder  # noqa: PLC0415 - as above
 
-    return Runtime(settings)
+    return Runtime(settings, project=working_folder())
 
 
 def glance(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:

@@ -224,6 +224,41 @@ def test_a_new_session_is_made_for_what_was_asked() -> None:
     assert (session.opened_at, session.active_at) == (NOW, NOW)
 
 
+# --- Delegated work ---
+
+DELEGATE = New(kind=Kind.SUBAGENT, parent="parent")
+PARENT = OLD.but(id="parent")
+
+
+@pytest.mark.parametrize("place", [NOWHERE, HERE, replace(NOWHERE, pending=Cause.IDLE)])
+def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: Place) -> None:
+    opening = opened_by(replace(place, parent=PARENT), DELEGATE)
+    session = opening.session
+    assert (session.kind, session.parent_id, session.cause) == (Kind.SUBAGENT, "parent", Cause.DELEGATION)
+    assert (session.floor, session.base_turn, session.last_turn, session.summary_id) == (0, 0, 0, None)
+    assert (opening.parent_id, opening.reset, opening.reason) == ("parent", True, Cause.DELEGATION)
+    assert not opening.inherits
+
+
+@pytest.mark.parametrize(
+    ("boundary", "inherits"), [(New(), False), (Reset(), False), (Branch(), True), (COMPRESS, True)]
+)
+def test_only_what_goes_on_with_a_session_shows_its_turns(boundary: Boundary, inherits: bool) -> None:
+    assert opened_by(HERE, boundary).inherits is inherits
+
+
+@pytest.mark.parametrize("kind", [None, Kind.CHAT, Kind.CRON])
+def test_only_delegated_work_has_a_parent(kind: Kind | None) -> None:
+    with pytest.raises(BadBoundary, match="only delegated work has a parent"):
+        planned(replace(HERE, parent=PARENT, kind=Kind.SUBAGENT), New(kind=kind, parent="parent"))
+
+
+@pytest.mark.parametrize("parent", [None, PARENT.but(kind=Kind.SUBAGENT), PARENT.but(kind=Kind.NOTES)])
+def test_delegated_work_delegates_nothing_further(parent: Session | None) -> None:
+    with pytest.raises(BadBoundary, match="can't delegate"):
+        planned(replace(NOWHERE, parent=parent), DELEGATE)
+
+
 @pytest.mark.parametrize("boundary", [New("Taken"), Reset("TAKEN"), Branch("taken")])
 def test_a_title_that_is_taken_is_refused_whatever_its_case(boundary: Boundary) -> None:
     with pytest.raises(TitleTaken, match="already called"):

@@ -79,6 +79,7 @@ class Asker:
     random: Callable[[], float]
     hooks: HookRunner
     spend_per_day: float | None = None
+    spend_per_session: float | None = None
 
     async def ask(
         self,
@@ -171,7 +172,8 @@ class Asker:
         """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
         price = choice.price
         if price is None:
-            if self.spend_per_day is not None and not choice.traits.small:
+            limited = self.spend_per_day is not None or self.spend_per_session is not None
+            if limited and not choice.traits.small:
                 raise BudgetSpent(
                     f"there is a limit on spending, but no price for {choice.name}; "
                     f'add it to config.toml: [prices."{choice.name}"]'
@@ -181,7 +183,13 @@ class Asker:
         settled = tuple(progress.spent)
         reserving = asyncio.ensure_future(
             self.lifecycle.reserve_spend(
-                ref, turn_id, choice.name, amount, limit_per_day=self.spend_per_day, spent=settled
+                ref,
+                turn_id,
+                choice.name,
+                amount,
+                limit_per_day=self.spend_per_day,
+                limit_of_session=self.spend_per_session,
+                spent=settled,
             )
         )
         stopped = await until_done(reserving)

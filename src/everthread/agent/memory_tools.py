@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
+from everthread.agent.arguments import parsed
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, ToolFailed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn
 from everthread.domain.words import excerpt, snippet
@@ -36,7 +37,6 @@ NEIGHBOUR_CHARS = 160
 TURN_CHARS = 600
 
 Written = Callable[[str], Awaitable[object]]
-T = TypeVar("T")
 Query = Annotated[str, msgspec.Meta(max_length=QUERY_CHARS_MAX)]
 Content = Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
 
@@ -105,7 +105,7 @@ def memory_tool(
     """Add, replace or remove a note of the owner, within the collection's limit."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = _parsed(_MEMORY, arguments, _MemoryArguments)
+        given = parsed(_MEMORY, arguments, _MemoryArguments)
         owner, target = use.ref.owner, given.target
         content, note_id = await _wanted(given, store, owner)
         change = NoteChange(
@@ -128,7 +128,7 @@ def memory_tool(
         done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[given.action]
         return f"{done}; {usage(target, await _notes(store, owner, target), limits)}"
 
-    return Tool(_MEMORY, run)
+    return Tool(_MEMORY, run, remembers=True)
 
 
 async def _wanted(given: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
@@ -217,7 +217,7 @@ def session_search(store: Store) -> Tool:
     """Search the owner's conversations, or read in one of them."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = _parsed(_SESSION_SEARCH, arguments, _SearchArguments)
+        given = parsed(_SESSION_SEARCH, arguments, _SearchArguments)
         query, session = (given.query or "").strip(), (given.session or "").strip()
         if bool(query) == bool(session):
             raise ToolFailed("session_search: give `query` to search, or `session` to read in a conversation")
@@ -301,7 +301,7 @@ def recall(ask: AskMemory) -> Tool:
     """Ask every memory provider, for the session of the turn."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        query = _parsed(_RECALL, arguments, _RecallArguments).query.strip()
+        query = parsed(_RECALL, arguments, _RecallArguments).query.strip()
         if not query:
             raise ToolFailed("recall: `query` is empty; ask a question")
         found = await ask(query, ref=use.ref)
@@ -309,20 +309,3 @@ def recall(ask: AskMemory) -> Tool:
         return (fenced(found) or "nothing was found") + silent
 
     return Tool(_RECALL, run, parallel=True)
-
-
-def _parsed(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:
-    try:
-        return msgspec.convert(dict(arguments), wanted)
-    except msgspec.ValidationError as error:
-        raise ToolFailed(f"{schema.name}: {error}. {_expected(schema)}") from error
-
-
-def _expected(schema: ToolSchema) -> str:
-    """The arguments in words, for a model that got them wrong."""
-    required = schema.parameters.get("required", ())
-    described = [
-        f"`{name}` ({' | '.join(one.get('enum', [one['type']]))}{'' if name in required else ', optional'})"
-        for name, one in schema.parameters["properties"].items()
-    ]
-    return f"Expected are: {', '.join(described)}"

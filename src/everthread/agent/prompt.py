@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,10 @@ HOW_TO_REMEMBER = """\
 Use the `memory` tool for lasting facts about the user and for what you learn about your work with them; use
 `session_search` and `recall` to look up earlier conversations. A note that you write now is recalled at once, and is
 part of this prompt from the next conversation on."""
+
+HOW_TO_WORK_ALONE = """\
+You were handed one task by another conversation. Nobody reads along and nobody can answer questions: decide by
+yourself, do the task, and make your last message its whole result, with what you could not do or are not sure of."""
 
 _FRESH_BECAUSE = {
     Cause.IDLE: "The last conversation here ended because nobody wrote for a while; this is a fresh one.",
@@ -73,6 +77,8 @@ class Materials:
     summary: str = ""
     began: str = ""
     cause: Cause = Cause.NEW
+    skills: str = ""
+    """What there is to be read on demand, a line each."""
 
 
 def system_prompt(given: Materials, tools: Sequence[ToolSchema], *, small: bool) -> str:
@@ -83,9 +89,11 @@ def system_prompt(given: Materials, tools: Sequence[ToolSchema], *, small: bool)
         given.soul or IDENTITY,
         f"# Standing rules\n{given.rules}" if given.rules else "",
         HOW_MEMORY_WORKS + (f"\n{HOW_TO_REMEMBER}" if any(tool.name == "memory" for tool in tools) else ""),
+        given.skills if any(tool.name == "skill_view" for tool in tools) else "",
         *given.blocks,
         given.notes,
         f"This conversation began on {given.began}." if given.began else "",
+        HOW_TO_WORK_ALONE if given.cause is Cause.DELEGATION else "",
         _FRESH_BECAUSE.get(given.cause, ""),
         f"# The conversation so far, summarised\n{given.summary}" if given.summary else "",
     ]
@@ -101,11 +109,14 @@ class PromptBuilder:
         memory: MemoryManager,
         clock: Clock,
         note_limits: Mapping[NoteTarget, int] = CHARS_MAX,
+        skills: Callable[[], str] = str,
     ) -> None:
+        """`skills` reads what there is to be read on demand, in words for the prompt."""
         self._home = home
         self._memory = memory
         self._clock = clock
         self._note_limits = note_limits
+        self._skills = skills
 
     async def build(
         self,
@@ -118,7 +129,9 @@ class PromptBuilder:
         tools: tuple[ToolSchema, ...],
         small: bool,
     ) -> Prompt:
-        soul, rules = await asyncio.to_thread(lambda: (_read(self._home / "SOUL.md"), _read(self._home / "AGENTS.md")))
+        soul, rules, skills = await asyncio.to_thread(
+            lambda: (_read(self._home / "SOUL.md"), _read(self._home / "AGENTS.md"), self._skills())
+        )
         blocks = await self._memory.system_prompt_blocks(ref=ref)
         began = datetime.datetime.fromtimestamp(self._clock.now()).astimezone()
         materials = Materials(
@@ -129,6 +142,7 @@ class PromptBuilder:
             summary,
             f"{began:%A, %d %B %Y, %H:%M %Z}",
             session.cause,
+            skills,
         )
         return Prompt(model, system_prompt(materials, tools, small=small), tools)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -15,7 +15,7 @@ import msgspec
 from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
 from everthread.domain.errors import BadInput, EverthreadError, StoreError
-from everthread.domain.model import Message, Thought, ToolCall
+from everthread.domain.model import Message, Role, Thought, ToolCall, ToolState
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
@@ -52,6 +52,10 @@ class Toolbox:
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
 
+    def only(self, wanted: Callable[[Tool], bool]) -> Toolbox:
+        """Those of the tools that are wanted, in the same order."""
+        return Toolbox(tool for tool in self._tools.values() if wanted(tool))
+
 
 async def provider_tools(memory: MemoryManager) -> tuple[Tool, ...]:
     """The tools that memory providers bring."""
@@ -65,7 +69,9 @@ async def provider_tools(memory: MemoryManager) -> tuple[Tool, ...]:
                 continue
             parameters = cast(Mapping[str, Any], schema.get("parameters") or {"type": "object", "properties": {}})
             described = ToolSchema(name, str(schema.get("description", "")), parameters)
-            found.append(Tool(described, partial(_ask_provider, memory, provider, name), timeout_s=PROVIDER_TOOL_S_MAX))
+            ask = partial(_ask_provider, memory, provider, name)
+            # Whether one writes is not said, so all count as if they did.
+            found.append(Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True))
     return tuple(found)
 
 
@@ -113,6 +119,25 @@ class ToolRunner:
                     # Only what no tool can help: the store is gone, or the turn is somebody else's.
                     raise several.exceptions[0] from several
 
+    async def go_on(self, toolbox: Toolbox, ticket: Ticket, *, done: list[Message], listen: Listen) -> None:
+        """Go on with the calls that a crash has cut off, where that can be done; what they come to goes into `done`."""
+
+        async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
+            text = await self._finished(tool, arguments, call, ticket, listen)
+            for number, message in enumerate(done):
+                if message.role is Role.TOOL and message.tool_call_id == call.id:
+                    done[number] = result(call, text)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for row in ticket.tools:
+                    tool, call = toolbox.get(row.name), ToolCall(row.call_id, row.name, row.arguments)
+                    arguments = _arguments(call)
+                    if tool and tool.goes_on and row.state is ToolState.STARTED and not isinstance(arguments, str):
+                        tasks.create_task(one(call, tool, arguments), name=f"tool:{call.name}")
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several
+
     async def _one(
         self,
         toolbox: Toolbox,
@@ -132,6 +157,11 @@ class ToolRunner:
         if tool.dangerous and tool.name not in self.allowed and not await approve(call, ticket.ref):
             return "Error: this call was not approved by the user; do not try it again unasked"
         await self.lifecycle.start_tool(ticket, call.id, call.name, call.arguments, thought)
+        return await self._finished(tool, arguments, call, ticket, listen)
+
+    async def _finished(
+        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, ticket: Ticket, listen: Listen
+    ) -> str:
         listen(ToolBegan(call))
         await self.hooks.tell("pre_tool_call", ref=ticket.ref, name=call.name, arguments=call.arguments)
         text = _shortened(await _outcome(tool, arguments, ToolUse(ticket.ref, ticket.turn_id, call.id)))

@@ -68,7 +68,10 @@ class TurnLimits:
     turn_s: float = 600.0
     output_tokens: int = 8192
     recall_s: float = 2.0
+    """0 is no recall."""
     recall_tokens: int = 1500
+    section: str = "limits"
+    """Where in the configuration they are set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,11 @@ class Agent:
             running.stop(why)
         return bool(found)
 
+    def is_stopped(self, turn_id: str) -> bool:
+        """Whether a turn that runs here has been told to stop, rather than to be left for another process."""
+        running = self._running.get(turn_id)
+        return running is not None and bool(running.stopped)
+
     def steer(self, session_id: str, inbox_id: int) -> bool:
         """Have a running turn take up a message that waits, at its next step. False if nothing runs here any more.
 
@@ -203,7 +211,8 @@ class Agent:
             await asyncio.wait({work, stopping}, timeout=self._limits.turn_s, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 if not running.stopped:
-                    running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn (limits.turn_s)")
+                    limit = f"{self._limits.section}.turn_s"
+                    running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn ({limit})")
                 # Somebody's tool may not heed being cancelled: it is left behind.
                 await asyncio.wait({work}, timeout=STOP_S_MAX)
         finally:
@@ -239,6 +248,7 @@ class Agent:
             tail = shown_to(choice.name, progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
+        await self._runner.go_on(toolbox, ticket, done=progress.messages, listen=manner.listen)
         if ticket.fence > FENCE_MAX:
             raise TurnTooLong("given up: it was begun several times and never came to an end")
         for _ in range(self._limits.iterations):
@@ -270,9 +280,12 @@ class Agent:
                 listen=manner.listen,
                 approve=manner.approve,
             )
-        raise TurnTooLong(f"stopped after {self._limits.iterations} steps, the limit of a turn (limits.iterations)")
+        limit = f"{self._limits.section}.iterations"
+        raise TurnTooLong(f"stopped after {self._limits.iterations} steps, the limit of a turn ({limit})")
 
     async def _recall(self, ticket: Ticket, manner: Manner) -> str:
+        if not self._limits.recall_s:
+            return ""
         query = ticket.message.inbound.text[:QUERY_CHARS_MAX]
         recall = await self._memory.recall(
             query, ref=ticket.ref, deadline_s=self._limits.recall_s, budget_tokens=self._limits.recall_tokens

@@ -100,7 +100,9 @@ class Runtime:
         tools: Sequence[Tool] = (),
         policies: ResetPolicies | None = None,
         clock: Clock | None = None,
+        project: Path | None = None,
     ) -> None:
+        """`project` is the folder that the user works in, whose skills are offered besides the user's own."""
         self.settings = settings
         self.providers: tuple[MemoryProvider, ...] = ()
         self._given_providers = tuple(as_provider(given) for given in providers)
@@ -110,6 +112,7 @@ class Runtime:
         self._plugins = plugins
         self.tools = tuple(tools)
         """Those that the agent is given besides its own."""
+        self.project = project
         self._policies = policies
         self._presence = Presence(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Mapping
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
+from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.memory_tools import memory_tools
-from everthread.agent.prepared import Preparer
+from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
@@ -33,6 +37,8 @@ LOCAL_IDLE_S_MAX = 300.0
 NEWS_S_MAX = 1.0
 """How long a turn waits for servers whose tools have changed; what takes longer is there for the next one."""
 SLOW_START_S_MAX = 120.0
+CHILDREN_PREPARED_MAX = 8
+"""A piece of work is one turn: what was prepared for it is of use while it runs, and only then."""
 
 
 class Models:
@@ -114,7 +120,9 @@ class Workshop:
         kept = runtime.settings.memory
         self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
         self.models = Models(runtime.settings)
+        self._skills = SkillFolders(runtime.settings.skills_path, runtime.project)
         self.agent = self._agent()
+        self._delegation = self._delegating()
 
     async def open(self) -> tuple[str, ...]:
         """Gather the tools; what is not there as it should be, a line each."""
@@ -130,6 +138,8 @@ class Workshop:
             ),
             *await provider_tools(runtime.memory),
             *runtime.tools,
+            *skill_tools(self._skills, settings.owner),
+            self._delegation.tool(),
         )
         problems: dict[str, str] = {}
         servers = enabled_servers(settings)
@@ -139,7 +149,9 @@ class Workshop:
         if self._mcp is not None:
             problems = self._mcp.problems()
         self._gather()
-        return tuple(f"MCP server {name}: {problem}" for name, problem in problems.items())
+        shelf = await asyncio.to_thread(self._skills.shelf)
+        broken = (f"skill not used: {problem}" for problem in shelf.problems)
+        return (*(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _gather(self) -> None:
         self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
@@ -149,6 +161,9 @@ class Workshop:
             await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
             self._gather()
         return self._toolbox
+
+    async def _tools_of_children(self) -> Toolbox:
+        return tools_of_children(await self._tools_of_a_turn(), self._settings.tools.allow)
 
     async def aclose(self) -> None:
         await self._titler.aclose()
@@ -160,7 +175,6 @@ class Workshop:
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
         asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day)
-        prompts = PromptBuilder(self._settings.home, runtime.memory, runtime.clock, self._note_limits)
         self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
         usual = Summariser(runtime.lifecycle, asker, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
@@ -175,9 +189,9 @@ class Workshop:
         return Agent(
             runtime.lifecycle,
             runtime.memory,
-            Preparer(runtime.store, runtime.lifecycle, prompts, runtime.clock, output_tokens_max=limits.output_tokens),
+            self._preparer(),
             asker,
-            ToolRunner(runtime.lifecycle, runtime.hooks, frozenset(self._settings.tools.allow)),
+            self._runner(),
             self._tools_of_a_turn,
             runtime.clock,
             titler=self._titler,
@@ -190,3 +204,44 @@ class Workshop:
                 self._settings.memory.recall_tokens,
             ),
         )
+
+    def _delegating(self) -> Delegation:
+        """What works on its own: with tools, limits and prepared prompts of its own, and without being recalled to."""
+        runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
+        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day, own.spend)
+        worker = Agent(
+            runtime.lifecycle,
+            runtime.memory,
+            self._preparer(count_max=CHILDREN_PREPARED_MAX),
+            asker,
+            self._runner(),
+            self._tools_of_children,
+            runtime.clock,
+            limits=TurnLimits(own.iterations, own.turn_s, limits.output_tokens, recall_s=0.0, section="delegation"),
+        )
+        return Delegation(
+            runtime.store,
+            runtime.lifecycle,
+            worker,
+            self.models.choices,
+            self.agent.is_stopped,
+            parallel_max=own.parallel,
+        )
+
+    def _preparer(self, count_max: int = COUNT_MAX) -> Preparer:
+        runtime = self._runtime
+        prompts = PromptBuilder(
+            self._settings.home, runtime.memory, runtime.clock, self._note_limits, self._skills.index
+        )
+        output_tokens = self._settings.limits.output_tokens
+        return Preparer(
+            runtime.store,
+            runtime.lifecycle,
+            prompts,
+            runtime.clock,
+            output_tokens_max=output_tokens,
+            count_max=count_max,
+        )
+
+    def _runner(self) -> ToolRunner:
+        return ToolRunner(self._runtime.lifecycle, self._runtime.hooks, frozenset(self._settings.tools.allow))

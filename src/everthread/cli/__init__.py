@@ -37,6 +37,7 @@ _COMMANDS = {
     "restore": "Bring back from FILE what `everthread backup` has put there.",
     "sessions": "Look at conversations, name them, copy them, remove them.",
     "setup": "Choose a model and a key, and try them.",
+    "skills": "Look at skills, begin new ones, check them.",
 }
 
 

@@ -11,6 +11,7 @@ from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
     Compression,
+    Delegation,
     Limits,
     McpServer,
     Memory,
@@ -25,6 +26,7 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 
 __all__ = [
     "Compression",
+    "Delegation",
     "Limits",
     "McpServer",
     "Memory",
@@ -41,6 +43,7 @@ __all__ = [
     "load",
     "places",
     "wants_local_model",
+    "working_folder",
 ]
 
 LOCAL_MODEL = "local/smollm2"
@@ -86,6 +89,7 @@ class Settings:
     fallback_models: tuple[str, ...] = ()
     providers: Mapping[str, Provider] = field(default_factory=built_in_providers)
     limits: Limits = Limits()
+    delegation: Delegation = Delegation()
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()
@@ -104,6 +108,11 @@ class Settings:
     @property
     def db_path(self) -> Path:
         return self.home / "everthread.db"
+
+    @property
+    def skills_path(self) -> Path:
+        """The folder of the user's own skills."""
+        return self.home / "skills"
 
     @property
     def local_model_path(self) -> Path:
@@ -192,6 +201,14 @@ def wants_local_model(settings: Settings) -> bool:
 def child_environment(**more: str) -> dict[str, str]:
     """The environment of a process that is started: this one's, and more."""
     return {**os.environ, **more}
+
+
+def working_folder() -> Path | None:
+    """The folder that the program was started in; None if it is gone."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:

@@ -13,6 +13,7 @@ from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
     Compression,
+    Delegation,
     Limits,
     McpServer,
     Memory,
@@ -30,7 +31,8 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "prices", "memory", "compression", "tools", MCP_SERVERS, "reset"),
+    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "tools"),
+    *(MCP_SERVERS, "reset"),
 )
 _ENTRIES_MAX = 1000
 _MODEL_CHARS_MAX = 200
@@ -56,6 +58,7 @@ class FromFile(TypedDict, total=False):
     fallback_models: tuple[str, ...]
     providers: Mapping[str, Provider]
     limits: Limits
+    delegation: Delegation
     prices: Mapping[str, Price]
     memory: Memory
     compression: Compression
@@ -75,6 +78,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "providers": providers,
         "limits": _limits(top.table("limits")),
         "prices": _prices(top.table("prices"), providers),
+        "delegation": _delegation(top.table("delegation")),
         "memory": _memory(top.table("memory")),
         "compression": _compression(top.table("compression")),
         "tools": _tools(top.table("tools")),
@@ -191,6 +195,17 @@ def _limits(table: Table) -> Limits:
         turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
         output_tokens=table.whole("output_tokens", usual.output_tokens, 1, 1_000_000),
         spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),
+    )
+
+
+def _delegation(table: Table) -> Delegation:
+    table.allow(*(field.name for field in fields(Delegation)))
+    usual = Delegation()
+    return Delegation(
+        parallel=table.whole("parallel", usual.parallel, 1, 32),
+        iterations=table.whole("iterations", usual.iterations, 1, 10_000),
+        turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
+        spend=table.number_or_none("spend", 0, 1_000_000),
     )
 
 

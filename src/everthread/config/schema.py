@@ -45,6 +45,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegation:
+    """What one piece of delegated work may take at most, and how many of a turn's run at once."""
+
+    parallel: int = 3
+    iterations: int = 30
+    turn_s: float = 300.0
+    spend: float | None = None
+    """In US dollars, for one piece; None is no limit but that of the day."""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     recall_s: float = 2.0
     recall_tokens: int = 1500

@@ -21,10 +21,14 @@ SUMMARY_CHARS_MAX = 1_000_000
 
 
 class New(Struct, frozen=True):
-    """Start afresh. `kind` says what the key's sessions are for from now on; a title may be given at once."""
+    """Start afresh. `kind` says what the key's sessions are for from now on; a title may be given at once.
+
+    `parent` is the session that hands work over. Only delegated work has one, and it sees nothing of it.
+    """
 
     title: str = ""
     kind: Kind | None = None
+    parent: str = ""
 
 
 class Reset(Struct, frozen=True):
@@ -124,6 +128,8 @@ class Place:
     """Titles of the owner that share a base with the one wanted."""
     kind: Kind = Kind.CHAT
     """What the key's sessions are for."""
+    parent: Session | None = None
+    """New: the session that hands work over, already checked to be the owner's."""
 
 
 class Opening(Struct, frozen=True):
@@ -136,6 +142,11 @@ class Opening(Struct, frozen=True):
     reason: Cause
     summary: str | None = None
     """Compress: what the session starts with instead of the turns it covers."""
+
+    @property
+    def inherits(self) -> bool:
+        """Whether the session shows turns of the one that is left for it."""
+        return self.reason in (Cause.BRANCH, Cause.COMPRESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +196,8 @@ def plan(place: Place, boundary: Boundary, *, new_id: str, now: float) -> Step:
 def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) -> Step:
     kind = (boundary.kind if isinstance(boundary, New) else None) or place.kind
     explicit = Cause.NEW if isinstance(boundary, New) else Cause.RESET
-    cause = place.pending or explicit
+    parent_id = _delegating(place, boundary)
+    cause = Cause.DELEGATION if parent_id else place.pending or explicit
     session = Session(
         id=new_id,
         owner=place.owner,
@@ -194,6 +206,7 @@ def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) 
         cause=cause,
         opened_at=now,
         active_at=now,
+        parent_id=parent_id or None,
         title=_free_title(boundary.title, place.titles),
     )
     # A key's very first session replaces nothing, so nothing was reset for its plugins.
@@ -201,7 +214,7 @@ def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) 
     return Step(
         closes=True,
         ends=_end_if_last(place, "new" if explicit is Cause.NEW else "reset"),
-        opens=Opening(session, fresh=True, parent_id="", reset=True, reason=cause),
+        opens=Opening(session, fresh=True, parent_id=parent_id, reset=True, reason=cause),
         moves=(place.key,),
         fate=_fate_of_own_turn(place),
         sets_aside=True,
@@ -210,6 +223,17 @@ def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) 
             *((HookCall("on_session_reset", new_id, place.key.platform),) if announces_reset else ()),
         ),
     )
+
+
+def _delegating(place: Place, boundary: New | Reset) -> str:
+    """The session that hands work over to the new one; empty if none does."""
+    if not isinstance(boundary, New) or not boundary.parent:
+        return ""
+    if boundary.kind is not Kind.SUBAGENT:
+        raise BadBoundary("only delegated work has a parent; leave it out, or give the kind `subagent`")
+    if place.parent is None or place.parent.kind in (Kind.SUBAGENT, Kind.NOTES):
+        raise BadBoundary(f"session {boundary.parent!r} can't delegate; conversations and scheduled work can")
+    return place.parent.id
 
 
 def _resume(place: Place, boundary: Resume) -> Step:

@@ -2,7 +2,7 @@
 
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
-│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  TooLarge
+│   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  BadSkill  TooLarge
 │   ├── TitleTaken
 │   ├── Ambiguous            what was named fits several sessions; carries them
 │   └── NotesFull  AlreadyNoted
@@ -66,6 +66,10 @@ class BadExport(BadInput):
 
 class TooLarge(BadInput):
     """An input beyond its limit."""
+
+
+class BadSkill(BadInput):
+    """A skill's file does not say what it must."""
 
 
 class TitleTaken(BadInput):

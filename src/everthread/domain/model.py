@@ -111,6 +111,7 @@ class Cause(StrEnum):
     RESUME = "resume"
     BRANCH = "branch"
     COMPRESSION = "compression"
+    DELEGATION = "delegation"
     IMPORT = "import"
 
 

@@ -205,23 +205,28 @@ class Lifecycle:
         amount: float,
         *,
         limit_per_day: float | None,
+        limit_of_session: float | None = None,
         spent: Sequence[Spent] = (),
     ) -> int:
-        """Set money aside for a call, and settle the turn's calls before it. Raises `BudgetSpent` beyond the limit."""
+        """Set money aside for a call, and settle the turn's calls before it. Raises `BudgetSpent` beyond a limit."""
 
-        def reserve(uow: UnitOfWork) -> int | None:
+        def reserve(uow: UnitOfWork) -> int | str:
             now = self._clock.now()
             for paid in spent:
                 uow.spend.settle(paid, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
-                return None
+                return (
+                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; raise limits.spend_per_day, or wait"
+                )
+            if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
+                return (
+                    f"the limit of ${limit_of_session:g} for this piece of work would be passed; hand over less at once"
+                )
             return uow.spend.reserve(ref, turn_id, model, amount, now)
 
         reserved = await self._store.write(reserve)
-        if reserved is None:
-            raise BudgetSpent(
-                f"the limit of ${limit_per_day:g} in 24 hours would be passed; raise limits.spend_per_day, or wait"
-            )
+        if isinstance(reserved, str):
+            raise BudgetSpent(reserved)
         return reserved
 
     async def settle_spend(self, ref: SessionRef, turn_id: str, spent: Sequence[Spent]) -> None:
@@ -263,13 +268,16 @@ class Lifecycle:
         return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
-        """Tell the parent session's providers what delegated work came to."""
+        """Tell the parent session's providers what delegated work came to: once, however often it is called."""
         _check_size("delegated work", task, result)
         detail: dict[str, object] = {"task": task, "result": result, "child": child_session_id}
 
         def record(uow: UnitOfWork) -> None:
             now = self._clock.now()
             session = crossing.owned(uow, ref.session_id, ref.owner)
+            told = uow.log.of_kind(session.id, EntryKind.DELEGATION)
+            if any(entry.detail and entry.detail.get("child") == child_session_id for entry in told):
+                return
             session = append(uow, session, ref, EntryKind.DELEGATION, now, detail=detail)
             uow.sessions.save(close_if_left(uow, session, ref, now))
 
@@ -431,6 +439,10 @@ def _check_key(key: SessionKey) -> None:
         sound = False
     if not sound:
         raise BadKey(f"{key!r:.200} is no session key: one of its parts is empty or can't be written down")
+
+
+def _spent_in(uow: UnitOfWork, ref: SessionRef) -> float:
+    return sum(used.amount for used in uow.spend.by_model(ref.owner, 0.0, [ref.session_id]))
 
 
 def _check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:

@@ -146,6 +146,7 @@ def _look(
     target = None
     if isinstance(boundary, Resume) and boundary.target:
         target = uow.sessions.tip(owned(uow, boundary.target, owner).id)
+    parent = owned(uow, boundary.parent, owner) if isinstance(boundary, New) and boundary.parent else None
     running = uow.slots.live(session.id) if session else None
     keys = uow.sessions.keys_on(session.id) if session else ()
     place = Place(
@@ -157,6 +158,7 @@ def _look(
         running=running.ref.key if running else None,
         kind=binding.kind,
         target=target,
+        parent=parent,
         titles=_taken_titles(uow, boundary, session, owner),
     )
     if session is None:
@@ -230,7 +232,7 @@ def _open(uow: UnitOfWork, opening: Opening, left: Session | None, binding: Bind
     session = opening.session
     if not opening.fresh:
         session = session.but(ended_at=None, end_reason=None, active_at=now)
-    elif left is not None and session.parent_id:
+    elif left is not None and opening.inherits:
         session = as_of(session, left)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
     ref = ref_to(session, binding.key, binding.epoch + 1)

@@ -47,7 +47,7 @@ class Head:
 def chosen(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
     """The sessions of these names, and those before them whose turns they show; every conversation for no names."""
     if not names:
-        return in_order(uow.sessions.conversations(SESSIONS_MAX))
+        return in_order(uow.sessions.conversations(SESSIONS_MAX, delegated=True))
     found: dict[str, Session] = {}
     for name in names:
         session: Session | None = find_session_of_any_owner(uow, name)

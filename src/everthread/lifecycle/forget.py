@@ -80,12 +80,18 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
         uow.sessions.renew(session)
     _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, setting.now, hides_the_rest=True)
     uow.forgetting.bury("session", session.id, session.owner, setting.now)
+    for child in uow.sessions.descendants(session.id):
+        # What it handed over was asked for in its own words, and answered to it alone.
+        if child.cause is Cause.DELEGATION and child.parent_id == session.id and child.forgotten_seq is None:
+            _forget_session(uow, child, setting)
 
 
 def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
     sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not Kind.NOTES and s.forgotten_seq is None]
     for session in sessions:
-        _forget_session(uow, session, setting)
+        # Delegated work is forgotten with the session that handed it over.
+        if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
+            _forget_session(uow, left, setting)
     _bury_facts(uow, uow.forgetting.scrub_owner(owner), owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
     _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, setting.now, hides_the_rest=True)

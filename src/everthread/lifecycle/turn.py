@@ -11,6 +11,7 @@ from everthread.domain.boundary import Expire, New
 from everthread.domain.errors import Busy, Fenced
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
+    Cause,
     Fate,
     HookCall,
     InboxRow,
@@ -193,9 +194,13 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
 
 
 def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
-    """Record what cancelled turns of dead processes had, and name the turns that must be run again."""
+    """Record what cancelled turns of dead processes had, and name the turns that must be run again.
+
+    Delegated work is not named: the turn that waits for it goes on with it.
+    """
     uow.lanes.sweep(setting.now - REMEMBERED_S)
-    return tuple(slot.turn_id for slot in uow.slots.orphans(setting.now) if not _settled(uow, slot, setting))
+    unsettled = [slot for slot in uow.slots.orphans(setting.now) if not _settled(uow, slot, setting)]
+    return tuple(slot.turn_id for slot in unsettled if _delegating(uow, slot) is None)
 
 
 def abandon(uow: UnitOfWork, ticket: Ticket, setting: Setting) -> None:
@@ -206,8 +211,21 @@ def abandon(uow: UnitOfWork, ticket: Ticket, setting: Setting) -> None:
 
 def _settled(uow: UnitOfWork, slot: Slot, setting: Setting) -> bool:
     """Store a cancelled turn with what there was of it; false for one that must be run again."""
-    if slot.fate is Fate.LIVE:
+    if slot.fate is Fate.LIVE and not _is_unwanted(uow, slot):
         return False
     ticket = _ticket(uow, slot)
-    commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting)
+    commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting, interrupted=True)
     return True
+
+
+def _is_unwanted(uow: UnitOfWork, slot: Slot) -> bool:
+    """Whether it is delegated work that no turn waits for any more."""
+    parent_id = _delegating(uow, slot)
+    return parent_id is not None and not uow.slots.of_session(parent_id)
+
+
+def _delegating(uow: UnitOfWork, slot: Slot) -> str | None:
+    """The session that handed a turn's work over; none for a person who has come to look at it."""
+    session = uow.sessions.get(slot.ref.session_id)
+    handed_over = session is not None and session.cause is Cause.DELEGATION and session.key == slot.ref.key
+    return session.parent_id if session is not None and handed_over else None

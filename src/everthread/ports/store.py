@@ -191,8 +191,11 @@ class Sessions(Protocol):
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]: ...
     def recent(self, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]: ...
-    def conversations(self, limit: int) -> tuple[Session, ...]:
-        """What people have to do with, the last active first: nothing forgotten, and no session that only has notes."""
+    def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
+        """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
+
+        Work that was delegated is left out, unless it is asked for.
+        """
         ...
 
     def of_owner(self, owner: str) -> tuple[Session, ...]: ...

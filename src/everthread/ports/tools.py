@@ -33,6 +33,12 @@ class Tool:
     dangerous: bool = False
     """Somebody has to approve of each call."""
     timeout_s: float = 120.0
+    remembers: bool = False
+    """Writes down what is to last: not for work that others asked for."""
+    goes_on: bool = False
+    """Run again for a call that a crash has cut off (same turn, same call id), it goes on with that call. What other
+    tools came to is then told to be unknown.
+    """
 
     @property
     def name(self) -> str:

@@ -38,6 +38,8 @@ class ModelSession:
     ended: str | None = None
     forgotten: bool = False
     parent: str | None = None
+    delegated_by: str = ""
+    """The session that handed this work over, if one did."""
     continued_by: str | None = None
     generation: int = 0
 

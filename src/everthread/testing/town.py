@@ -128,7 +128,7 @@ class Town:
             if isinstance(operation, asked.Recover | asked.Abandon):
                 for turn_id in sorted(self.world.slots):
                     if self.tables.slots.get(turn_id) is None:
-                        self.world.settled(turn_id)
+                        self.world.settled(turn_id, self.clock.now())
         except (AssertionError, LookupError) as error:
             self._violated(f"{type(error).__name__}: {error}")
 
@@ -245,7 +245,8 @@ class Town:
         here = self.world.sessions.get(self.world.on[key] or "")
         match action:
             case "new":
-                return New(kind=self._kind(key, dice))
+                kind = self._kind(key, dice)
+                return New(kind=kind, parent=self._parent(owner, dice) if kind is Kind.SUBAGENT else "")
             case "reset":
                 return Reset()
             case "branch":
@@ -270,6 +271,12 @@ class Town:
             return dice.choice((Kind.CHAT, Kind.CHAT, None))
         return dice.choice((Kind.CRON, Kind.SUBAGENT)) if dice.random() < 0.08 else None
 
+    def _parent(self, owner: str, dice: random.Random) -> str:
+        """A session that hands the work over, of whomever; now and then none does."""
+        there = [s for s in self.world.sessions.values() if not s.forgotten and s.kind is not Kind.SUBAGENT]
+        mine = [s.id for s in there if s.owner == owner or dice.random() < 0.1]
+        return dice.choice(mine) if mine and dice.random() < 0.8 else ""
+
     async def _do(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
         ref = await server.lifecycle.current(key)
         provider = dice.choice(PROVIDERS)
@@ -291,8 +298,12 @@ class Town:
                 await server.write_note(change, ref.owner, ref if dice.random() < 0.8 else None)
             case "delegate":
                 text = self._word()
-                work = server.lifecycle.record_delegation(ref, text, "done", "child")
+                child = f"child of {text}"
+                work = server.lifecycle.record_delegation(ref, text, "done", child)
                 await server.does(asked.Delegate(ref, text), work)
+                if dice.random() < 0.3:
+                    # As after a crash: it is told again, and counts once.
+                    await server.lifecycle.record_delegation(ref, text, "done", child)
             case "recall":
                 await self._recall(server, key, ref)
             case _:

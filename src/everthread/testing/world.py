@@ -138,7 +138,11 @@ class World:
         self._set_aside(key, left, None, operation)
         self._leave(key, left, row.kind if not others else None)
         cause = self.pending[key] or ("new_session" if row.kind == "new" else "reset")
-        opened = self._open(row, [], ("opened", "", True, cause))
+        delegating = asked.parent if isinstance(asked, New) else ""
+        entry = ("opened", delegating, True, "delegation") if delegating else ("opened", "", True, cause)
+        opened = self._open(row, [], entry)
+        opened.delegated_by = delegating
+        opened.parent = delegating or None
         self._set_aside(key, None, opened, operation)
         if left is not None or self.pending[key]:
             self.hooks[key].append(("on_session_reset", opened.id))
@@ -214,6 +218,9 @@ class World:
         waiting = self.waiting[key]
         hold(due is not None and (row.at >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
         hold(not self._running(left.id), f"{key} expired in mid-turn")
+        # A branch of delegated work is somebody's own; what it was handed by the session itself is not.
+        children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is Kind.SUBAGENT]
+        hold(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
         hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
         at = max(row.at, waiting[0][1]) if waiting else row.at
         reason = policy.expired(left.active_at, at)
@@ -325,11 +332,19 @@ class World:
         if slot.fate != "live":
             self._close_if_left(session, slot.at)
 
-    def settled(self, turn_id: str) -> None:
+    def settled(self, turn_id: str, now: float) -> None:
         """A cancelled turn of a dead process was stored with what there was of it."""
         slot = self.slots.pop(turn_id)
-        hold(slot.fate != "live", f"the running turn {slot.text!r} was thrown away")
+        if slot.fate == "live":
+            session = self.sessions[slot.session]
+            hold(self._is_unwanted(session, slot.key), f"the running turn {slot.text!r} was thrown away")
+            session.active_at = max(session.active_at, now)
         self._store_turn(slot)
+
+    def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:
+        """Delegated work, with nobody left who waits for it."""
+        waits = any(slot.session == session.delegated_by for slot in self.slots.values())
+        return bool(session.delegated_by) and session.key == key and not waits
 
     def _written(self, ref: SessionRef | None, owner: str, entry: Entry) -> None:
         if ref is None:
@@ -379,6 +394,12 @@ class World:
             session.end("forgotten")
         session.tell((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
+        self._forgotten_rows(session)
+        for child in sorted(self.sessions.values(), key=lambda s: s.id):
+            if child.delegated_by == session.id and not child.forgotten:
+                self._forgotten_session(child)
+
+    def _forgotten_rows(self, session: ModelSession) -> None:
         self.words.forget_notes(lambda whose, session_id: session_id == session.id)
         for turn_id, slot in list(self.slots.items()):
             if slot.session == session.id:

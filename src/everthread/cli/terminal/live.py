@@ -87,7 +87,7 @@ class Live:
             case Recalled() | Retrying() | ToolBegan() | ToolEnded() | Steered():
                 return self._beside(event, columns)
             case Compressing() | Compressed() | CompressionFailed():
-                return self._note(event.text)
+                return self._note(event.text, columns)
         return ""
 
     def lines(self, columns: int, rows: int) -> str:

@@ -30,12 +30,16 @@ def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None 
     return tuple(session_of(row) for row in rows)
 
 
-def conversations(execute: Execute, limit: int) -> tuple[Session, ...]:
-    """The same of any owner, of what a person has to do with: nothing forgotten, and no session that only has notes."""
+def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
+    """The same of any owner, of what a person has to do with: nothing forgotten, and no session that only has notes.
+
+    Work that was delegated is left out, unless it is asked for.
+    """
+    left_out = Kind.NOTES if delegated else Kind.SUBAGENT
     rows = execute(
-        f"SELECT {COLUMNS} FROM sessions WHERE forgotten_seq IS NULL AND kind <> ? "
+        f"SELECT {COLUMNS} FROM sessions WHERE forgotten_seq IS NULL AND kind NOT IN (?, ?) "
         "ORDER BY active_at DESC, id DESC LIMIT ?",
-        (Kind.NOTES.value, limit),
+        (Kind.NOTES.value, left_out.value, limit),
     )
     return tuple(session_of(row) for row in rows)
 

@@ -126,8 +126,8 @@ class SessionTables:
     def recent(self, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
         return listing.recent(self._execute, owner=owner, limit=limit, kind=kind)
 
-    def conversations(self, limit: int) -> tuple[Session, ...]:
-        return listing.conversations(self._execute, limit)
+    def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
+        return listing.conversations(self._execute, limit, delegated=delegated)
 
     def of_owner(self, owner: str) -> tuple[Session, ...]:
         rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE owner = ? ORDER BY id", (owner,))

@@ -1,0 +1,31 @@
+"""The arguments of a call, checked; what is wrong with them is said in words that a model can do something with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from everthread.domain.errors import ToolFailed
+from everthread.ports.model import ToolSchema
+
+T = TypeVar("T")
+
+
+def parsed(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:
+    """The arguments as a value of that type. Raises `ToolFailed`."""
+    try:
+        return msgspec.convert(dict(arguments), wanted)
+    except msgspec.ValidationError as error:
+        raise ToolFailed(f"{schema.name}: {error}. {_expected(schema)}") from error
+
+
+def _expected(schema: ToolSchema) -> str:
+    """The arguments in words, for a model that got them wrong."""
+    required = schema.parameters.get("required", ())
+    described = [
+        f"`{name}` ({' | '.join(one.get('enum', [one['type']]))}{'' if name in required else ', optional'})"
+        for name, one in schema.parameters["properties"].items()
+    ]
+    return f"Expected are: {', '.join(described)}"

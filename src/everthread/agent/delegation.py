@@ -1,0 +1,191 @@
+"""Handing work over: a piece of a turn's work is done in a session of its own; what it comes to is the tool's answer.
+
+The child has the parent's tools but for those that ask somebody, write memory or hand work on; a budget of its own; and
+a key that no platform has, so that nothing it says is ever sent to anybody. Everything that is needed to go on with it
+is stored: the child's key follows from the call, so whoever runs the call again finds what was begun, or done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from everthread.agent.arguments import parsed
+from everthread.agent.asking import Choice
+from everthread.agent.prompt import read_back
+from everthread.agent.tools import Toolbox
+from everthread.agent.turn import STOP_S_MAX, Agent, Manner
+from everthread.agent.waiting import unheard
+from everthread.domain.boundary import New, Suspend
+from everthread.domain.errors import Gone, ToolFailed
+from everthread.domain.model import ChatType, Inbound, Kind, Role, SessionKey, SessionRef, TurnStatus
+from everthread.lifecycle import Lifecycle
+from everthread.ports import Store, Tool, UnitOfWork
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+
+PLATFORM = "subagent"
+TASK_CHARS_MAX = 20_000
+TOOL_S_MAX = 86_400.0
+"""The limits of the child and of the turn that waits for it come first."""
+
+_DELEGATE = ToolSchema(
+    "delegate",
+    "Hand a piece of work over to a helper that has your tools, but sees nothing of this conversation and can't ask "
+    "anybody. Say in `task` all that it must know, and what to answer with. Worth it for work with much to read and a "
+    "short result; several calls in one answer run side by side.",
+    {
+        "type": "object",
+        "properties": {"task": {"type": "string"}},
+        "required": ["task"],
+        "additionalProperties": False,
+    },
+)
+
+
+class _Arguments(msgspec.Struct):
+    task: Annotated[str, msgspec.Meta(max_length=TASK_CHARS_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a piece of work came to: an answer, and why it is none or not the whole one."""
+
+    text: str
+    problem: str = ""
+
+    def __str__(self) -> str:
+        if not self.problem:
+            return self.text
+        return f"The work did not come to its end: {self.problem}." + (f" So far:\n{self.text}" if self.text else "")
+
+
+def tools_of_children(toolbox: Toolbox, allowed: Collection[str]) -> Toolbox:
+    """The tools that delegated work has: none that hands it on, writes memory, or would have to ask somebody."""
+
+    def wanted(tool: Tool) -> bool:
+        return tool.name != _DELEGATE.name and not tool.remembers and (not tool.dangerous or tool.name in allowed)
+
+    return toolbox.only(wanted)
+
+
+def key_of(use: ToolUse) -> SessionKey:
+    """Where the work of a call is done. The same call gives the same place."""
+    call = hashlib.sha256(use.call_id.encode(errors="replace")).hexdigest()[:16]
+    return SessionKey(use.ref.key.profile, PLATFORM, ChatType.DM, f"{use.turn_id}-{call}")
+
+
+class Delegation:
+    """Hands work over. `agent` does it; `is_stopped` says of a turn that waits for it whether its user stopped it."""
+
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        agent: Agent,
+        choices: Callable[[str], Sequence[Choice]],
+        is_stopped: Callable[[str], bool],
+        *,
+        parallel_max: int,
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._agent = agent
+        self._choices = choices
+        self._is_stopped = is_stopped
+        self._parallel_max = parallel_max
+        self._rooms: dict[str, tuple[asyncio.Semaphore, int]] = {}
+
+    def tool(self) -> Tool:
+        return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX)
+
+    async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
+        task = parsed(_DELEGATE, arguments, _Arguments).task.strip()
+        if not task:
+            raise ToolFailed("delegate: `task` is empty; say what is to be done")
+        async with self._room(use.turn_id):
+            work = asyncio.ensure_future(self._work(task, use))
+            work.add_done_callback(unheard)
+            try:
+                child, outcome = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.shield(self._stop(work, use))
+                raise
+        await self._lifecycle.record_delegation(use.ref, task, str(outcome), child)
+        return f"{outcome}\n\n(done in session {child})"
+
+    @asynccontextmanager
+    async def _room(self, turn_id: str) -> AsyncGenerator[None]:
+        """At most so many pieces of a turn's work run at once."""
+        room, users = self._rooms.get(turn_id, (asyncio.Semaphore(self._parallel_max), 0))
+        self._rooms[turn_id] = room, users + 1
+        try:
+            async with room:
+                yield
+        finally:
+            room, users = self._rooms.pop(turn_id)
+            if users > 1:
+                self._rooms[turn_id] = room, users - 1
+
+    async def _work(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
+        """See the work through, from wherever it is; the session it is done in."""
+        key, owner = key_of(use), use.ref.owner
+        manner = Manner(self._choices(await self._store.peek(lambda uow: _model_of(uow, use.ref))))
+        child = await self._store.peek(lambda uow: _opened_before(uow, use.ref.session_id, key))
+        if child is None:
+            boundary = New(kind=Kind.SUBAGENT, parent=use.ref.session_id)
+            opened = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
+            assert opened is not None
+            child = opened.session_id
+        # Taken once, however often it is handed over.
+        await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
+        return child, await self._outcome(key, child, manner)
+
+    async def _outcome(self, key: SessionKey, child: str, manner: Manner) -> Outcome:
+        ended = await self._agent.answer(key, manner)
+        if ended is None:
+            cut_off = await self._store.peek(lambda uow: uow.slots.live(child))
+            ended = await self._agent.go_on(cut_off.turn_id, manner) if cut_off is not None else None
+        if ended is not None:
+            return Outcome(ended.text, ended.problem)
+        return await self._store.read(lambda uow: _stored(uow, child))
+
+    async def _stop(self, work: asyncio.Task[tuple[str, Outcome]], use: ToolUse) -> None:
+        """End the work with the turn that waits for it: stopped with it, or left with it for another process."""
+        key = key_of(use)
+        here = await self._lifecycle.current(key)
+        stopped = self._is_stopped(use.turn_id)
+        if not (stopped and here is not None and self._agent.stop(here.session_id, "stopped with what asked for it")):
+            work.cancel()
+        await asyncio.wait({work}, timeout=STOP_S_MAX)
+        if stopped and here is not None:
+            # What was not even begun is not begun any more.
+            await self._lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
+
+
+def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:
+    """The model that a session talks to, as its prompt says; empty if it has none yet."""
+    prefix = uow.turns.prefix(ref.session_id)
+    return read_back(prefix.content).name if prefix is not None else ""
+
+
+def _opened_before(uow: UnitOfWork, parent: str, key: SessionKey) -> str | None:
+    """The session of a call that is run again. Its key may have left it: sessions expire."""
+    return next((child.id for child in uow.sessions.descendants(parent) if child.key == key), None)
+
+
+def _stored(uow: UnitOfWork, child: str) -> Outcome:
+    """What work came to that was done before."""
+    session = uow.sessions.get(child)
+    turn = uow.turns.get(child, session.last_turn) if session is not None else None
+    if turn is None:
+        raise Gone("the work was taken over or forgotten; nothing is known of its outcome")
+    said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
+    text = said[-1] if said else ""
+    return Outcome(text, "" if turn.status is TurnStatus.DONE else "it was cut off")

@@ -1,0 +1,351 @@
+"""Work that is handed over: a session of its own, a budget of its own, one result, whatever happens to either side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.agent_house import AgentHouse, tool
+from tests.fake_model import FakeModel
+from tests.house import CLI, ME, AsyncDiary, until
+
+from everthread.agent.asking import Asker, Choice
+from everthread.agent.delegation import Delegation, key_of, tools_of_children
+from everthread.agent.events import ToolEnded
+from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.turn import Agent, TurnLimits
+from everthread.domain.boundary import Expire, New
+from everthread.domain.model import Cause, Kind, Session, ToolCall, ToolState, TurnStatus
+from everthread.domain.policy import ResetPolicy
+from everthread.domain.spend import Price
+from everthread.ports import Tool
+from everthread.ports.tools import ToolUse
+
+DONE = "the answer is 42"
+
+
+def hand_over(task: str, call_id: str = "c1") -> ToolCall:
+    return ToolCall(call_id, "delegate", json.dumps({"task": task}))
+
+
+class DelegatingHouse(AgentHouse):
+    """A house whose agent may hand work over to another model, `worker`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: FakeModel,
+        worker: FakeModel,
+        *providers: object,
+        tools: tuple[Tool, ...] = (),
+        child_limits: TurnLimits | None = None,
+        child_spend: float | None = None,
+        price: Price | None = None,
+        parallel: int = 3,
+        **more: Any,
+    ) -> None:
+        super().__init__(folder, model, *providers, **more)
+        self.worker = worker
+        self.asked_for: list[str] = []
+        self._given = tools
+        self._child_limits = child_limits or TurnLimits(recall_s=0.0, section="delegation")
+        self._child_spend = child_spend
+        self._price = price
+        self._parallel = parallel
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        asker = Asker(self.lifecycle, self.clock, lambda: 0.5, self.hooks, None, self._child_spend)
+        runner = ToolRunner(self.lifecycle, self.hooks, self._allowed)
+        self.children = Agent(
+            self.lifecycle,
+            self.memory,
+            self.preparer,
+            asker,
+            runner,
+            self._tools_of_children,
+            self.clock,
+            limits=self._child_limits,
+        )
+        delegation = Delegation(
+            self.store,
+            self.lifecycle,
+            self.children,
+            self._choices,
+            self.agent.is_stopped,
+            parallel_max=self._parallel,
+        )
+        self.toolbox = Toolbox((*self._given, delegation.tool()))
+        return self
+
+    async def _tools_of_children(self) -> Toolbox:
+        return tools_of_children(self.toolbox, self._allowed)
+
+    def _choices(self, model: str) -> list[Choice]:
+        self.asked_for.append(model)
+        return [self.worker.choice(price=self._price)]
+
+    async def sessions(self, kind: Kind) -> list[Session]:
+        found = await self.store.read(lambda uow: uow.sessions.recent(owner=ME, limit=99, kind=kind.value))
+        return sorted(found, key=lambda session: session.id)
+
+    async def child(self) -> Session:
+        (found,) = await self.sessions(Kind.SUBAGENT)
+        return found
+
+
+def told(house: AgentHouse) -> list[str]:
+    return [event.result for event in house.heard if isinstance(event, ToolEnded)]
+
+
+async def test_the_work_is_done_in_a_session_of_its_own_and_its_result_is_the_tools_answer(tmp_path: Path) -> None:
+    model = FakeModel([hand_over("work it out"), "it is 42"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
+        ended = await house.ask("what is the answer?")
+        assert (ended.text, ended.problem) == ("it is 42", "")
+        child = await house.child()
+        parent = ended.committed.ref.session_id
+        assert (child.parent_id, child.cause, child.key.platform) == (parent, Cause.DELEGATION, "subagent")
+        assert [turn.user_text for turn in await house.turns(child.id)] == ["work it out"]
+        assert [turn.user_text for turn in await house.turns(parent)] == ["what is the answer?"]
+        assert told(house) == [f"{DONE}\n\n(done in session {child.id})"]
+        assert "what is the answer?" not in house.worker.sent()
+        assert "handed one task" in house.worker.sent()
+        assert house.asked_for == ["fake/one"], "the work is for the model that the conversation talks to"
+        assert DONE in house.model.sent()
+
+
+async def test_the_parents_providers_hear_of_it_once_and_nothing_of_the_child(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    model = FakeModel([hand_over("work it out"), "it is 42"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as house:
+        parent = (await house.ask("what is the answer?")).committed.ref.session_id
+        await house.cross(CLI, New())
+        await house.settled()
+        child = await house.child()
+        (call,) = diary.book.of("on_delegation")
+        assert (call.session, call.text, call.more["result"]) == (parent, "work it out", DONE)
+        assert call.more["child_session_id"] == child.id
+        assert {call.session for call in diary.book.effects} & {child.id} == set()
+
+
+async def test_nothing_of_it_is_ever_replied_to_anybody(tmp_path: Path) -> None:
+    model = FakeModel([hand_over("work it out"), "it is 42"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
+        await house.ask("what is the answer?")
+        child = await house.child()
+        (turn,) = await house.turns(child.id)
+        assert await house.store.read(lambda uow: uow.inbox.reply(turn.turn_id)) is None
+
+
+async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path: Path) -> None:
+    at_once: list[int] = []
+    running = 0
+
+    async def count(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return "counted"
+
+    calls = [hand_over(f"piece {n}", f"c{n}") for n in range(5)]
+    worker = FakeModel()
+    worker.lines = [lambda request: DONE if b'"tool"' in worker.encode(request.tail) else ToolCall("t", "count", "{}")]
+    model = FakeModel([calls, "all done"])
+    async with DelegatingHouse(tmp_path, model, worker, tools=(tool("count", count),), parallel=2) as house:
+        await house.ask("do all of it")
+        assert (len(at_once), max(at_once)) == (5, 2)
+        children = await house.sessions(Kind.SUBAGENT)
+        assert len({child.id for child in children}) == 5
+        assert all(DONE in result for result in told(house))
+
+
+async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: Path) -> None:
+    async def nothing(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        return "nothing"
+
+    tools = (
+        tool("look", nothing),
+        tool("note", nothing, remembers=True),
+        tool("wipe", nothing, dangerous=True),
+        tool("send", nothing, dangerous=True),
+    )
+    model = FakeModel([hand_over("work it out"), "it is 42"])
+    more = {"tools": tools, "allowed": frozenset({"send"})}
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), **more) as house:
+        await house.ask("what is the answer?")
+        _, _, offered = json.loads(house.worker.requests[0].head)
+        assert [name for name, *_ in offered] == ["look", "send"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "spend", "problem"),
+    [
+        (
+            TurnLimits(iterations=2, recall_s=0.0, section="delegation"),
+            None,
+            "2 steps, the limit of a turn (delegation",
+        ),
+        (TurnLimits(turn_s=0.1, recall_s=0.0, section="delegation"), None, "0.1 s, the limit of a turn (delegation"),
+        (None, 0.001, "the limit of $0.001 for this piece of work would be passed"),
+    ],
+    ids=["steps", "time", "money"],
+)
+async def test_the_work_has_a_budget_of_its_own(
+    tmp_path: Path, limits: TurnLimits | None, spend: float | None, problem: str
+) -> None:
+    async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        await asyncio.sleep(0.03)
+        return "there is more"
+
+    worker = FakeModel([ToolCall("t", "look", "{}")])
+    model = FakeModel([hand_over("look for ever"), "it has no end"])
+    house = DelegatingHouse(
+        tmp_path,
+        model,
+        worker,
+        tools=(tool("look", look),),
+        child_limits=limits,
+        child_spend=spend,
+        price=Price(input=1.0, output=1.0) if spend else None,
+    )
+    async with house:
+        ended = await house.ask("find the end")
+        assert (ended.text, ended.problem) == ("it has no end", "")
+        (result,) = told(house)
+        assert result.startswith("The work did not come to its end: ")
+        assert problem in result
+
+
+async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(tmp_path: Path) -> None:
+    worker = FakeModel(["word by word by word by word"], pause_s=0.3)
+    model = FakeModel([hand_over("take your time"), "never said"])
+    async with DelegatingHouse(tmp_path, model, worker) as house:
+        asking = asyncio.ensure_future(house.ask("go"))
+        await until(lambda: worker.requests)
+        here = await house.lifecycle.current(CLI)
+        assert here is not None
+        assert house.agent.stop(here.session_id)
+        ended = await asking
+        assert ended.committed.status is TurnStatus.INTERRUPTED
+        (turn,) = await house.turns((await house.child()).id)
+        assert turn.status is TurnStatus.INTERRUPTED
+        assert not await house.store.peek(lambda uow: uow.slots.delegated(here.session_id))
+        assert worker.cut_off == 1
+
+
+async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_stopped(tmp_path: Path) -> None:
+    worker = FakeModel(["word by word by word by word"], pause_s=0.3)
+    model = FakeModel([[hand_over("one", "c1"), hand_over("two", "c2")], "never said"])
+    async with DelegatingHouse(tmp_path, model, worker, parallel=1) as house:
+        asking = asyncio.ensure_future(house.ask("go"))
+        await until(lambda: worker.requests)
+        here = await house.lifecycle.current(CLI)
+        assert here is not None
+        house.agent.stop(here.session_id)
+        await asking
+        assert len(await house.sessions(Kind.SUBAGENT)) == 1
+        assert await house.store.peek(lambda uow: uow.inbox.keys_waiting()) == ()
+
+
+async def _left(house: DelegatingHouse, asking: asyncio.Future[Any]) -> str:
+    """As when the process is told to go at once; the turn that it leaves behind."""
+    asking.cancel()
+    await asyncio.wait({asking})
+    (turn_id,) = await house.lifecycle.recover()
+    return turn_id
+
+
+async def test_a_process_that_goes_leaves_both_and_the_next_one_goes_on_with_both(tmp_path: Path) -> None:
+    worker = FakeModel(["slow " * 50], pause_s=0.3)
+    model = FakeModel([hand_over("work it out"), "never said"])
+    async with DelegatingHouse(tmp_path, model, worker) as house:
+        asking = asyncio.ensure_future(house.ask("what is the answer?"))
+        await until(lambda: worker.requests)
+        turn_id = await _left(house, asking)
+
+    model, worker = FakeModel(["it is 42"]), FakeModel([DONE])
+    async with DelegatingHouse(tmp_path, model, worker) as house:
+        ended = await house.agent.go_on(turn_id, house.manner())
+        assert ended is not None
+        assert (ended.text, len(worker.requests)) == ("it is 42", 1)
+        assert DONE in model.sent()
+        (turn,) = await house.turns((await house.child()).id)
+        assert (turn.status, turn.assistant_text) == (TurnStatus.DONE, DONE)
+        assert await house.lifecycle.recover() == ()
+
+
+async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Path) -> None:
+    """The process dies after the child's commit and before its result is written down for the parent."""
+    diary = AsyncDiary()
+    model = FakeModel([hand_over("work it out"), "never said"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as house:
+
+        async def die(*args: Any) -> None:
+            await asyncio.Event().wait()
+
+        house.lifecycle.finish_tool = die  # type: ignore[method-assign]
+        asking = asyncio.ensure_future(house.ask("what is the answer?"))
+        await until(lambda: diary.book.of("on_delegation"))
+        turn_id = await _left(house, asking)
+
+    model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
+    async with DelegatingHouse(tmp_path, model, worker, diary) as house:
+        # Long after: sessions may have expired by then.
+        later = house.clock.now() + 3 * 86_400.0
+        expiry = await house.cross((await house.child()).key, Expire(ResetPolicy(idle_s=60), later))
+        assert expiry.refusal is None
+        ended = await house.agent.go_on(turn_id, house.manner())
+        assert ended is not None
+        assert worker.requests == []
+        assert DONE in model.sent()
+        await house.settled()
+        assert len(diary.book.of("on_delegation")) == 1
+
+
+async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> None:
+    model = FakeModel([hand_over("work it out"), "slow " * 50], pause_s=0.3)
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
+        asking = asyncio.ensure_future(house.ask("what is the answer?"))
+        await until(lambda: len(model.requests) == 2)
+        turn_id = await _left(house, asking)
+        (row,) = await house.store.peek(lambda uow: uow.slots.tools(turn_id))
+        assert row.state is ToolState.DONE
+
+    model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
+    async with DelegatingHouse(tmp_path, model, worker) as house:
+        ended = await house.agent.go_on(turn_id, house.manner())
+        assert ended is not None
+        assert (ended.text, worker.requests) == ("it is 42", [])
+        assert DONE in model.sent()
+
+
+async def test_a_model_that_fails_the_child_is_told_to_the_parent(tmp_path: Path) -> None:
+    model = FakeModel([hand_over("work it out"), "I could not"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([RuntimeError("a bug")])) as house:
+        assert (await house.ask("go")).text == "I could not"
+        (result,) = told(house)
+        assert "did not come to its end" in result
+
+
+@pytest.mark.parametrize(("arguments", "said"), [({"task": "  "}, "is empty"), ({}, "`task` (string)")])
+async def test_a_call_that_says_nothing_opens_nothing(tmp_path: Path, arguments: dict[str, str], said: str) -> None:
+    model = FakeModel([ToolCall("c1", "delegate", json.dumps(arguments)), "sorry"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
+        await house.ask("go")
+        assert said in told(house)[0]
+        assert await house.sessions(Kind.SUBAGENT) == []
+
+
+async def test_the_place_of_a_call_is_a_key_whatever_its_id(tmp_path: Path) -> None:
+    async with DelegatingHouse(tmp_path, FakeModel(), FakeModel()) as house:
+        ref = (await house.ask("hello")).committed.ref
+        keys = {str(key_of(ToolUse(ref, "turn", call_id))) for call_id in ("a", "b:%", "\ud800", "x" * 10_000)}
+        assert len(keys) == 4
+        assert all(key.startswith("agent:main:subagent:dm:turn-") and len(key) < 100 for key in keys)

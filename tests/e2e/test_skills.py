@@ -1,0 +1,253 @@
+"""Skills in a conversation: named in the frozen prompt, read on demand, written with approval; and their command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent_house import AgentHouse
+from tests.fake_model import FakeModel
+from tests.house import CLI, ME
+
+from everthread.agent.events import ToolEnded
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skill_tools import skill_tools
+from everthread.agent.skills import Written, parse
+from everthread.agent.turn import Manner
+from everthread.bootstrap import Runtime
+from everthread.config import Provider, Settings
+from everthread.domain.boundary import New
+from everthread.domain.model import Inbound, SessionRef, ToolCall
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+
+def call(tool: str, /, **arguments: str) -> ToolCall:
+    return ToolCall(f"c-{tool}", tool, json.dumps(arguments))
+
+
+class SkilledHouse(AgentHouse):
+    """A house with the user's skills in `skills`, and a project in `work`."""
+
+    def __init__(self, folder: Path, model: FakeModel) -> None:
+        self.skills = SkillFolders(folder / "skills", folder / "work")
+        super().__init__(folder, model, tools=skill_tools(self.skills, ME), skills=self.skills.index)
+
+    @property
+    def told(self) -> list[str]:
+        return [event.result for event in self.heard if isinstance(event, ToolEnded)]
+
+
+async def yes(call: ToolCall, ref: SessionRef) -> bool:
+    return True
+
+
+async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path / "skills")
+    folders.write(Written("tea", "How to make tea.", "Boil water."))
+    (tmp_path / "skills/tea/references").mkdir()
+    (tmp_path / "skills/tea/references/kinds.md").write_text("Oolong.")
+    lines: list[object] = [
+        call("skill_view", name="tea"),
+        call("skill_view", name="tea", path="references/kinds.md"),
+        call("skill_view", name="tea", path="../../secret"),
+        call("skill_view", name="coffee"),
+        "done",
+    ]
+    async with SkilledHouse(tmp_path, FakeModel(lines)) as house:
+        await house.ask("make tea")
+        first = house.model.sent(0)
+        assert "- tea: How to make tea." in first
+        assert "Boil water" not in first
+        whole, kinds, outside, unknown = house.told
+        assert "Boil water." in whole
+        assert whole.endswith("Its other files: references/kinds.md")
+        assert kinds.startswith('<skill name="tea" file="references/kinds.md">\nOolong.')
+        assert "is not inside the skill tea" in outside
+        assert "there is no skill 'coffee'; there are: tea" in unknown
+
+
+async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_never_in_this_ones(
+    tmp_path: Path,
+) -> None:
+    async with SkilledHouse(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as house:
+        await house.ask("hello")
+        house.skills.write(Written("tea", "How to make tea.", "Boil water."))
+        await house.ask("again")
+        assert house.model.requests[0].head == house.model.requests[1].head
+        await house.ask("what can you do?")
+        assert house.told == ["- tea: How to make tea."]
+        assert house.model.requests[3].head == house.model.requests[0].head
+        await house.cross(CLI, New())
+        await house.ask("hello")
+        assert "- tea: How to make tea." in house.model.sent()
+
+
+async def test_a_projects_skill_is_shown_as_one(tmp_path: Path) -> None:
+    SkillFolders(tmp_path / "work/.everthread/skills").write(Written("build", "How to build.", "Run make."))
+    async with SkilledHouse(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as house:
+        await house.ask("build it")
+        assert "- build (project): How to build." in house.model.sent(0)
+        assert house.told[0].startswith('<skill name="build" file="SKILL.md", from the project>')
+
+
+async def test_a_skill_is_written_only_if_somebody_approves(tmp_path: Path) -> None:
+    write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
+    async with SkilledHouse(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as house:
+        await house.ask("remember how tea is made")
+        assert "not approved" in house.model.sent()
+        assert not (tmp_path / "skills/tea").exists()
+        house.approve = yes
+        await house.ask("do it")
+        assert "written" in house.told[0]
+        assert parse((tmp_path / "skills/tea/SKILL.md").read_text(), "f").body == "Boil water."
+        await house.ask("once more")
+        assert "the version before is kept" in house.told[1]
+
+
+async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> None:
+    write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
+    async with SkilledHouse(tmp_path, FakeModel([write, "ok"])) as house:
+        house.approve = yes
+        await house.ask("remember it", owner="somebody else")
+        assert "nobody else writes them" in house.told[0]
+        assert not (tmp_path / "skills/tea").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "../tea", "description": "x", "body": "x"}, "is no name of a skill"),
+        ({"name": "tea", "description": "", "body": "x"}, "the description is empty"),
+        ({"name": "tea", "body": "x"}, "`description` (string)"),
+    ],
+)
+async def test_a_skill_that_is_none_is_refused_in_words(tmp_path: Path, arguments: Any, said: str) -> None:
+    async with SkilledHouse(tmp_path, FakeModel([call("skill_write", **arguments), "ok"])) as house:
+        house.approve = yes
+        await house.ask("write it")
+        assert said in house.told[0]
+        assert house.skills.shelf().found == ()
+
+
+# --- As everything is wired up ---------------------------------------------------------------------------------------
+
+
+async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) -> None:
+    SkillFolders(tmp_path / "home/skills").write(Written("tea", "How to make tea.", "Boil water."))
+    SkillFolders(tmp_path / "work/.everthread/skills").write(Written("build", "How to build.", "Run make."))
+    (tmp_path / "home/skills/broken").mkdir()
+
+    handed_over: list[str] = []
+
+    def script(request: Any) -> Say:
+        said = str(request)
+        if "look at the tea" in said and "handed one task" in said:
+            handed_over.append(said)
+            return Say("it is green")
+        if "it is green" in said:
+            return Say("the tea is green")
+        return Say("", (ToolCall("c1", "delegate", '{"task": "look at the tea"}'),))
+
+    async with ModelServer(script) as server:
+        settings = Settings(
+            tmp_path / "home", model="stub/one", providers={"stub": Provider("openai_compat", server.base_url)}
+        )
+        async with Runtime(settings, project=tmp_path / "work") as runtime:
+            (problem,) = await runtime.ready()
+            assert problem == f"skill not used: {tmp_path}/home/skills/broken/SKILL.md:1: there is no such file"
+            await runtime.lifecycle.accept(Inbound(CLI, ME, "what about the tea?"))
+            ended = await runtime.agent.answer(CLI, Manner(runtime.choices()))
+            assert ended is not None
+            assert (ended.text, ended.problem) == ("the tea is green", "")
+    (work,) = handed_over
+    assert "- tea: How to make tea." in work
+    assert "- build (project): How to build." in work
+    assert "'skill_view'" in work
+    for tool in ("delegate", "memory", "skill_write"):
+        assert f"'{tool}'" not in work
+
+
+# --- The command -----------------------------------------------------------------------------------------------------
+
+
+class Command:
+    def __init__(self, folder: Path) -> None:
+        self.home, self.work = folder / "home", folder / "work"
+        self.work.mkdir()
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "EVERTHREAD_HOME": str(self.home)}
+        return subprocess.run(
+            [sys.executable, "-m", "everthread", "skills", *arguments],
+            cwd=self.work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def everthread(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+def test_a_skill_is_begun_listed_shown_and_checked(everthread: Command) -> None:
+    assert everthread("list").stdout == "No skills yet; everthread skills new NAME begins one.\n"
+    assert everthread("validate").stdout == "There are no skills yet.\n"
+    begun = everthread("new", "tea", "-d", "How to make tea.")
+    assert (begun.returncode, begun.stderr) == (0, "")
+    assert f"Begun: {everthread.home}/skills/tea/SKILL.md" in begun.stdout
+    SkillFolders(everthread.work / ".everthread/skills").write(Written("build", "How to build.", "Run make."))
+    listed = json.loads(everthread("list", "--json").stdout)
+    assert [(skill["name"], skill["from"]) for skill in listed["skills"]] == [("tea", "home"), ("build", "project")]
+    lines = everthread("list").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["NAME", "FROM"], ["tea", "you"], ["build", "project"]]
+    assert "description: " in everthread("show", "tea").stdout
+    assert json.loads(everthread("show", "build", "--json").stdout)["text"].endswith("Run make.\n")
+    assert everthread("validate").stdout == "2 skills, nothing wrong.\n"
+    assert json.loads(everthread("validate", "build", "--json").stdout) == {"ok": True, "checked": 1, "problems": []}
+
+
+def test_what_is_wrong_is_told_with_its_place_and_the_exit_code(everthread: Command) -> None:
+    (everthread.home / "skills/tea").mkdir(parents=True)
+    file = everthread.home / "skills/tea/SKILL.md"
+    file.write_text("---\nname: tea\n---\nBoil water.\n")
+    problem = f"{file}:1: has no description: in its front matter"
+    for arguments in (["validate"], ["validate", "tea"], ["validate", str(file.parent)]):
+        wrong = everthread(*arguments)
+        assert (wrong.returncode, wrong.stderr, wrong.stdout) == (1, problem + "\n", "")
+    told = everthread("validate", "--json")
+    assert (told.returncode, json.loads(told.stdout)) == (1, {"ok": False, "checked": 1, "problems": [problem]})
+    assert f"not usable: {problem}" in everthread("list").stderr
+    shown = everthread("show", "tea")
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert problem in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("show", "coffee"), 1, "there is no skill 'coffee'"),
+        (("validate", "coffee"), 1, "there is no skill 'coffee'"),
+        (("new", "Tea Time"), 2, "is no name of a skill"),
+        (("new", "../tea"), 2, "is no name of a skill"),
+        (("show", "tea", "../../config.toml"), 2, "is not inside the skill"),
+        (("new", "tea"), 1, "is there already"),
+        (("new",), 2, "NAME"),
+    ],
+)
+def test_what_can_not_be_done_is_said_in_one_line(
+    everthread: Command, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    SkillFolders(everthread.home / "skills").write(Written("tea", "How to make tea.", "Boil water."))
+    done = everthread(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
