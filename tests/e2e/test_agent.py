@@ -64,7 +64,9 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before(tmp_path: P
         for number in range(TURNS):
             await ask(runtime, f"message number {number} about the lighthouse")
         bodies = [body for body in server.requests if b"message number 0 " in body and b"Name the conv" not in body]
-    assert len(bodies) == TURNS + TURNS // 3
+    reviews = [body for body in bodies if b"[A review." in body]
+    assert len(reviews) >= 2, "reviews are sent the same"
+    assert len(bodies) - len(reviews) == TURNS + TURNS // 3
     assert any(FENCE.encode() in body.rpartition(b"message number")[2] for body in bodies), "nothing was recalled"
     for number in range(TURNS):
         mine = next(body for body in bodies if f"message number {number} ".encode() in body)

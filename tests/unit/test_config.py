@@ -24,6 +24,7 @@ from everthread.config import (
     Memory,
     Price,
     Provider,
+    Review,
     Settings,
     Tools,
     debugging,
@@ -371,9 +372,9 @@ def test_no_values_do_worse_than_be_refused(values: dict[str, Any]) -> None:
 def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
-    tables = own | {"providers", "limits", "prices", "memory", "compression", "tools"}
+    tables = own | {"providers", "limits", "prices", "memory", "compression", "review", "tools"}
     scalars = {field.name for field in fields(Settings)} - tables
-    kinds = (Provider, Limits, Price, Memory, Compression, Tools, McpServer)
+    kinds = (Provider, Limits, Price, Memory, Compression, Review, Tools, McpServer)
     for name in (*scalars, *(field.name for kind in kinds for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name
     for provider, values in built_in_providers().items():

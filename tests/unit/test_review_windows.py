@@ -11,7 +11,7 @@ from everthread.domain.boundary import Branch, New, Reset, Resume, Rewind
 from everthread.domain.errors import Fenced
 from everthread.domain.model import Kind, NoteAction, NoteTarget
 from everthread.domain.review import Review, ReviewState, Window, due, rest
-from everthread.lifecycle import ForgetFact, ForgetSession, Lifecycle, NoteChange
+from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,8 @@ def test_a_mark_says_which_turns_and_no_turns_id_is_taken_for_one() -> None:
 class Hall(House):
     """A house where every third turn is to be reviewed."""
 
-    async def __aenter__(self) -> Hall:
-        await super().__aenter__()
-        self.lifecycle = Lifecycle(self.store, self.clock, self.new_id, holder=self.holder, review_every=3)
-        return self
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, review_every=3)
 
     async def say(self, *texts: str) -> str:
         for text in texts:

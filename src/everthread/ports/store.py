@@ -128,7 +128,8 @@ class ReviewRow:
     session_id: str
     window: Window
     state: ReviewState
-    attempts: int
+    fence: int
+    """How often somebody took it."""
     due_at: float
 
 
@@ -474,6 +475,10 @@ class Reviews(Protocol):
 
     def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
         """The longest due of the reviews that nobody who is alive carries out: session, window, fence."""
+        ...
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is one to take, without the cost of writing."""
         ...
 
     def is_held(self, review: Review) -> bool:

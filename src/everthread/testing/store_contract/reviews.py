@@ -14,7 +14,9 @@ FIRST, SECOND = Window(1, 10), Window(11, 14)
 
 def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
     uow.lanes.keep_alive(holder, now, 30.0)
+    due = uow.reviews.is_due(now)
     found = uow.reviews.take(holder, now)
+    assert (found is not None) is due
     return Review(*found, burials=0) if found else None
 
 
@@ -42,7 +44,7 @@ class WindowsOfReviews(OnAStore):
             assert again.window == SECOND
             assert again.fence > second.fence
             rows = await other.read(lambda uow: uow.reviews.of_session("s1"))
-            assert [(row.window, row.state, row.attempts) for row in rows] == [
+            assert [(row.window, row.state, row.fence) for row in rows] == [
                 (FIRST, ReviewState.DONE, 1),
                 (SECOND, ReviewState.RUNNING, 2),
             ]

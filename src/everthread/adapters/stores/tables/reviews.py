@@ -7,6 +7,10 @@ from everthread.domain.review import Review, ReviewState, Window
 from everthread.ports.store import ReviewRow
 
 _OPEN = "state IN ('waiting', 'running')"
+_NOBODYS = (
+    f"r.{_OPEN} AND r.due_at <= ? AND (r.state = 'waiting' OR NOT EXISTS "
+    "(SELECT 1 FROM leases l WHERE l.name = 'process:' || r.holder AND l.expires_at > ?))"
+)
 _ONE = "session_id = ? AND from_turn = ? AND to_turn = ?"
 
 
@@ -36,16 +40,17 @@ class ReviewTables:
     def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
         row = first(
             self._execute(
-                "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1, attempts = attempts + 1 "
+                "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
                 "WHERE (session_id, from_turn, to_turn) = (SELECT r.session_id, r.from_turn, r.to_turn FROM reviews r "
-                f"WHERE r.{_OPEN} AND r.due_at <= ? AND (r.state = 'waiting' OR NOT EXISTS (SELECT 1 FROM leases l "
-                "WHERE l.name = 'process:' || r.holder AND l.expires_at > ?)) "
-                "ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
+                f"WHERE {_NOBODYS} ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
                 "RETURNING session_id, from_turn, to_turn, fence",
                 (holder, now, now),
             )
         )
         return (row[0], Window(row[1], row[2]), row[3]) if row else None
+
+    def is_due(self, now: float) -> bool:
+        return first(self._execute(f"SELECT 1 FROM reviews r WHERE {_NOBODYS} LIMIT 1", (now, now))) is not None
 
     def is_held(self, review: Review) -> bool:
         held = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
@@ -71,13 +76,13 @@ class ReviewTables:
 
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]:
         rows = self._execute(
-            "SELECT from_turn, to_turn, state, attempts, due_at FROM reviews WHERE session_id = ? "
+            "SELECT from_turn, to_turn, state, fence, due_at FROM reviews WHERE session_id = ? "
             "ORDER BY from_turn, to_turn",
             (session_id,),
         )
         return tuple(
-            ReviewRow(session_id, Window(from_turn, to_turn), ReviewState(state), attempts, due_at)
-            for from_turn, to_turn, state, attempts, due_at in rows
+            ReviewRow(session_id, Window(from_turn, to_turn), ReviewState(state), fence, due_at)
+            for from_turn, to_turn, state, fence, due_at in rows
         )
 
 

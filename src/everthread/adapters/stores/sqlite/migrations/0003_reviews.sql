@@ -6,7 +6,6 @@ CREATE TABLE reviews (
     state      TEXT NOT NULL,
     holder     TEXT NOT NULL DEFAULT '',
     fence      INTEGER NOT NULL DEFAULT 0,
-    attempts   INTEGER NOT NULL DEFAULT 0,
     due_at     REAL NOT NULL,
     PRIMARY KEY (session_id, from_turn, to_turn)
 ) WITHOUT ROWID;
