@@ -152,6 +152,18 @@ async def test_its_notes_say_which_turns_they_come_from_and_stay_with_the_sessio
         assert await house.states(new) == []
 
 
+async def test_what_is_left_at_the_close_is_reviewed_in_the_session_that_was_left(tmp_path: Path) -> None:
+    model = Reviewed(note("sails"), "done")
+    async with Study(tmp_path, model) as house:
+        old = await house.talk("one", "two")
+        await house.lifecycle.cross(CLI, New(), owner=ME)
+        await house.talk("hello")
+        await house.idle()
+        (written,) = await house.notes()
+        assert (written.session_id, written.turn_id) == (old, "review-1-2")
+        assert "hello" not in model.reviews[0].history.decode()
+
+
 async def test_no_reply_waits_for_a_review(tmp_path: Path) -> None:
     model = Reviewed("done")
     model.gate.clear()
