@@ -23,7 +23,7 @@ from everthread.agent.prompt import PromptBuilder
 from everthread.agent.tools import Toolbox
 from everthread.agent.turn import Manner
 from everthread.bootstrap import Runtime
-from everthread.config import Provider, Settings
+from everthread.config import Compression, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
 from everthread.ports import Tool
 from everthread.ports.model import ToolSchema
@@ -109,7 +109,9 @@ class Office:
 @asynccontextmanager
 async def office(folder: Path) -> AsyncIterator[Office]:
     async with model_server() as url:
-        settings = Settings(folder, model="stub/one", providers={"stub": Provider(base_url=url)})
+        # What a thousand messages cost can only be seen where they stay a thousand; half of them would be summarised.
+        whole = Compression(enabled=False)
+        settings = Settings(folder, model="stub/one", providers={"stub": Provider(base_url=url)}, compression=whole)
         async with Runtime(settings, tools=tools(TOOLS - OWN_TOOLS)) as runtime:
             problems = await runtime.ready()
             assert not problems, problems

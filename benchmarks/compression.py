@@ -92,7 +92,7 @@ async def held_up(folder: Path) -> dict[str, Figure]:
             for place in places:
                 await office._fill(place, TURNS, texts)  # noqa: SLF001 - the same conversations as the other benchmark
             busy.append(await _longest(partial(_compress_all, runtime, places)))
-    # Of the longest of each round, the median: now and then the machine itself stands still, also while nothing is done.
+    # Of the longest of each round, the median: now and then the machine itself stands still, also when nothing is done.
     return {"loop_stall_ms_max": Figure.of(busy), "loop_stall_ms_idle": Figure.of(idle)}
 
 

@@ -30,7 +30,6 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
     "bindings": boundaries.looked_up,
     "storage": storage.stored,
     "help": command.helped,
-    "sessions": command.listed,
     "deliveries": turns.delivered,
 }
 
@@ -46,7 +45,6 @@ TARGETS: dict[str, float] = {
     "recall_ms": 10.0,
     "disk_ratio": 2.5,
     "help_cpu_ms": 100.0,
-    "sessions_list_10k_cpu_ms": 150.0,
 }
 BINDING_GROWTH_MAX = 1.5
 

@@ -16,7 +16,7 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
     "help": command.helped,
     "prompt": typing.first_prompt,
     "keys": typing.keystrokes,
-    "list": typing.listed,
+    "list": command.listed,
 }
 
 TARGETS: dict[str, float] = {

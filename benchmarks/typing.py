@@ -16,9 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from benchmarks import stage
 from benchmarks.answering import model_server
-from benchmarks.command import child_cpu_ms
 from benchmarks.measuring import Figure
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
@@ -29,7 +27,6 @@ KEYS = 300
 KEY_S = 0.03
 TOKENS_PER_S = 200
 TOKENS = int((KEYS * KEY_S + 4) * TOKENS_PER_S)
-SESSIONS = 10_000
 PATIENCE_S = 20.0
 PROMPT = b"\x1b[0;1m>"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -59,17 +56,6 @@ async def keystrokes(folder: Path) -> dict[str, Figure]:
         "keystroke_ms_p99": Figure(p99, waits[0], waits[-1]),
         "keystroke_ms": Figure(statistics.median(waits), waits[0], waits[-1]),
     }
-
-
-async def listed(folder: Path) -> dict[str, Figure]:
-    """`everthread sessions list` on a home with 10,000 conversations."""
-    keys = stage.keys(SESSIONS)
-    async with stage.staged(folder) as filled:
-        texts = ("a question about nothing in particular", "an answer to it") * SESSIONS
-        await filled.fill(lambda number: keys[number], texts, per_turn=2)
-        words = [str(COMMAND), "sessions", "list", "--home", str(filled.path.parent)]
-        samples = [await asyncio.to_thread(child_cpu_ms, words) for _ in range(RUNS)]
-    return {"sessions_list_10k_cpu_ms": Figure.of(samples[1:])}
 
 
 def _home(folder: Path, url: str) -> Path:

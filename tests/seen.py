@@ -60,7 +60,8 @@ class Seen:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
     def type(self, text: str) -> None:
         data = text.encode()
@@ -77,6 +78,11 @@ class Seen:
     def resize(self, columns: int, rows: int) -> None:
         self._screen.resize(rows, columns)
         self._set_size(columns, rows)
+
+    def hang_up(self) -> None:
+        """As if its window were closed."""
+        os.close(self._master)
+        self._master = -1
 
     def rows(self) -> list[str]:
         """The screen's rows, without what is empty at its end."""

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.testing.consistency import inconsistencies
+from everthread.testing.recording import RecordingProvider
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
 
@@ -286,3 +288,35 @@ def test_a_store_of_a_newer_program_is_refused(home: Path, tmp_path: Path) -> No
     bad = rewritten(file, tmp_path / "newer.tar.gz", newer)
     refused(everthread(tmp_path / "new", "restore", str(bad)), 78, "9999", "upgrade")
     assert not (tmp_path / "new").exists()
+
+
+async def _say_and_note(home: Path, provider: RecordingProvider, text: str) -> None:
+    async with Runtime(Settings(home), providers=[provider]) as runtime:
+        await runtime.start()
+        await runtime.lifecycle.accept(Inbound(KEY, "me", text))
+        ticket = await runtime.lifecycle.begin_turn(KEY)
+        assert ticket is not None
+        await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, text)], None)
+        for owner in ("me", "you"):
+            change = NoteChange(NoteAction.ADD, NoteTarget.USER, f"{text}, {owner}")
+            await runtime.lifecycle.write_note(change, owner=owner)
+        assert await runtime.drain()
+
+
+def test_what_is_said_after_a_restoration_reaches_providers_that_drop_what_they_have_seen(
+    home: Path, tmp_path: Path
+) -> None:
+    file, provider = tmp_path / "it.tar.gz", RecordingProvider()
+    asyncio.run(_say_and_note(home, provider, "before the backup"))
+    printed(home, "backup", str(file))
+    late = RecordingProvider("late")
+    for text in ("after the backup", "after a restoration", "after another"):
+        for one in (provider, late):
+            asyncio.run(_say_and_note(home, one, f"{text} {one.name}"))
+            told = "\n".join(effect.text for effect in one.effects())
+            for part in ("", ", me", ", you"):
+                assert f"{text} {one.name}{part}" in told
+        printed(home, "restore", str(file), "--force")
+        time.sleep(1.1)  # no two restorations are made within a second
+    assert "\n".join(effect.text for effect in provider.effects()).count("before the backup, me") == 1
+    assert problems(home) == []

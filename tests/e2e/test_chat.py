@@ -370,15 +370,31 @@ def test_the_end_of_the_input_waits_for_the_answer(home: Home) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_end_keeps_what_there_is(home: Home, number: signal.Signals) -> None:
+def test_what_a_signal_to_end_cuts_off_is_gone_on_with(home: Home, number: signal.Signals) -> None:
     home.scripted(lines=[LONG], pause_s=0.3)
     with home.terminal() as terminal:
         terminal.type("one\n")
         terminal.expect("alpha")
+        terminal.type("two\n")
+        terminal.expect("Queued")
         os.kill(terminal.process.pid, number)
         assert terminal.ended() == 128 + number
-    [turn] = home.turns()
-    assert turn.status.value == "interrupted"
+    assert home.turns() == []
+    home.scripted()
+    with home.terminal("-c") as terminal:
+        terminal.expect('Finished an answer that was cut off: "one"')
+        terminal.expect('Finished an answer that was cut off: "two"')
+    assert [turn.status.value for turn in home.turns()] == ["done", "done"]
+
+
+def test_a_signal_to_end_at_the_prompt_closes_memory(home: Home) -> None:
+    with home.terminal() as terminal:
+        terminal.type("one\n")
+        terminal.expect(r"echo one[^\n]*\n> ")
+        os.kill(terminal.process.pid, signal.SIGTERM)
+        assert terminal.ended() == 128 + signal.SIGTERM
+    done = home.run("boundaries", "--json")
+    assert [row["boundary"] for row in json.loads(done.stdout)].count("suspend") == 1
 
 
 @pytest.mark.parametrize(("reply", "wiped"), [("y", True), ("n", False), ("", False), ("what?\ny", True)])

@@ -302,7 +302,58 @@ def test_edit_puts_what_is_right_into_place_and_keeps_what_is_not(home: Path, tm
     assert f"{kept}:3: unknown key 'turns'" in done.stderr
     assert (config.read_text(), kept.read_text()) == ('model = "ollama/z"\n', wrong)
     assert kept.stat().st_mode & 0o777 == 0o600
+    # What was rejected is nobody's to throw away.
     assert everthread(home, "config", "edit", EDITOR="true").stdout == f"{config} is as it was.\n"
-    assert not kept.exists()
-    assert everthread(home, "config", "edit", EDITOR="false").returncode == 2
-    assert sorted(path.name for path in home.iterdir()) == [".env", "config.toml"]
+    done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong + "# again"))
+    assert f"what you wrote is in {kept}.2" in done.stderr
+    assert (kept.read_text(), (home / "config.toml.rejected.2").read_text()) == (wrong, wrong + "# again")
+    assert everthread(home, "config", "edit", EDITOR="false").returncode == 1
+    assert sorted(path.name for path in home.iterdir()) == [
+        *(".env", "config.toml", "config.toml.rejected", "config.toml.rejected.2")
+    ]
+
+
+def test_somebody_at_a_terminal_can_go_on_with_what_was_rejected(home: Path, tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("editor")
+    everthread(home, "config", "edit", VISUAL=editor(folder, "[limits]\nturns = 1\n"))
+    program = folder / "editor.py"
+    program.write_text(
+        "import sys, pathlib\npath = pathlib.Path(sys.argv[1])\n"
+        "path.write_text(path.read_text().replace('turns = 1', 'turn_s = 7'))\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VISUAL", f"{sys.executable} {program}")
+        terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "config", "edit"])
+    try:
+        terminal.expect("Go on with what was rejected")
+        terminal.type("\n")
+        assert terminal.ended() == 0, terminal.seen
+    finally:
+        terminal.close()
+    assert (home / "config.toml").read_text() == "[limits]\nturn_s = 7\n"
+    assert not (home / "config.toml.rejected").exists()
+
+
+def test_a_file_that_was_changed_meanwhile_is_left_alone(home: Path, tmp_path_factory: Any) -> None:
+    folder, config = tmp_path_factory.mktemp("editor"), home / "config.toml"
+    program = folder / "editor.py"
+    program.write_text(
+        "import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('owner = \"ana\"')\n"
+        f"pathlib.Path({str(config)!r}).write_text('owner = \"bo\"')\n"
+    )
+    done = everthread(home, "config", "edit", EDITOR=f"{sys.executable} {program}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "was changed meanwhile" in done.stderr
+    assert (config.read_text(), (home / "config.toml.rejected").read_text()) == ('owner = "bo"', 'owner = "ana"')
+
+
+def test_what_a_failing_editor_saved_is_kept_and_not_taken_in(home: Path, tmp_path_factory: Any) -> None:
+    folder, config = tmp_path_factory.mktemp("editor"), home / "config.toml"
+    before = config.read_text() if config.exists() else None
+    program = folder / "editor.py"
+    program.write_text("import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('owner = \"ana\"')\nsys.exit(3)")
+    done = everthread(home, "config", "edit", EDITOR=f"{sys.executable} {program}")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "what was saved is in" in done.stderr
+    assert (home / "config.toml.rejected").read_text() == 'owner = "ana"'
+    assert (config.read_text() if config.exists() else None) == before

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -17,13 +19,17 @@ from everthread.agent.asking import Asker, Choice
 from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded
 from everthread.agent.tools import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, TurnLimits
-from everthread.domain.boundary import Expire, New
+from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.bootstrap import Runtime
+from everthread.config import Provider, Settings
+from everthread.domain.boundary import New
+from everthread.domain.events import EntryKind
 from everthread.domain.model import Cause, Kind, Session, ToolCall, ToolState, TurnStatus
-from everthread.domain.policy import ResetPolicy
 from everthread.domain.spend import Price
 from everthread.ports import Tool
 from everthread.ports.tools import ToolUse
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
 
 DONE = "the answer is 42"
 
@@ -77,6 +83,7 @@ class DelegatingHouse(AgentHouse):
             self.children,
             self._choices,
             self.agent.is_stopped,
+            self.clock,
             parallel_max=self._parallel,
         )
         self.toolbox = Toolbox((*self._given, delegation.tool()))
@@ -110,6 +117,8 @@ async def test_the_work_is_done_in_a_session_of_its_own_and_its_result_is_the_to
         child = await house.child()
         parent = ended.committed.ref.session_id
         assert (child.parent_id, child.cause, child.key.platform) == (parent, Cause.DELEGATION, "subagent")
+        assert child.ended_at is not None, "nobody will say anything there any more"
+        assert await house.lifecycle.current(child.key) is None
         assert [turn.user_text for turn in await house.turns(child.id)] == ["work it out"]
         assert [turn.user_text for turn in await house.turns(parent)] == ["what is the answer?"]
         assert told(house) == [f"{DONE}\n\n(done in session {child.id})"]
@@ -236,6 +245,7 @@ async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(
         assert ended.committed.status is TurnStatus.INTERRUPTED
         (turn,) = await house.turns((await house.child()).id)
         assert turn.status is TurnStatus.INTERRUPTED
+        assert (await house.child()).ended_at is not None
         assert not await house.store.peek(lambda uow: uow.slots.delegated(here.session_id))
         assert worker.cut_off == 1
 
@@ -286,21 +296,20 @@ async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Pat
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "never said"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as house:
+        done = asyncio.Event()
 
         async def die(*args: Any) -> None:
+            done.set()
             await asyncio.Event().wait()
 
         house.lifecycle.finish_tool = die  # type: ignore[method-assign]
         asking = asyncio.ensure_future(house.ask("what is the answer?"))
-        await until(lambda: diary.book.of("on_delegation"))
+        await done.wait()
         turn_id = await _left(house, asking)
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker, diary) as house:
-        # Long after: sessions may have expired by then.
-        later = house.clock.now() + 3 * 86_400.0
-        expiry = await house.cross((await house.child()).key, Expire(ResetPolicy(idle_s=60), later))
-        assert expiry.refusal is None
+        assert (await house.child()).ended_at is not None
         ended = await house.agent.go_on(turn_id, house.manner())
         assert ended is not None
         assert worker.requests == []
@@ -349,3 +358,62 @@ async def test_the_place_of_a_call_is_a_key_whatever_its_id(tmp_path: Path) -> N
         keys = {str(key_of(ToolUse(ref, "turn", call_id))) for call_id in ("a", "b:%", "\ud800", "x" * 10_000)}
         assert len(keys) == 4
         assert all(key.startswith("agent:main:subagent:dm:turn-") and len(key) < 100 for key in keys)
+
+
+# --- As everything is wired up ---------------------------------------------------------------------------------------
+
+
+async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_over(tmp_path: Path) -> None:
+    """A real process, killed while two pieces of work run: one of them is done by then, the other is not."""
+    working: list[str] = []
+    killed = False
+
+    def script(request: Any) -> Say:
+        said = str(request)
+        if "handed one task" in said:
+            piece = "first" if "the first piece" in said else "second"
+            working.append(piece)
+            return Say(f"the {piece} is green") if killed or piece == "first" else Say("never", delay_s=60.0)
+        if "is green" in said:
+            return Say("both are green")
+        pieces = (hand_over("look at the first piece", "c1"), hand_over("look at the second piece", "c2"))
+        return Say("", pieces)
+
+    async with ModelServer(script) as server:
+        providers = {"stub": Provider("openai_compat", server.base_url)}
+        (tmp_path / "config.toml").write_text(
+            f'model = "stub/one"\n[providers.stub]\nbase_url = "{server.base_url}"\n', encoding="utf-8"
+        )
+        command = (sys.executable, "-m", "everthread", "--home", str(tmp_path), "-p", "what about the pieces?")
+        process = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=DEVNULL)
+
+        async def first_is_done() -> bool:
+            async with Runtime(Settings(tmp_path, providers=providers)) as looking:
+                found = await looking.store.read(lambda uow: uow.sessions.recent(owner=ME, limit=9, kind="subagent"))
+                return sorted(session.last_turn for session in found) == [0, 1]
+
+        await until(lambda: len(working) == 2)
+        for _ in range(200):
+            if await first_is_done():
+                break
+            await asyncio.sleep(0.05)
+        process.kill()
+        await process.wait()
+        killed = True
+
+        async with Runtime(Settings(tmp_path, model="stub/one", providers=providers)) as runtime:
+            await runtime.ready()
+            (turn_id,) = await runtime.lifecycle.recover()
+            ended = await runtime.agent.go_on(turn_id, Manner(runtime.choices()))
+            assert ended is not None
+            assert (ended.text, ended.problem) == ("both are green", "")
+            assert sorted(working) == ["first", "second", "second"]
+            found = await runtime.store.read(lambda uow: uow.sessions.recent(owner=ME, limit=9, kind="subagent"))
+            assert [session.last_turn for session in found] == [1, 1]
+            entries = await runtime.store.read(
+                lambda uow: uow.log.of_kind(ended.committed.ref.session_id, EntryKind.DELEGATION)
+            )
+            assert sorted(str(entry.detail and entry.detail["result"]) for entry in entries) == [
+                "the first is green",
+                "the second is green",
+            ]

@@ -181,7 +181,17 @@ def test_edit_imports_what_the_editor_leaves_and_says_what_changed(kept: Kept, t
     assert everthread(kept.home, "memory", "edit", EDITOR="true").stdout == "Nothing has changed.\n"
     emptied = printed(kept.home, "memory", "edit", "user", VISUAL=editor(tmp_path, 'text = ""'))
     assert [(c["action"], c["before"]) for c in emptied["changes"]] == [("remove", "is called Ana")]
-    assert_refused(everthread(kept.home, "memory", "edit", EDITOR="false"), 2, "VISUAL or EDITOR")
+    assert_refused(everthread(kept.home, "memory", "edit", EDITOR="false"), 1, "VISUAL or EDITOR")
+
+
+def test_what_a_failing_editor_saved_is_put_beside_the_notes(kept: Kept, tmp_path: Path) -> None:
+    failing = editor(tmp_path, 'path.write_text(text + "§\\nhalf a note"); sys.exit(3)')
+    notes = printed(kept.home, "memory", "list")["memory"]["notes"]
+    assert_refused(everthread(kept.home, "memory", "edit", EDITOR=failing), 1, "MEMORY.md.unsaved")
+    assert printed(kept.home, "memory", "list")["memory"]["notes"] == notes
+    [saved] = kept.home.glob("memory/**/MEMORY.md.unsaved")
+    assert saved.read_text().endswith("half a note")
+    assert saved.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_first_note_can_be_written_with_an_editor(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
 from everthread.config import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
-from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
-from everthread.lifecycle import NoteChange
+from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
+from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.ports import MemoryProvider
 from everthread.testing.consistency import inconsistencies
 
@@ -206,6 +207,28 @@ def test_show_marks_what_was_inherited_and_leaves_out_what_was_undone(lived: Liv
     assert "(inherited)" in text
 
 
+def test_show_has_the_messages_that_were_set_aside_and_says_so(tmp_path: Path) -> None:
+    async def live() -> str:
+        async with Runtime(Settings(tmp_path)) as runtime:
+            await runtime.start()
+            session = await open_session(runtime, TERMINAL, New(), "me")
+            await say(runtime, TERMINAL, "me", "hello")
+            await runtime.lifecycle.accept(Inbound(TERMINAL, "me", "and then?"))
+            await open_session(runtime, TERMINAL, New(), "me")
+            return session
+
+    session = asyncio.run(live())
+    for more in ([], ["--full"]):
+        lines = everthread(tmp_path, "sessions", "show", session, *more).stdout.splitlines()
+        assert lines[1].startswith("ended (new), 1 turn and 1 message set aside, opened ")
+        assert lines[-3].startswith("[2] ")
+        assert lines[-3].endswith(" (set aside, not answered)")
+        assert lines[-2:] == ["user:", "  and then?"]
+    shown = printed(tmp_path, "sessions", "show", session)
+    assert (shown["turns"], shown["set_aside"]) == (1, 1)
+    assert [turn["status"] for turn in shown["transcript"]] == ["done", "set_aside"]
+
+
 def test_tree_draws_branches_continuations_and_resumptions(lived: Lived) -> None:
     lines = everthread(lived.home, "sessions", "tree", lived.branch, env=os.environ | {"COLUMNS": "120"}).stdout
     assert lines.splitlines() == [
@@ -221,6 +244,24 @@ def test_tree_draws_branches_continuations_and_resumptions(lived: Lived) -> None
     assert len(printed(lived.home, "sessions", "tree")) == 4
 
 
+def test_work_that_was_handed_over_is_in_the_tree_and_in_exports_and_in_no_list(lived: Lived) -> None:
+    async def hand_over() -> str:
+        async with Runtime(Settings(lived.home)) as runtime:
+            key = SessionKey.parse("agent:main:subagent:dm:1")
+            boundary = New(kind=Kind.SUBAGENT, parent=lived.taxes)
+            session = await runtime.store.read(lambda uow: uow.sessions.get(lived.taxes))
+            assert session is not None
+            child = (await runtime.lifecycle.cross(key, boundary, owner=session.owner)).ref
+            assert child is not None
+            return child.session_id
+
+    child = asyncio.run(hand_over())
+    drawn = everthread(lived.home, "sessions", "tree", lived.taxes).stdout.splitlines()
+    assert drawn[-1] == f"└─ handed over: - (0 turns, open) {child}"
+    assert child not in {session["id"] for session in printed(lived.home, "sessions", "list")}
+    assert child in everthread(lived.home, "sessions", "export", "--all").stdout
+
+
 def test_browse_without_a_terminal_says_so(lived: Lived) -> None:
     refused(everthread(lived.home, "sessions", "browse"), 2, "terminal")
 
@@ -228,6 +269,30 @@ def test_browse_without_a_terminal_says_so(lived: Lived) -> None:
 def browsing(home: Path) -> Seen:
     command = [sys.executable, "-m", "everthread", "--home", str(home), "sessions", "browse"]
     return Seen(command, dict(os.environ))
+
+
+LONG_LIST = """
+import asyncio
+from everthread.cli.picking import pick
+print("said before\\n" * 12)
+print("taken:", asyncio.run(pick("Many", [f"row {number} of a list that is long and wide" for number in range(60)])))
+"""
+
+
+def test_a_list_is_drawn_anew_at_a_new_size_and_asks_the_terminal_nothing() -> None:
+    with Seen([sys.executable, "-c", LONG_LIST], dict(os.environ), columns=80, rows=24) as seen:
+        seen.expect("Enter takes")
+        for columns, rows in ((50, 10), (100, 30), (30, 5)):
+            seen.resize(columns, rows)
+            seen.until(lambda rows=rows: len(seen.rows()) == rows, "a whole picture")
+            lines = seen.settle().splitlines()
+            assert lines[:2] == ["Many", "narrow:"]
+            assert [line[2:8].strip() for line in lines[2:-1]] == [f"row {number}" for number in range(rows - 3)]
+            assert lines[-1].startswith("60 of 60; up/down move")
+        assert b"\x1b[6n" not in seen.raw
+        seen.type(DOWN + ENTER)
+        assert seen.ended() == 0
+        assert seen.shown() == "taken: 1"
 
 
 def test_browse_narrows_and_shows_what_is_chosen(lived: Lived) -> None:
@@ -321,6 +386,39 @@ def test_prune_keeps_what_another_session_still_shows(lived: Lived) -> None:
     agrees_with_itself(lived.home)
 
 
+def test_prune_keeps_what_is_shown_through_a_forgotten_session(lived: Lived) -> None:
+    async def grow() -> tuple[str, str]:
+        async with Runtime(Settings(lived.home), providers=[Listens()]) as runtime:
+            await runtime.start()
+            await open_session(runtime, TERMINAL, Resume(lived.taxes), "me")
+            middle = await open_session(runtime, TERMINAL, Branch(), "me")
+            await say(runtime, TERMINAL, "me", "in Spain")
+            last = await open_session(runtime, TERMINAL, Branch(), "me")
+            await say(runtime, TERMINAL, "me", "in Peru")
+            await runtime.lifecycle.forget(ForgetSession(middle), owner="me")
+            assert await runtime.drain()
+        return middle, last
+
+    middle, last = asyncio.run(grow())
+    with sqlite3.connect(lived.home / "everthread.db") as database:
+        long_ago = time.time() - 200 * DAY_S
+        database.execute(
+            "UPDATE sessions SET ended_at = ?, active_at = ? WHERE id = ?", (long_ago, long_ago, lived.taxes)
+        )
+    before = printed(lived.home, "sessions", "show", last)["transcript"]
+    assert before[0]["messages"][0]["content"] == "how much tax"
+    done = printed(lived.home, "sessions", "prune", "--older-than", "90d", "--yes")
+    assert (lived.taxes in done["found"], done["kept"]["needed"]) == (False, 1)
+
+    async def try_all_the_same() -> tuple[int, int]:
+        async with Runtime(Settings(lived.home)) as runtime:
+            return await runtime.lifecycle.prune([lived.taxes], before=time.time() - DAY_S)
+
+    assert asyncio.run(try_all_the_same()) == (0, 0)
+    assert printed(lived.home, "sessions", "show", last)["transcript"] == before
+    agrees_with_itself(lived.home)
+
+
 # --- To a file and back ----------------------------------------------------------------------------------------------
 
 
@@ -372,6 +470,38 @@ def test_a_bad_line_imports_nothing_and_is_told(lived: Lived, tmp_path: Path) ->
     assert not (tmp_path / "other").exists()
     refused(everthread(tmp_path / "other", "sessions", "import", str(tmp_path)), 2)
     refused(everthread(tmp_path / "other", "sessions", "import", str(tmp_path / "none")), 1, "no such file")
+
+
+def test_what_several_people_have_said_is_not_mine_unless_i_say_so(lived: Lived, tmp_path: Path) -> None:
+    file, noted, other = tmp_path / "all.jsonl", tmp_path / "noted.jsonl", tmp_path / "other"
+    printed(lived.home, "sessions", "export", "--all", "-o", str(file))
+    refused(everthread(other, "sessions", "import", str(file)), 2, "2 people", "--keep-owners", "--as-mine")
+    refused(everthread(other, "sessions", "import", str(file), "--as-mine", "--keep-owners"), 2, "exclude")
+    printed(lived.home, "sessions", "export", lived.taxes, "--notes", "-o", str(noted))
+    you = {**os.environ, "EVERTHREAD_OWNER": "you"}
+    refused(everthread(other, "sessions", "import", str(noted), env=you), 2, "notes of somebody else", "--as-mine")
+    assert not other.exists()
+    printed(other, "sessions", "import", str(noted))
+    printed(other, "sessions", "import", str(file), "--as-mine")
+    assert {session["owner"] for session in printed(other, "sessions", "list")} == {"me"}
+
+
+def test_an_export_can_be_piped_into_an_import(lived: Lived, tmp_path: Path) -> None:
+    said = everthread(lived.home, "sessions", "export", lived.tip).stdout
+    done = everthread(tmp_path / "other", "sessions", "import", "-", "--json", answer=said)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sessions"] == len(printed(tmp_path / "other", "sessions", "list"))
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=said[:200]), 2, "standard input, line")
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=""), 2, "standard input")
+
+
+def test_a_pipe_given_as_a_file_is_refused_at_once(lived: Lived, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    refused(everthread(lived.home, "sessions", "import", str(tmp_path / "pipe")), 2, "pipe", "import -")
+    refused(everthread(lived.home, "sessions", "import", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "backup", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "restore", "~nosuchuser/x"), 2, "nosuchuser")
+    refused(everthread(lived.home, "sessions", "export", "--all", "-o", "~nosuchuser/x"), 2, "nosuchuser")
 
 
 def test_imported_sessions_are_the_importers_and_can_be_gone_on_with(lived: Lived, tmp_path: Path) -> None:

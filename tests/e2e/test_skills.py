@@ -143,12 +143,9 @@ async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) ->
     SkillFolders(tmp_path / "work/.everthread/skills").write(Written("build", "How to build.", "Run make."))
     (tmp_path / "home/skills/broken").mkdir()
 
-    handed_over: list[str] = []
-
     def script(request: Any) -> Say:
         said = str(request)
         if "look at the tea" in said and "handed one task" in said:
-            handed_over.append(said)
             return Say("it is green")
         if "it is green" in said:
             return Say("the tea is green")
@@ -165,12 +162,10 @@ async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) ->
             ended = await runtime.agent.answer(CLI, Manner(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == ("the tea is green", "")
-    (work,) = handed_over
-    assert "- tea: How to make tea." in work
-    assert "- build (project): How to build." in work
-    assert "'skill_view'" in work
-    for tool in ("delegate", "memory", "skill_write"):
-        assert f"'{tool}'" not in work
+        (work,) = (json.loads(body) for body in server.requests if b"handed one task" in body)
+    assert "- tea: How to make tea.\n- build (project): How to build." in work["messages"][0]["content"]
+    offered = {tool["function"]["name"] for tool in work["tools"]}
+    assert offered == {"session_search", "recall", "skill_list", "skill_view"}
 
 
 # --- The command -----------------------------------------------------------------------------------------------------

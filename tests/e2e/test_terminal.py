@@ -278,17 +278,91 @@ def test_the_terminal_is_as_it_was_after_leaving(home: Home, opened: Open) -> No
         assert seen.raw.rfind(b"\x1b[?2004l") > seen.raw.rfind(b"\x1b[?2004h")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_end_keeps_what_there_is(home: Home, opened: Open, number: signal.Signals) -> None:
+@pytest.mark.parametrize("how", ["hung up", "ended"])
+def test_what_is_cut_off_with_the_terminal_is_gone_on_with(home: Home, opened: Open, how: str) -> None:
     home.scripted(lines=[LONG], pause_s=0.3)
     with opened() as seen:
         seen.expect(PROMPT)
         seen.type("one" + ENTER)
         seen.expect("alpha")
-        os.kill(seen.process.pid, number)
-        assert seen.ended() == 128 + number
-    [turn] = home.turns()
-    assert turn.status.value == "interrupted"
+        seen.type("two" + ENTER)
+        seen.expect("Queued")
+        if how == "hung up":
+            seen.hang_up()
+            assert seen.process.wait(15) == 128 + signal.SIGHUP
+        else:
+            os.kill(seen.process.pid, signal.SIGTERM)
+            assert seen.ended() == 128 + signal.SIGTERM
+    assert home.turns() == []
+    home.scripted()
+    with opened("-c") as seen:
+        seen.expect("echo one")
+        seen.expect("echo two")
+    assert [turn.status.value for turn in home.turns()] == ["done", "done"]
+
+
+def test_a_terminal_that_is_hung_up_at_the_prompt_is_left_as_by_its_user(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("hello" + ENTER)
+        seen.expect("echo hello")
+        seen.settle()
+        seen.hang_up()
+        assert seen.process.wait(15) == 128 + signal.SIGHUP
+    done = home.run("boundaries", "--json")
+    assert [row["boundary"] for row in json.loads(done.stdout)].count("suspend") == 1
+
+
+def test_ctrl_c_twice_leaves_though_messages_wait(home: Home, opened: Open) -> None:
+    home.scripted(lines=[LONG], pause_s=0.3)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        for text in ("one", "two", "three"):
+            seen.type(text + ENTER)
+        seen.expect('Queued: "three"')
+        seen.expect("alpha")
+        seen.type(CTRL_C)
+        seen.expect("Interrupted")
+        seen.type(CTRL_C)
+        assert seen.ended() == 0
+        assert 'Set aside without an answer: "three"' in seen.scrolled()
+
+
+def test_a_paste_can_be_brought_back_and_sent_again(home: Home, opened: Open) -> None:
+    text = "\n".join(f"line {number}" for number in range(20))
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.paste(text)
+        seen.expect(r"\[pasted 1: 20 lines\]")
+        seen.type(ENTER)
+        seen.expect("echo line 0")
+        seen.type(UP)
+        seen.expect(r"> \[pasted 1: 20 lines\]")
+        seen.paste(text.replace("line", "word"))
+        seen.expect(r"\[pasted 2: 20 lines\]")
+        seen.type(ENTER)
+        seen.expect(r"\(2 before")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+    assert home.turns()[1].user_text == text + text.replace("line", "word")
+
+
+def test_an_export_that_can_not_be_written_is_one_line(home: Home, opened: Open, tmp_path: Path) -> None:
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("hello" + ENTER)
+        seen.expect("echo hello")
+        for name, words in (("~nosuchuser/x.md", "home directory"), ("/proc/x.md", "/proc/x.md")):
+            seen.type(f"/export {name}" + ENTER)
+            seen.expect(words)
+        seen.type(f"/export {tmp_path}/kept.md" + ENTER)
+        seen.expect("Written to")
+        seen.type(f"/export {tmp_path}/kept.md" + ENTER)
+        seen.expect(r"is there\s+already")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+    assert "hello" in (tmp_path / "kept.md").read_text()
+    assert (tmp_path / "kept.md").stat().st_mode & 0o777 == 0o600
 
 
 # --- Sessions --------------------------------------------------------------------------------------------------------
@@ -356,6 +430,22 @@ def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open)
         seen.expect("Enter takes")
         seen.type(ESCAPE)
         seen.expect("Enter takes", gone=True)
+        seen.expect("Lisbon · fake/one")
+
+
+def test_a_list_to_choose_from_is_whole_at_a_new_size(home: Home, opened: Open) -> None:
+    with opened(columns=80, rows=24) as seen:
+        _three_conversations(seen)
+        seen.type("/resume" + ENTER)
+        seen.expect("Enter takes")
+        seen.settle()
+        seen.resize(50, 10)
+        # The terminal's lower end looks for a new size twice a second, too.
+        shown = seen.settle(1.5).splitlines()
+        assert shown[:2] == ["/resume", "narrow:"]
+        assert [line.split()[0] for line in shown[2:4]] == [">", "Lisbon"]
+        assert shown[4].startswith("2 of 2; up/down move")
+        seen.type(DOWN + ENTER)
         seen.expect("Lisbon · fake/one")
 
 
@@ -443,7 +533,7 @@ def test_a_terminal_that_can_only_show_lines_is_shown_lines(home: Home, opened: 
         seen.expect(PROMPT)
         seen.type("hello\n")
         seen.expect("echo hello")
-        assert b"\x1b[?2004h" not in seen.raw
+        assert b"\x1b" not in seen.raw
 
 
 def test_cli_exit_closes_memory_once(home: Home, opened: Open) -> None:

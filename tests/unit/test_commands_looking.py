@@ -248,6 +248,40 @@ async def test_a_recap_reads_no_turns_but_the_last(tmp_path: Path, monkeypatch: 
         assert len(read) <= 6
 
 
+async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_and_says_so(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        lisbon = await office.titled("Lisbon")
+        await office.say("a second question")
+        await office.order("/new")
+        said = await office.order(f"/resume {lisbon}")
+        assert said.recap is not None
+        assert said.recap.turns == 1
+        aside = Exchange("a second question", "", (), TurnStatus.SET_ASIDE)
+        assert said.recap.exchanges == (Exchange("about Lisbon", "fine"), aside)
+        assert in_words(said.recap).endswith("> a second question\n  (set aside, not answered)")
+        document = (await office.order("/export")).document
+        assert document is not None
+        assert document.text.rstrip().endswith("**You:**\n\na second question\n\n*(set aside, not answered)*")
+        # Many of them do not push out what was answered.
+        for number in range(5):
+            await office.say(f"more {number}")
+        await office.order("/new")
+        session = await office.session(lisbon)
+        seen = await office.store.read(lambda uow: recap(uow, session))
+        assert [one.asked for one in seen.exchanges] == ["about Lisbon", "more 2", "more 3", "more 4"]
+
+
+async def test_a_recap_has_what_was_set_aside_also_where_nothing_was_answered(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        await office.order("/new Lisbon")
+        lisbon = (await office.at(CLI)).session_id
+        await office.say("a first question")
+        await office.order("/new")
+        session = await office.session(lisbon)
+        seen = await office.store.read(lambda uow: recap(uow, session))
+        assert seen.exchanges == (Exchange("a first question", "", (), TurnStatus.SET_ASIDE),)
+
+
 # --- /resume and the nearest -----------------------------------------------------------------------------------------
 
 
@@ -259,6 +293,48 @@ async def test_resume_alone_offers_what_it_lists(tmp_path: Path) -> None:
         assert [offer.command for offer in said.offers] == [f"/resume {porto}", f"/resume {lisbon}"]
         assert said.offers[0].label.startswith("Porto  2")
         assert "  1  " in said.text
+
+
+async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        said = (await office.ask("where is\nthe train?")).committed.ref.session_id
+        await office.ask("and the plane?")
+        await office.order("/new")
+        undone = (await office.ask("taken back")).committed.ref.session_id
+        await office.order("/undo")
+        await office.ask("kept")
+        await office.order("/new")
+        aside = (await office.at(CLI)).session_id
+        await office.say("never answered")
+        await office.order("/new")
+        # Cut off in the middle of its first answer: nothing of it is committed.
+        await office.say("cut off")
+        running = await office.lifecycle.begin_turn(CLI)
+        assert running is not None
+        offered = await office.order("/resume", TELEGRAM)
+        assert [(offer.label.rpartition("  ")[0], offer.command) for offer in offered.offers] == [
+            ('"cut off"', f"/resume {running.ref.session_id}"),
+            ('"never answered"', f"/resume {aside}"),
+            ('"kept"', f"/resume {undone}"),
+            ('"where is the train?"', f"/resume {said}"),
+        ]
+        assert "  4  " in offered.text
+        assert (await office.order("/resume 4", TELEGRAM)).ok
+        assert (await office.at(TELEGRAM)).session_id == said
+
+
+async def test_resume_alone_offers_many_and_no_empty_one(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        assert (await office.order("/resume")).text == "There is no other conversation yet."
+        for number in range(60):
+            await office.order("/new")
+            await office.turn(CLI, f"message {number}")
+        await office.order("/new")
+        await office.order("/new")
+        said = await office.order("/resume")
+        assert len(said.offers) == 50
+        assert said.offers[0].label.startswith('"message 59"  2')
+        assert (await office.order("/resume 50")).ok
 
 
 async def test_a_wrong_title_is_answered_with_the_nearest(tmp_path: Path) -> None:

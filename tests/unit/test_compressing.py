@@ -16,13 +16,15 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 from everthread.agent.compressing import AT_ONCE_MAX, COOL_DOWN_S
 from everthread.agent.compression import EXTRACT_NAME
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
+from everthread.agent.passes import PASS_S_MAX
 from everthread.agent.summarising import INSTRUCTION
 from everthread.agent.turn import Manner
 from everthread.config import Compression
 from everthread.domain.boundary import New, Resume, Rewind
-from everthread.domain.errors import ContextTooLong, ModelUnavailable, NotCompressed
+from everthread.domain.errors import BadConfig, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, ToolCall
 from everthread.lifecycle import ForgetFact
+from everthread.memory import manager
 from everthread.ports.context import Middle, Reader, Rollover
 from everthread.ports.model import Answer, Delta, Request, Traits, Usage
 
@@ -355,6 +357,41 @@ async def test_two_processes_do_not_pay_for_the_same_summary(tmp_path: Path) -> 
         assert len(children) == 1
 
 
+async def test_a_process_that_was_killed_over_a_summary_holds_the_others_up_for_a_while_only(tmp_path: Path) -> None:
+    async with Narrow(tmp_path, stop_s_max=0.3) as house:
+        await house.turn(CLI, "hello")
+        here = await house.at(CLI)
+        name = f"compress:{here.session_id}"
+        await house.store.write(lambda uow: uow.lanes.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
+        await house.overflow()
+        assert (house.passes, house.failures) == (0, []), "somebody else seems to be at it"
+        assert (await house.ask("and now?")).text == "fine"
+        event = next(event for event in house.heard if isinstance(event, Compressed))
+        assert event.instead_because == "another process has begun one"
+    async with Shore(tmp_path) as house:
+        await house.talk(*LONG)
+        name = f"compress:{(await house.at(CLI)).session_id}"
+        await house.store.write(lambda uow: uow.lanes.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
+        await house.fill_up()
+        await house.idle()
+        assert house.passes == 0
+        await house.later(PASS_S_MAX + 1)
+        await house.fill_up()
+        await house.compressed()
+
+
+async def test_a_process_that_stops_over_a_summary_leaves_the_conversation_as_it_was(tmp_path: Path) -> None:
+    summariser = Held(asyncio.Event(), summarised())
+    async with Shore(tmp_path, summariser=summariser) as house:
+        await house.talk(*LONG, full=True)
+        await summariser.reached.wait()
+        here = await house.at(CLI)
+    async with Shore(tmp_path) as house:
+        assert await house.at(CLI) == here
+        await house.fill_up()
+        assert (await house.compressed()).ref == await house.at(CLI), "the next one is at it at once"
+
+
 async def test_of_two_summaries_of_a_session_only_one_is_ever_applied(tmp_path: Path) -> None:
     """Whatever becomes of the lease, the crossing decides."""
     async with Shore(tmp_path) as house:
@@ -485,6 +522,23 @@ async def test_memory_is_asked_what_to_keep_and_told_of_the_continuation(tmp_pat
         assert good.book.told(parent)[-1] == "end", "its memory is closed, after its last turn"
 
 
+async def test_memory_that_hangs_is_waited_for_no_longer_than_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hanging(AsyncDiary):
+        async def on_pre_compress(self, messages: Any, *, ref: Any) -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+    assert manager.HOOK_S_MAX == 5.0
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.2)
+    async with Shore(tmp_path, Hanging()) as house:
+        await house.talk(*LONG, full=True)
+        await house.compressed()
+        assert house.summariser is not None
+        assert "A memory of the user's" not in house.summariser.requests[0].tail[0].content
+
+
 class Engine:
     """One that a plugin might bring."""
 
@@ -523,6 +577,42 @@ async def test_another_engine_makes_the_summary_and_is_told_of_every_rollover(tm
         await house.talk(*LONG, full=True)
         await house.compressed()
         await house.reported("context_engine", "a bug of the engine")
+
+
+async def test_what_is_crossed_is_told_even_if_the_process_stops_in_that_moment(tmp_path: Path) -> None:
+    engine = Engine()
+    async with Shore(tmp_path, engine=engine) as house:
+        cross, crossed = house.lifecycle.cross, asyncio.Event()
+
+        async def slow(*args: Any, **more: Any) -> Any:
+            crossing = await cross(*args, **more)
+            crossed.set()
+            await asyncio.sleep(0.05)
+            return crossing
+
+        house.lifecycle.cross = slow
+        await house.talk(*LONG, full=True)
+        await crossed.wait()
+        await house.compressor.aclose()
+        assert [rollover.entered for rollover in engine.rollovers] == [await house.at(CLI)]
+
+
+@pytest.mark.parametrize("error", [BadConfig("there is no such model"), RuntimeError("a bug of the engine")])
+async def test_an_engine_that_has_nobody_to_read_is_no_concern_of_the_turns(tmp_path: Path, error: Exception) -> None:
+    class Blind(Engine):
+        def reader(self, model: str) -> Reader:
+            raise error
+
+    async with Shore(tmp_path, engine=Blind()) as house:
+        await house.talk(*LONG)
+        house.model.usage = FULL
+        ended = await house.ask("the last straw")
+        assert (ended.text, ended.problem) == ("fine", "")
+        assert (await house.ask("and on")).text == "fine"
+        [failure] = house.failures
+        assert str(error) in failure
+        with pytest.raises(NotCompressed, match=str(error)):
+            await house.agent.compress(CLI, house.choices[0], owner=ME)
 
 
 # --- On request ------------------------------------------------------------------------------------------------------

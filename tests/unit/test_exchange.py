@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from everthread.cli.sessions_import import Tally, take_lines_in
 from everthread.domain.errors import BadExport
 from everthread.domain.exchange import Reader
 from everthread.domain.model import Message, NoteAction, NoteTarget, Role, SessionRef, ToolCall
-from everthread.lifecycle import ForgetSession, Lifecycle, NoteChange
+from everthread.lifecycle import ForgetSession, Lifecycle, NoteChange, taking_in
 from everthread.ports import Store, UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.store_contract.stage import KEY, Talk, key_named
@@ -343,6 +343,135 @@ async def test_a_session_in_use_is_not_added_to(homes: tuple[Path, Path]) -> Non
 
 
 @in_loop
+async def test_a_child_waits_for_a_parent_in_use_and_shows_nothing_of_what_is_said_there(
+    homes: tuple[Path, Path],
+) -> None:
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        parent = await talk.new(KEY)
+        for text in ("one", "two"):
+            await talk.say(text, KEY)
+        await imported(two, await exported(one))
+        other = Talk(two, "other")
+        await other.resume(KEY, parent)
+        for text in ("three", "four"):
+            await talk.say(text, KEY)
+        child = await talk.branch(KEY)
+        await talk.say("five", KEY)
+        lines = await exported(one)
+        for dry_run in (True, False):
+            tally = await imported(two, lines, dry_run=dry_run)
+            assert set(tally.left_out) == {parent, child}
+            assert ("in use" in tally.left_out[parent], "grew out of" in tally.left_out[child]) == (True, True)
+        assert await two.read(lambda uow: uow.sessions.get(child)) is None
+
+
+@in_loop
+async def test_a_child_of_a_parent_in_use_comes_if_all_it_shows_is_here(homes: tuple[Path, Path]) -> None:
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        parent = await talk.new(KEY)
+        await talk.say("one", KEY)
+        await imported(two, await exported(one))
+        other = Talk(two, "other")
+        await other.resume(KEY, parent)
+        middle = await talk.branch(KEY)
+        child = await talk.branch(KEY)
+        await talk.say("in the child", KEY)
+        await talk.resume(KEY, parent)
+        await talk.say("two", KEY)
+        tally = await imported(two, await exported(one))
+        assert set(tally.left_out) == {parent}
+        await other.resume(key_named("2"), middle)
+        await talk.resume(KEY, middle)
+        await talk.say("three", KEY)
+        lines = await exported(one)
+        await other.say("something else", KEY)
+        assert set((await imported(two, lines)).left_out) == {parent, middle, child}, "it has gone on differently"
+        assert await other.texts(child) == ["one", "in the child"]
+
+
+@in_loop
+async def test_a_child_of_an_empty_branch_in_use_is_not_held_up(homes: tuple[Path, Path]) -> None:
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        await talk.new(KEY)
+        await talk.say("one", KEY)
+        middle = await talk.branch(KEY)
+        await imported(two, await exported(one))
+        child = await talk.branch(KEY)
+        await talk.resume(KEY, middle)
+        await talk.say("two", KEY)
+        await Talk(two, "other").resume(KEY, middle)
+        assert set((await imported(two, await exported(one))).left_out) == {middle}
+        assert await Talk(two).texts(child) == ["one"]
+
+
+@in_loop
+async def test_a_session_that_is_taken_up_while_it_is_imported_is_left_and_told(
+    homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking_in, "ITEMS_AT_ONCE", 2)
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        session = await talk.new(KEY)
+        for number in range(1, 7):
+            await talk.say(f"turn {number}", KEY)
+        child = await talk.branch(KEY)
+        other = Talk(two, "other")
+        store = Interrupting(two, 2, lambda: _take_up(other, session))
+        lines = await exported(one)
+        tally = await imported(store, lines)  # pyright: ignore[reportArgumentType]
+        assert "in use" in tally.left_out[session]
+        assert child in tally.left_out
+        assert tally.turns == 2
+        assert await other.texts(session) == ["turn 1", "turn 2", "something else"]
+
+
+@in_loop
+async def test_an_import_goes_on_once_a_session_is_left_again(
+    homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking_in, "ITEMS_AT_ONCE", 2)
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        session = await talk.new(KEY)
+        for number in range(1, 7):
+            await talk.say(f"turn {number}", KEY)
+        other = Talk(two, "other")
+        store = Interrupting(two, 2, lambda: other.resume(KEY, session))
+        lines = await exported(one)
+        assert "in use" in (await imported(store, lines)).left_out[session]  # pyright: ignore[reportArgumentType]
+        await other.new(KEY)
+        tally = await imported(two, lines)
+        assert (tally.left_out, tally.turns) == ({}, 4)
+        assert len(await other.texts(session)) == 6
+
+
+class Interrupting:
+    """A store on which somebody does something before one of the writes."""
+
+    def __init__(self, store: Store, before: int, what: Callable[[], Awaitable[object]]) -> None:
+        self._store = store
+        self._left = before
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            await self._what()
+        return await self._store.write(work)
+
+
+async def _take_up(other: Talk, session: str) -> None:
+    await other.resume(KEY, session)
+    await other.say("something else", KEY)
+
+
+@in_loop
 async def test_what_was_forgotten_does_not_come_back(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
         talk = Talk(one)
@@ -379,6 +508,34 @@ async def test_everything_belongs_to_whoever_imports_it_under_ids_and_titles_tha
         assert await talk.texts(mine.id) == ["one", "two"]
         assert {(await talk.session(s)).title for s in tally.renamed.values()} == {"Bees #2", "Bees #3"}
         assert (await talk.session(child)).owner == "ann"
+
+
+@in_loop
+async def test_what_is_shown_through_a_forgotten_session_is_exported_and_imported(homes: tuple[Path, Path]) -> None:
+    async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
+        talk = Talk(one)
+        root = await talk.new(KEY)
+        for text in ("one", "two", "undone in the middle"):
+            await talk.say(text, KEY)
+        middle = await talk.branch(KEY)
+        await talk.rewind(KEY)
+        await talk.say("secret", KEY)
+        await talk.say("secret too", KEY)
+        last = await talk.branch(KEY)
+        await talk.rewind(KEY)
+        await talk.say("three", KEY)
+        await talk.lifecycle.forget(ForgetSession(middle), owner="ann")
+        seen = [text for text in await talk.texts(last) if text in ("one", "two", "three")]
+        assert seen == ["one", "two", "three"]
+        for names in ((), (last,)):
+            lines = await exported(one, *names)
+            assert middle not in b"".join(lines).decode()
+            tally = await imported(one, lines)
+            assert (tally.renamed, tally.left_out, tally.sessions) == ({}, {}, 0), "nothing is new where it comes from"
+        await imported(two, lines)
+        assert await Talk(two).texts(last) == seen
+        assert await Talk(two).texts(root) == ["one", "two", "undone in the middle"]
+        assert [_timeless(line) for line in await exported(two)] == [_timeless(line) for line in await exported(one)]
 
 
 @in_loop

@@ -9,7 +9,8 @@ from everthread.agent.events import TurnEnded
 from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, entered
 from everthread.config import Settings
-from everthread.domain.model import ChatType, Inbound, SessionKey
+from everthread.domain.boundary import New
+from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
 
 
 def terminal(process: str, profile: str = "main", platform: str = "cli") -> SessionKey:
@@ -48,3 +49,21 @@ async def test_only_messages_of_terminals_that_are_gone_are_taken_up(tmp_path: P
         )
         assert [text[:8] for text in finished] == ["echo one", "echo two"]
         assert len(await runtime.store.read(lambda uow: uow.inbox.keys_waiting())) == 5
+
+
+async def test_handed_over_work_that_nobody_waits_for_is_settled_and_never_answered(tmp_path: Path) -> None:
+    async with ScriptedRuntime(Settings(tmp_path), {}) as runtime:
+        await runtime.ready()
+        me, key = runtime.settings.owner, terminal("1", platform="subagent")
+        parent = (await runtime.lifecycle.cross(terminal("2"), New(), owner=me)).ref
+        assert parent is not None
+        await runtime.lifecycle.cross(key, New(kind=Kind.SUBAGENT, parent=parent.session_id), owner=me)
+        await runtime.lifecycle.accept(Inbound(key, me, "look it up"))
+        ticket = await runtime.lifecycle.begin_turn(key)
+        assert ticket is not None
+        # As if its process were gone, and had not come to settle it.
+        await runtime.store.write(lambda uow: uow.slots.take_over(ticket.turn_id, "gone"))
+        assert await recovered(runtime, []) == []
+        turn = await runtime.store.read(lambda uow: uow.turns.get(ticket.ref.session_id, 1))
+        assert turn is not None
+        assert turn.status is TurnStatus.INTERRUPTED

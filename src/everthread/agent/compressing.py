@@ -12,6 +12,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from everthread.agent import rollover
 from everthread.agent.asking import Choice
 from everthread.agent.compression import (
     POOR_PASSES_MAX,
@@ -23,22 +26,20 @@ from everthread.agent.compression import (
 )
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
 from everthread.agent.passes import PASS_S_MAX, Changed, Made, NothingToCover, Passes, Source
+from everthread.agent.waiting import until_done
 from everthread.config import Compression
 from everthread.domain.boundary import Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
-from everthread.ports import Clock, ContextEngine, Store, UnitOfWork
-from everthread.ports.context import Rollover
-from everthread.ports.store import Incident
+from everthread.ports import Clock, ContextEngine, Store
 
 log = logging.getLogger("everthread.agent")
 
 STOP_S_MAX = 60.0
 """How long an answer waits for a summary before it makes do with an extract."""
 COOL_DOWN_S = 300.0
-ROLLOVER_S_MAX = 5.0
 KNOWN_MAX = 1_000
 AT_ONCE_MAX = 4
 """In the background: more would be felt by those who wait for answers."""
@@ -96,8 +97,12 @@ class Compressor:
 
     def bounds(self, choice: Choice) -> Bounds:
         """Looked up each time: whoever changes the model is under its bounds from then on."""
-        reader = self._engine.reader(choice.name)
-        return bounds(self._settings, choice.traits.context_tokens, reader.context_tokens, reader.name)
+        window = choice.traits.context_tokens
+        try:
+            reader = self._engine.reader(choice.name)
+        except Exception as error:  # noqa: BLE001 - a turn that is committed must not suffer from an engine that fails
+            return replace(bounds(self._settings, window, window, ""), refusal=str(error) or repr(error))
+        return bounds(self._settings, window, reader.context_tokens, reader.name)
 
     def status(self, session_id: str) -> str:
         """What a person should know of it; empty if all is well."""
@@ -261,23 +266,28 @@ class Compressor:
 
     async def _apply(self, known: Known, listen: Listen) -> bool:
         """Cross with what is ready, if no turn runs; whether that is done. What does not fit any more is dropped."""
+        # Whoever stops waiting in the middle must not keep it from being told.
+        applying = asyncio.ensure_future(self._applied(known, listen))
+        stopped = await until_done(applying)
+        if stopped is not None:
+            applying.exception()
+            raise stopped
+        return applying.result()
+
+    async def _applied(self, known: Known, listen: Listen) -> bool:
         async with known.applying:
             made, known.ready = known.ready, None
             if made is None:
                 return False
-            key, burials = await self._store.peek(lambda uow: _as_it_is(uow, made.ref))
-            if burials != made.burials:
-                return False
-            crossing = await self._lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
-            if crossing.refusal is Refusal.TURN_RUNNING:
+            entered = await rollover.cross(self._store, self._lifecycle, made)
+            if entered is Refusal.TURN_RUNNING:
                 known.ready = made
-            if crossing.refusal is not None or crossing.ref is None:
+            if isinstance(entered, Refusal):
                 return False
-            self._went_on(known, made, crossing.ref)
-        await self._tell(made, crossing.ref)
-        listen(
-            Compressed(crossing.ref, made.turns, made.gain.tokens_before, made.gain.tokens_after, made.instead_because)
-        )
+            self._went_on(known, made, entered)
+        await rollover.tell(self._engine, self._store, self._clock, made, entered)
+        gained = made.gain
+        listen(Compressed(entered, made.turns, gained.tokens_before, gained.tokens_after, made.instead_because))
         if known.poor >= POOR_PASSES_MAX:
             listen(CompressionFailed(_given_up(known)))
         return True
@@ -298,20 +308,6 @@ class Compressor:
                 f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
                 "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
             )
-
-    async def _tell(self, made: Made, entered: SessionRef) -> None:
-        boundary = made.boundary
-        rollover = Rollover(
-            made.ref, entered, boundary.summary, boundary.covers_to, made.turns, bool(made.instead_because)
-        )
-        try:
-            async with asyncio.timeout(ROLLOVER_S_MAX):
-                await self._engine.on_rollover(rollover)
-        except Exception as error:  # noqa: BLE001 - an engine that fails is reported; the conversation has gone on
-            text = f"the context engine failed to follow: {str(error) or repr(error)}"
-            log.warning("session %s: %s", entered.session_id, text)
-            incident = Incident(self._clock.now(), "context_engine", entered.session_id, text)
-            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
 
     # --- Bookkeeping -------------------------------------------------------------------------------------------------
 
@@ -361,12 +357,6 @@ class Compressor:
             task.cancel()
         if self._going:
             await asyncio.wait(self._going)
-
-
-def _as_it_is(uow: UnitOfWork, ref: SessionRef) -> tuple[SessionKey, int]:
-    """A key that is on the session, as the one that asked may have left it to others; what its owner has forgotten."""
-    keys = uow.sessions.keys_on(ref.session_id)
-    return (ref.key if ref.key in keys or not keys else keys[0]), uow.forgetting.burials(ref.owner)
 
 
 def _given_up(known: Known) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,11 +22,12 @@ from everthread.agent.prompt import read_back
 from everthread.agent.tools import Toolbox
 from everthread.agent.turn import STOP_S_MAX, Agent, Manner
 from everthread.agent.waiting import unheard
-from everthread.domain.boundary import New, Suspend
-from everthread.domain.errors import Gone, ToolFailed
+from everthread.domain.boundary import Expire, New, Suspend
+from everthread.domain.errors import Gone, StoreError, ToolFailed
 from everthread.domain.model import ChatType, Inbound, Kind, Role, SessionKey, SessionRef, TurnStatus
+from everthread.domain.policy import ResetPolicy
 from everthread.lifecycle import Lifecycle
-from everthread.ports import Store, Tool, UnitOfWork
+from everthread.ports import Clock, Store, Tool, UnitOfWork
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import ToolUse
 
@@ -34,6 +35,10 @@ PLATFORM = "subagent"
 TASK_CHARS_MAX = 20_000
 TOOL_S_MAX = 86_400.0
 """The limits of the child and of the turn that waits for it come first."""
+
+OVER_S = 2.0
+_OVER = ResetPolicy(idle_s=1.0)
+"""A piece of work expires as soon as it is done."""
 
 _DELEGATE = ToolSchema(
     "delegate",
@@ -91,6 +96,7 @@ class Delegation:
         agent: Agent,
         choices: Callable[[str], Sequence[Choice]],
         is_stopped: Callable[[str], bool],
+        clock: Clock,
         *,
         parallel_max: int,
     ) -> None:
@@ -99,6 +105,7 @@ class Delegation:
         self._agent = agent
         self._choices = choices
         self._is_stopped = is_stopped
+        self._clock = clock
         self._parallel_max = parallel_max
         self._rooms: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
@@ -118,7 +125,15 @@ class Delegation:
                 await asyncio.shield(self._stop(work, use))
                 raise
         await self._lifecycle.record_delegation(use.ref, task, str(outcome), child)
+        await self._end(use)
         return f"{outcome}\n\n(done in session {child})"
+
+    async def _end(self, use: ToolUse) -> None:
+        """Nobody will say anything in the child's session any more: its key leaves it, and it is ended."""
+        at = self._clock.now() + OVER_S
+        # If that fails, it is only open for longer.
+        with suppress(StoreError):
+            await self._lifecycle.cross(key_of(use), Expire(_OVER, at), owner=use.ref.owner, actor="delegation")
 
     @asynccontextmanager
     async def _room(self, turn_id: str) -> AsyncGenerator[None]:
@@ -167,6 +182,7 @@ class Delegation:
         if stopped and here is not None:
             # What was not even begun is not begun any more.
             await self._lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
+            await self._end(use)
 
 
 def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:

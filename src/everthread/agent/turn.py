@@ -256,7 +256,8 @@ class Agent:
             tail = shown_to(choice.name, progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
-        await self._runner.go_on(toolbox, ticket, done=progress.messages, listen=manner.listen)
+        if ticket.tools:
+            await self._runner.go_on(toolbox, ticket, done=progress.messages, listen=manner.listen)
         if ticket.fence > FENCE_MAX:
             raise TurnTooLong("given up: it was begun several times and never came to an end")
         for _ in range(self._limits.iterations):
@@ -338,7 +339,13 @@ class Agent:
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
         )
-        manner.listen(ended)
+        try:
+            manner.listen(ended)
+        except Exception:
+            # It is stored: whoever could not be told of it changes nothing about that.
+            log.exception(
+                "turn %s ended, and its listener failed", running.ticket.turn_id, extra=_place(running.ticket)
+            )
         return ended
 
     def _consider_compressing(

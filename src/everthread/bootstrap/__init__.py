@@ -19,7 +19,7 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
-from everthread.adapters.stores.sqlite.files import alone, inspect
+from everthread.adapters.stores.sqlite.files import alone, inspect, renumber
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
@@ -205,6 +205,10 @@ class Runtime:
     def inspect_copy(self, path: Path) -> Contents:
         """What a copy of a store holds; raises if it is not sound or not for this program. Needs no store."""
         return inspect(path)
+
+    def renumber_copy(self, path: Path) -> None:
+        """Make a copy of a store ready to be gone on with: providers know keys that it does not. Needs no store."""
+        renumber(path, self.clock.now())
 
     def alone(self) -> AbstractContextManager[None]:
         """Nobody else has the store open; raises `StoreBusy` if somebody has. Needs no store."""

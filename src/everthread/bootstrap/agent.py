@@ -266,6 +266,7 @@ class Workshop:
             worker,
             self.models.choices,
             self.agent.is_stopped,
+            runtime.clock,
             parallel_max=own.parallel,
         )
 

@@ -96,9 +96,12 @@ class Answering:
         self._face.hear(event)
 
     def _conclude(self, ended: TurnEnded) -> None:
+        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            # It belongs to where one was before.
+            return
         self.context = {ended.committed.ref.session_id: ended.context_tokens}
         self.others.mine(ended.committed.ref.session_id, ended.committed.number)
-        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN) or not ended.problem:
+        if not ended.problem:
             return
         if self.stopping:
             self._face.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")

@@ -32,7 +32,9 @@ def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
       everthread backup /media/stick/agent.tar.gz
       everthread --home /srv/agent backup --json
     """
-    given = Path(file).expanduser() if file else None
+    from everthread.cli.files import path_given
+
+    given = path_given(file) if file is not None else None
     done = invocation.look(lambda runtime: _back_up(invocation, runtime, given), nothing=None)
     if done is None:
         from everthread.domain.errors import NotFound

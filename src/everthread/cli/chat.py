@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from everthread.agent.events import TurnEnded
 from everthread.cli.answering import Answering
 from everthread.cli.approving import Approving
 from everthread.cli.exits import INTERRUPTED, REFUSED
 from everthread.cli.face import Face
+from everthread.cli.files import written_whole
 from everthread.cli.lines import Typed
 from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
@@ -28,6 +27,7 @@ from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
 
 LEAVE_S_MAX = 5.0
+TWICE_S = 1.0
 STATUS_S = 3.0
 _LOOK_S = 0.01
 _YES = ("y", "yes")
@@ -41,9 +41,10 @@ async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
     for problem in await made_ready(runtime, face.notice):
         face.complain(problem)
     talk = Chat(runtime, wish, await entered(runtime, wish), face)
-    code = await talk.run()
-    await runtime.stop(close_memory=True)
-    return code
+    try:
+        return await talk.run()
+    finally:
+        await runtime.stop(close_memory=not talk.cut_off)
 
 
 def face_for(wish: Wish, *, interactive: bool) -> Face:
@@ -85,17 +86,22 @@ class Chat:
             fail=self._fail,
             changed=self._look.set,
         )
+        self.cut_off = False
+        """The process must end in the middle of something: whichever comes next goes on with it."""
         self._code = 0
         self._hinted = False
+        self._stopped_at = 0.0
 
     async def run(self) -> int:
         with self._signals():
             if self._face.interactive:
                 await self._welcome()
-            async with self._face.open(self):
-                self._face.prompt()
-                await self._talk()
-            await self._goodbye()
+            try:
+                async with self._face.open(self):
+                    self._face.prompt()
+                    await self._talk()
+            finally:
+                await self._goodbye()
         return self._code
 
     async def _talk(self) -> None:
@@ -202,16 +208,13 @@ class Chat:
 
     def _write(self, document: Document) -> None:
         """Here the files are the user's own; what is there already is left alone."""
-        path = Path(document.name).expanduser()
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                file.write(document.text)
-        except FileExistsError:
-            self._fail(f"{path} is there already; name another file")
-        except (OSError, ValueError) as error:
-            self._fail(f"{path} can't be written: {getattr(error, 'strerror', None) or error}")
+            with written_whole(document.name) as file:
+                file.write(document.text.encode())
+        except (EverthreadError, RuntimeError) as error:
+            self._fail(str(error))
         else:
-            self._face.say(f"Written to {path}")
+            self._face.say(f"Written to {document.name}")
 
     def _fail(self, text: str) -> None:
         self._face.complain(text)
@@ -240,9 +243,11 @@ class Chat:
 
     def interrupt(self) -> None:
         interactive = self._face.interactive
-        if not interactive or (self._busy and self._answering.stopping):
+        twice = self._answering.stopping or self._runtime.clock.now() - self._stopped_at < TWICE_S
+        if not interactive or (self._busy and twice):
             self._leave(0 if interactive else INTERRUPTED)
         elif self._busy:
+            self._stopped_at = self._runtime.clock.now()
             self._answering.stop()
         elif self._hinted:
             self._leave()
@@ -301,19 +306,26 @@ class Chat:
     def _signals(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._leave, 128 + number)
+            loop.add_signal_handler(number, self._be_ended, 128 + number)
         try:
             yield
         finally:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
+    def _be_ended(self, code: int) -> None:
+        """Somebody ends the process, or the terminal is gone. Nobody wanted the answer to stop."""
+        self.cut_off = self._busy or not self._jobs.empty() or self._recovery.busy
+        self._leave(code)
+
     def _leave(self, code: int = 0) -> None:
         self._code = code or self._code
         self._left.set()
 
     async def _wind_up(self) -> None:
-        """Stop what runs, and give it a moment to be stored."""
+        """Stop what runs, and give it a moment to be stored; what is cut off is given back by being cancelled."""
+        if self.cut_off:
+            return
         self._answering.stop()
         self._recovery.stop()
         deadline = self._runtime.clock.now() + LEAVE_S_MAX
@@ -361,6 +373,9 @@ class Chat:
             )
 
     async def _goodbye(self) -> None:
+        if self.cut_off:
+            self._face.notice("Cut off; `everthread -c` goes on with it.")
+            return
         aside = await left(self._runtime, self._key)
         if aside:
             self._face.notice(f"Set aside without an answer: {listed(aside)}")

@@ -11,6 +11,8 @@ from everthread.cli.exits import CONFIGURATION
 from everthread.cli.opened import Invocation, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from everthread.config import Places
 
 _REJECTED = ".rejected"
@@ -147,7 +149,8 @@ def set_setting(invocation: Invocation, key: str, value: str, as_json: bool) -> 
 def edit(invocation: Invocation, as_json: bool) -> None:
     """Edit config.toml in $VISUAL or $EDITOR. It is checked before it is put into place.
 
-    What can't be used is kept beside it, as config.toml.rejected, and config.toml stays as it was.
+    What can't be used is kept beside it, as config.toml.rejected, and config.toml stays as it was. The next time
+    you are asked whether to go on with that.
 
     \b
     Examples:
@@ -209,29 +212,34 @@ def _problems(invocation: Invocation) -> list[str]:
 
 
 def _edited(where: Places) -> bool:
-    """Have a copy of the file edited until it can be used, or nobody wants to go on; whether it was changed."""
+    """Have a copy of the file edited until it can be used, or nobody wants to go on; whether it was changed.
+
+    What was rejected once is never written over: it is gone on with, or stays beside the next.
+    """
     import sys
 
+    from everthread.cli.editor import NotTakenIn
     from everthread.cli.editor import edit as have_edited
     from everthread.config.changing import replace_config
     from everthread.config.checking import problems
     from everthread.config.reading import text_of
-    from everthread.config.writing import replace_file
-    from everthread.domain.errors import BadConfig, BadInput
+    from everthread.domain.errors import BadConfig
 
     before = text_of(where.config) or ""
-    draft = where.config.with_name(where.config.name + _REJECTED)
-    replace_file(draft, before)
+    draft, start = _draft(where, before)
     while True:
         try:
             have_edited(draft)
-        except BadInput:
-            if text_of(draft) == before:
+        except NotTakenIn as error:
+            if text_of(draft) == start == before:
                 draft.unlink()
-            raise
+                raise
+            raise NotTakenIn(f"{error}; {where.config} stays as it was, what was saved is in {draft}") from error
         text = text_of(draft) or ""
         found = problems(where, draft=text) if text != before else []
         if not found:
+            if (text_of(where.config) or "") != before:
+                raise NotTakenIn(f"{where.config} was changed meanwhile, and stays so; what you wrote is in {draft}")
             if text != before:
                 replace_config(where, text)
             draft.unlink()
@@ -240,3 +248,20 @@ def _edited(where: Places) -> bool:
             click.echo(show.one_line(problem.replace(str(where.config), str(draft))), err=True)
         if not sys.stdin.isatty() or not click.confirm("Open it again?", default=True, err=True):
             raise BadConfig(f"{where.config} stays as it was; what you wrote is in {draft}")
+
+
+def _draft(where: Places, before: str) -> tuple[Path, str]:
+    """The file to edit, and what it starts with: what was rejected before, if that is wanted."""
+    import sys
+
+    from everthread.cli.editor import free_name
+    from everthread.config.reading import text_of
+    from everthread.config.writing import replace_file
+
+    rejected = where.config.with_name(where.config.name + _REJECTED)
+    question = f"Go on with what was rejected before, {rejected}?"
+    if rejected.exists() and sys.stdin.isatty() and click.confirm(question, default=True, err=True):
+        return rejected, text_of(rejected) or ""
+    draft = free_name(where.config, _REJECTED)
+    replace_file(draft, before)
+    return draft, before

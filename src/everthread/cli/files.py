@@ -1,4 +1,4 @@
-"""Files that hold conversations: for the owner's eyes only, and there whole or not at all."""
+"""Files that people name, and those that hold conversations: for the owner's eyes only, there whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def path_given(text: str) -> Path:
+    """The path that somebody has typed; `~` is their home. Raises `BadInput` if it can't be one."""
+    from everthread.domain.errors import BadInput
+
+    if not text or "\0" in text:
+        raise BadInput(f"{text!r} is no name of a file; give one")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        user = text.split("/")[0]
+        raise BadInput(f"{text}: {user} is nobody's home here; write the path out, or ./{user} for that name") from None
+
+
 @contextlib.contextmanager
 def written_whole(name: str | Path) -> Generator[BinaryIO]:
     """A new file to write to. It has its name once everything is on the disk; nothing is left of it if that fails.
@@ -18,11 +31,11 @@ def written_whole(name: str | Path) -> Generator[BinaryIO]:
     """
     from everthread.domain.errors import AlreadyThere
 
-    path = Path(name).expanduser()
-    if path.exists() or path.is_symlink():
-        raise AlreadyThere(f"{path}: is there already; choose another name, or move it away")
+    path = path_given(name) if isinstance(name, str) else name
     draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
     try:
+        if path.exists() or path.is_symlink():
+            raise FileExistsError
         try:
             with open(draft, "xb", opener=_private) as file:
                 yield file

@@ -9,6 +9,7 @@ from everthread.cli.opened import Runtime
 from everthread.cli.status import Status
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Kind, Session, SessionKey
+from everthread.lifecycle.usage import of_conversation
 from everthread.ports import Store, UnitOfWork
 
 ASKED_MAX = 200
@@ -38,7 +39,7 @@ async def look_around(runtime: Runtime, key: SessionKey, model: str, context: Ma
 
 
 def _cost(uow: UnitOfWork, session: Session) -> float:
-    return sum(used.amount for used in uow.spend.by_model(session.owner, session.opened_at, (session.id,)))
+    return sum(used.amount for used in of_conversation(uow, session))
 
 
 async def _memory(runtime: Runtime) -> str:

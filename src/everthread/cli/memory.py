@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from everthread.domain.model import NoteTarget, NoteVersion
 
 _WORDS_CHARS_MAX = 200
-_CHANGES_MAX = 100_000
 
 
 @click.group()
@@ -163,7 +162,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
       everthread memory edit
       EDITOR=nano everthread memory edit user
     """
-    from everthread.cli.editor import edit as have_edited
+    from everthread.cli.editor import edit_in_place
     from everthread.domain.model import NoteTarget
 
     async def before(runtime: Runtime) -> Any:
@@ -173,12 +172,12 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
     async def after(runtime: Runtime) -> list[Change]:
         await runtime.start()
         curator = await _curator(runtime, strict=True)
-        changed = [c for c in await curator.log(_CHANGES_MAX) if c.version.version > known.get(c.version.note_id, 0)]
+        changed = [c for c in await curator.log() if c.version.version > known.get(c.version.note_id, 0)]
         await runtime.drain()
         return changed
 
     file, known = invocation.talk(before)
-    have_edited(file)
+    edit_in_place(file)
     changes = invocation.talk(after)
     if as_json:
         show.print_json({"file": str(file), "changes": [_change_as_json(change) for change in reversed(changes)]})
@@ -281,7 +280,7 @@ async def _listed(runtime: Runtime) -> list[NoteVersion]:
 
 async def _versions(curator: Curator) -> dict[str, int]:
     known: dict[str, int] = {}
-    for change in await curator.log(_CHANGES_MAX):
+    for change in await curator.log():
         known[change.version.note_id] = max(change.version.version, known.get(change.version.note_id, 0))
     return known
 

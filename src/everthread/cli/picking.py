@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+    from prompt_toolkit.output import Output
 
 FILTER_CHARS_MAX = 100
 # The title, the line that is typed on, and the line of keys.
 _LINES_BESIDE = 3
 _ESCAPE_S = 0.05
+_SEEN_BELOW_S = 0.6
 _PAGE = 10
 _STEPS = {"up": -1, "down": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -(2**31), "end": 2**31}
 _KEYS = "up/down move, type to narrow, Enter takes, Esc or q leaves"
@@ -67,6 +70,15 @@ def at_a_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
+def _terminal() -> Output | None:
+    """None is what prompt_toolkit was told to draw on, where that is no terminal."""
+    if not at_a_terminal():
+        return None
+    from everthread.cli.output import drawn_on
+
+    return drawn_on(None, colour=False)
+
+
 async def pick(title: str, rows: Sequence[str]) -> int | None:
     """The index of the row that a person takes; none if they leave, or there are no rows.
 
@@ -92,10 +104,22 @@ class _Picker:
             layout=Layout(Window(FormattedTextControl(lambda: self._lines(app.output.get_size().rows)))),
             key_bindings=self._keys(),
             erase_when_done=True,
+            before_render=self._clear_at_a_new_size,
+            output=_terminal(),
         )
+        self._size = app.output.get_size()
         # A lone Esc is told from the beginning of an arrow key by the time that passes after it.
         app.ttimeoutlen = app.timeoutlen = _ESCAPE_S
         return app
+
+    def _clear_at_a_new_size(self, app: Application[int | None]) -> None:
+        """A terminal that changes its size moves what is on it about: nobody knows any more where the list begins."""
+        size = app.output.get_size()
+        if size != self._size:
+            self._size = size
+            app.renderer.clear()
+            # What waits below this list sees the new size within half a second, and erases what it takes for its own.
+            asyncio.get_running_loop().call_later(_SEEN_BELOW_S, _draw_anew, app)
 
     def _lines(self, rows: int) -> StyleAndTextTuples:
         now = self._choosing
@@ -154,6 +178,12 @@ class _Picker:
         elif not event.data.startswith("\x1b"):
             text = "".join(c if c.isprintable() else " " for c in event.data[:FILTER_CHARS_MAX])
             self._narrow(self._choosing.typed + text)
+
+
+def _draw_anew(app: Application[int | None]) -> None:
+    if app.is_running:
+        app.renderer.clear()
+        app.invalidate()
 
 
 def _leave(event: KeyPressEvent) -> None:

@@ -13,7 +13,7 @@ from everthread.cli.face import Helper
 from everthread.cli.hearing import Hearing
 from everthread.cli.lines import Lines, Typed
 from everthread.cli.screen import Screen
-from everthread.commands.wording import excerpt
+from everthread.domain.wording import excerpt
 
 if TYPE_CHECKING:
     from everthread.cli.status import Status

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from everthread.agent.asking import Choice
+from everthread.agent.delegation import PLATFORM
 from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
@@ -80,7 +81,9 @@ class Recovery:
         now = self._runtime.clock.now()
         orphans = await self._runtime.store.peek(lambda uow: uow.slots.orphans(now))
         mine = [slot for slot in orphans if _is_mine(slot.ref, self._key, self._owner)]
-        again = await self._runtime.lifecycle.recover() if mine else ()
+        # Work that was handed over is gone on with by the answer that waits for it; if none does, it is only settled.
+        theirs = any(slot.ref.key.platform == PLATFORM and slot.ref.owner == self._owner for slot in orphans)
+        again = await self._runtime.lifecycle.recover() if mine or theirs else ()
         return [slot for slot in mine if slot.turn_id in again]
 
     async def _stranded(self) -> Sequence[SessionKey]:

@@ -41,7 +41,9 @@ def restore(invocation: Invocation, file: str, force: bool, as_json: bool) -> No
       everthread restore everthread-20261116-034500.tar.gz
       everthread --home /srv/agent restore agent.tar.gz --force
     """
-    done = _restore(invocation, Path(file).expanduser(), force)
+    from everthread.cli.files import path_given
+
+    done = _restore(invocation, path_given(file), force)
     home = invocation.settings.home
     if as_json:
         counts = {"schema": done.manifest.schema, **done.manifest.counts}
@@ -76,6 +78,7 @@ def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
                 manifest = safekeeping.unpack(file, folder, advance)
             unopened = invocation.unopened(settings)
             unopened.inspect_copy(folder / safekeeping.STORE)
+            unopened.renumber_copy(folder / safekeeping.STORE)
             aside = _aside(settings.home, unopened.clock.now())
             with unopened.alone():
                 moved = safekeeping.put_in_place(folder, settings.home, settings.config_path, aside)

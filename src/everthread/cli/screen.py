@@ -8,6 +8,8 @@ import sys
 
 import click
 
+from everthread.config.display import display
+
 # Nothing a model or a tool writes may move the cursor or speak to the terminal.
 _UNSHOWN = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
@@ -24,6 +26,7 @@ class Screen:
         """Answers are shown as they come."""
         self.gone = sys.stdout is None
         self._prompts = prompts
+        self._styled = display().term != "dumb"
         self._mid_line = False
         self._at_prompt = False
 
@@ -80,7 +83,7 @@ class Screen:
         if self.streams:
             self.end_line()
         with contextlib.suppress(OSError, ValueError):
-            click.secho(shown(text), dim=dim, err=True)
+            click.echo(click.style(shown(text), dim=True) if dim and self._styled else shown(text), err=True)
         if was_at_prompt:
             self.prompt()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator
+import stat
+import sys
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
@@ -16,9 +19,11 @@ from everthread.cli.opened import Invocation, Runtime, home_option, json_option,
 if TYPE_CHECKING:
     from everthread.cli.progress import Advance
     from everthread.domain.exchange import AnyLine, Item, SessionLine
-    from everthread.lifecycle.taking_in import Imported
+    from everthread.lifecycle.importing import Imported
 
 _REMARKS_MAX = 20
+_SPOOL_BYTES = 1 << 20
+_INPUT_BYTES_MAX = 16 << 30
 
 
 @dataclass
@@ -48,53 +53,91 @@ class Tally:
 @click.argument("file", metavar="FILE")
 @click.option("--dry-run", is_flag=True, help="Check the file and say what would be added; change nothing.")
 @click.option("--keep-owners", is_flag=True, help="Let everything belong to whom the file says, instead of to you.")
+@click.option("--as-mine", is_flag=True, help="Let everything belong to you, even what several people have said.")
 @json_option
 @home_option
 @pass_invocation
-def import_sessions(invocation: Invocation, file: str, dry_run: bool, keep_owners: bool, as_json: bool) -> None:
-    """Take in the sessions of a FILE that `sessions export` has written.
+def import_sessions(
+    invocation: Invocation, file: str, dry_run: bool, keep_owners: bool, as_mine: bool, as_json: bool
+) -> None:
+    """Take in the sessions of a FILE that `sessions export` has written; - is what is piped in.
 
     The whole file is checked first: if a line is wrong, nothing is imported. A session keeps its id unless another has
     it. Importing a file again adds what is new in it, and goes on where an interrupted import ended. What was forgotten
     here stays forgotten. Memory providers are not told of imported turns; `journal replay` does that.
+
+    What one person has said becomes yours. A file of several people, or with somebody else's notes, is refused until
+    you say whose it is to be.
 
     \b
     Examples:
       everthread sessions import everything.jsonl --dry-run
       everthread sessions import everything.jsonl
       everthread sessions import backup-of-the-team.jsonl --keep-owners
+      everthread sessions export --all | everthread --home /srv/other sessions import - --keep-owners
     """
     from everthread.cli.progress import bar
 
-    path = Path(file).expanduser()
-    with _opened(path) as lines:
+    if keep_owners and as_mine:
+        raise click.UsageError("--keep-owners and --as-mine exclude each other; give one")
+    with _opened(file) as (name, lines):
         size = os.fstat(lines.fileno()).st_size
         with bar("Checking", size) as advance:
-            whole = counted(_read(path, lines, advance))
+            whole = counted(_read(name, lines, advance))
         lines.seek(0)
         mine = None if keep_owners else invocation.settings.owner
+        if mine is not None and not as_mine:
+            _refuse_to_mix(name, whole, mine)
 
         async def take_in(runtime: Runtime) -> Tally:
             with bar("Importing", size) as advance:
-                return await take_lines_in(runtime, _read(path, lines, advance), mine, dry_run=dry_run)
+                return await take_lines_in(runtime, _read(name, lines, advance), mine, dry_run=dry_run)
 
         # An import may make the home; where there is none, all of the file is new.
-        tally = invocation.look(take_in, nothing=whole) if dry_run else invocation.talk(take_in)
+        tally = invocation.look(take_in, nothing=whole.tally) if dry_run else invocation.talk(take_in)
     if as_json:
         show.print_json(_as_json(tally, dry_run))
     else:
         click.echo("\n".join(_words(tally, dry_run)))
 
 
-def counted(lines: Iterator[AnyLine]) -> Tally:
+class Whole(NamedTuple):
+    """All that a file has."""
+
+    tally: Tally
+    owners: frozenset[str]
+    noting: frozenset[str]
+    """Those of whom it has notes."""
+
+
+def counted(lines: Iterator[AnyLine]) -> Whole:
     """All that a file has, if it is sound."""
-    from everthread.domain.exchange import EndLine
+    from everthread.domain.exchange import EndLine, NoteLine, SessionLine
 
     end = None
+    owners: set[str] = set()
+    noting: set[str] = set()
     for line in lines:
         end = line
+        if isinstance(line, SessionLine | NoteLine):
+            owners.add(line.owner)
+        if isinstance(line, NoteLine):
+            noting.add(line.owner)
     assert isinstance(end, EndLine)
-    return Tally(end.sessions, end.turns, end.notes)
+    return Whole(Tally(end.sessions, end.turns, end.notes), frozenset(owners), frozenset(noting))
+
+
+def _refuse_to_mix(name: str, whole: Whole, mine: str) -> None:
+    """Several people's conversations, and what is known of somebody else, become nobody's by mere omission."""
+    from everthread.domain.errors import BadInput
+
+    if len(whole.owners) > 1:
+        what = f"is of {len(whole.owners)} people"
+    elif whole.noting - {mine}:
+        what = "has notes of somebody else"
+    else:
+        return
+    raise BadInput(f"{name} {what}; --keep-owners lets each keep theirs, --as-mine makes all of it yours")
 
 
 async def take_lines_in(runtime: Runtime, lines: Iterator[AnyLine], mine: str | None, *, dry_run: bool) -> Tally:
@@ -102,16 +145,16 @@ async def take_lines_in(runtime: Runtime, lines: Iterator[AnyLine], mine: str | 
     from everthread.domain.exchange import NoteLine, SessionLine
 
     tally = Tally()
-    ids: dict[str, str | None] = {}
+    before: dict[str, Imported] = {}
     noted: set[str] = set()
     items = _Items(lines)
     while (line := items.next_head()) is not None:
         if isinstance(line, SessionLine):
             owner = mine or line.owner
             done = await runtime.lifecycle.import_session(
-                line, items.of(line.id), owner=owner, ids=ids, dry_run=dry_run
+                line, items.of(line.id), owner=owner, before=before, dry_run=dry_run
             )
-            ids[line.id] = done.session_id
+            before[line.id] = done
             tally.count(line, done)
         elif isinstance(line, NoteLine):
             owner = mine or line.owner
@@ -147,21 +190,58 @@ class _Items:
             yield item
 
 
-def _opened(path: Path) -> BinaryIO:
+@contextlib.contextmanager
+def _opened(file: str) -> Generator[tuple[str, BinaryIO]]:
+    """The file to import, and its name. Whatever it was, it can be read twice; `-` is what is piped in."""
+    from everthread.cli.files import path_given
     from everthread.domain.errors import BadInput, NotFound
 
+    if file == "-":
+        with _spooled(sys.stdin.buffer) as lines:
+            yield "standard input", lines
+        return
+    path = path_given(file)
     try:
-        file = path.open("rb")
-        if not path.is_file():
+        kind = path.stat().st_mode
+        # Opening a pipe would wait for whoever writes to it.
+        if stat.S_ISFIFO(kind):
+            raise BadInput(
+                f"{path}: is a pipe; give - and let it be the standard input: ... sessions import - < {path}"
+            )
+        if not stat.S_ISREG(kind):
             raise BadInput(f"{path}: is no file; export sessions to one first")
-        return file
+        opened = path.open("rb")
     except FileNotFoundError:
         raise NotFound(f"{path}: there is no such file") from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}; check its permissions") from None
+    with opened as lines:
+        yield path.name, lines
 
 
-def _read(path: Path, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
+@contextlib.contextmanager
+def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
+    """What comes through a pipe, in a file that has no name and that only its owner may read."""
+    import tempfile
+
+    from everthread.cli.files import unwritable
+    from everthread.domain.errors import TooLarge
+
+    if source.isatty():
+        raise click.UsageError("The standard input is a terminal; pipe an export into it, or give a FILE")
+    with tempfile.TemporaryFile() as spool:
+        try:
+            while some := source.read(_SPOOL_BYTES):
+                if spool.tell() + len(some) > _INPUT_BYTES_MAX:
+                    raise TooLarge(f"more than {_INPUT_BYTES_MAX >> 30} GB were piped in; write them to a file first")
+                spool.write(some)
+            spool.seek(0)
+        except OSError as error:
+            raise unwritable(Path(tempfile.gettempdir()), error) from error
+        yield spool
+
+
+def _read(name: str, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
     from everthread.domain.exchange import LINE_BYTES_MAX, Reader
 
     def measured() -> Iterator[bytes]:
@@ -170,7 +250,7 @@ def _read(path: Path, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
             advance(len(text))
             yield text
 
-    return Reader(path.name).lines(measured())
+    return Reader(name).lines(measured())
 
 
 def _words(tally: Tally, dry_run: bool) -> Iterator[str]:

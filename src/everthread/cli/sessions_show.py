@@ -30,7 +30,8 @@ _RESULT_CHARS = 60
 def show_sessions(invocation: Invocation, session: str, full: bool, as_json: bool) -> None:
     """Show what was said in a session: who, when, and what the tools did, a line each.
 
-    What was undone is left out; what came from the session it grew out of is marked.
+    What was undone is left out; what came from the session it grew out of is marked, and so is a message that was set
+    aside without an answer.
 
     \b
     Examples:
@@ -46,7 +47,7 @@ def show_session(invocation: Invocation, text: str, *, full: bool = False, as_js
 
     def look(uow: UnitOfWork) -> tuple[Session, View]:
         session = find_session_of_any_owner(uow, text)
-        return session, uow.turns.view(session)
+        return session, uow.turns.view_for_people(session)
 
     found = invocation.look(lambda runtime: runtime.store.read(look), nothing=None)
     if found is None:
@@ -62,8 +63,11 @@ def show_session(invocation: Invocation, text: str, *, full: bool = False, as_js
 def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[str]:
     """The lines of a session's transcript. Nothing in them can move a cursor."""
     yield named(session)
+    aside = len(_set_aside(view))
+    turns = show.counted(len(view.turns) - aside, "turn")
+    turns += f" and {show.counted(aside, 'message')} set aside" if aside else ""
     yield (
-        f"{state(session)}, {show.counted(len(view.turns), 'turn')}, opened {show.local_time(session.opened_at)}, "
+        f"{state(session)}, {turns}, opened {show.local_time(session.opened_at)}, "
         f"last active {show.local_time(session.active_at)}, {show.one_line(session.owner)} at {session.key}"
     )
     if view.summary is not None:
@@ -76,9 +80,9 @@ def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[
 
 
 def _turn_lines(turn: Turn, full: bool) -> Iterator[str]:
-    from everthread.domain.model import Role, TurnStatus
+    from everthread.domain.model import Role
 
-    remarks = ["inherited"] * turn.inherited + [turn.status.value] * (turn.status is not TurnStatus.DONE)
+    remarks = ["inherited"] * turn.inherited + [turn.status.in_words] * bool(turn.status.in_words)
     yield f"[{turn.number}] {show.local_time(turn.at)}" + (f" ({', '.join(remarks)})" if remarks else "")
     # Some models give every call the same id: answers are taken in their order.
     results: dict[str, list[str]] = {}
@@ -113,9 +117,17 @@ def _indented(text: str) -> Sequence[str]:
     return ["  " + line for line in shown(text).splitlines()] or ["  "]
 
 
+def _set_aside(view: View) -> list[Turn]:
+    from everthread.domain.model import TurnStatus
+
+    return [turn for turn in view.turns if turn.status is TurnStatus.SET_ASIDE]
+
+
 def _as_json(session: Session, view: View) -> dict[str, Any]:
-    return session_as_json(session, len(view.turns)) | {
+    aside = len(_set_aside(view))
+    return session_as_json(session, len(view.turns) - aside) | {
         "summary": view.summary,
+        "set_aside": aside,
         "transcript": [
             {
                 "number": turn.number,

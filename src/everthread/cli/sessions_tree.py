@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TITLE_CHARS_MIN = 8
 _RESUMPTIONS_MAX = 100_000
 # How a child came of its parent, for people.
-_CAUSES = {"branch": "branch", "compression": "continuation"}
+_CAUSES = {"branch": "branch", "compression": "continuation", "delegation": "handed over"}
 
 
 class Node(NamedTuple):
@@ -39,7 +39,8 @@ class Node(NamedTuple):
 @home_option
 @pass_invocation
 def tree_sessions(invocation: Invocation, session: str | None, as_json: bool, limit: int) -> None:
-    """Draw which session grew out of which: branches, continuations, and where it was come back to one.
+    """Draw which session grew out of which: branches, continuations, work that was handed over, and
+    where it was come back to one.
 
     With a session, its whole family is drawn; without, the families that were last active.
 

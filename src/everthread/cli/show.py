@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 
 import click
 
-CELL_CHARS_MAX = 48
-
-
-def one_line(text: str) -> str:
-    """The text with nothing in it that could move a cursor or start a second line."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def shortened(text: str, chars_max: int = CELL_CHARS_MAX) -> str:
-    text = one_line(text)
-    return text if len(text) <= chars_max else text[: chars_max - 3].rstrip() + "..."
+from everthread.domain.wording import columns_of as columns_of
+from everthread.domain.wording import counted as counted
+from everthread.domain.wording import local_time as local_time
+from everthread.domain.wording import one_line as one_line
+from everthread.domain.wording import shortened as shortened
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -30,20 +23,10 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def local_time(at: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
 def iso_time(at: float | None) -> str | None:
     from datetime import UTC, datetime
 
     return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def as_json(value: object) -> str:
@@ -54,8 +37,3 @@ def as_json(value: object) -> str:
 
 def print_json(value: object) -> None:
     click.echo(as_json(value))
-
-
-def columns_of(text: str) -> int:
-    """How many columns of a terminal the text takes: some scripts' characters take two, marks none."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

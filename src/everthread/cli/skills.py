@@ -25,10 +25,10 @@ that it is done. Longer texts belong into references/, programs into scripts/.
 
 @click.group()
 def skills() -> None:
-    """Look at skills: instructions that the agent reads when they fit what it is about to do.
+    """Look at skills, begin new ones, check them.
 
-    Each is a folder with a SKILL.md, in `skills` in the home, or in .everthread/skills where you start
-    the program.
+    Skills are instructions that the agent reads when they fit what it is about to do. Each is a folder
+    with a SKILL.md, in `skills` in the home, or in .everthread/skills where you start the program.
 
     \b
     Examples:

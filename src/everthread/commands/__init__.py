@@ -92,7 +92,9 @@ def _names(command: Command) -> tuple[str, ...]:
 COMMANDS = (
     Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new),
     Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset),
-    Command("resume", (), "/resume [id|title]", "Go to another conversation; alone, list some.", True, moving.resume),
+    Command(
+        "resume", (), "/resume [id|title|number]", "Go to another conversation; alone, list some.", True, moving.resume
+    ),
     Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
     Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),

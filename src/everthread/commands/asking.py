@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from everthread.commands.desk import Desk, Said, listed, refused, session_here
-from everthread.commands.wording import counted, excerpt
 from everthread.domain.model import Inbound, InboxRow, InboxState
+from everthread.domain.wording import counted, excerpt
 from everthread.ports import UnitOfWork
 
 _LISTED_MAX = 20

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from everthread.commands import COMMANDS, notes
 from everthread.commands.desk import Desk
-from everthread.commands.wording import local_time, shortened
 from everthread.domain import titles
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Session
+from everthread.domain.wording import local_time, shortened
 from everthread.lifecycle.finding import PREFIX_CHARS_MIN, is_to_go_to
 from everthread.ports import UnitOfWork
 

@@ -73,7 +73,7 @@ class Curator:
     async def notes(self) -> list[NoteVersion]:
         return await self.store.read(lambda uow: _current(uow, self.owner))
 
-    async def log(self, limit: int) -> list[Change]:
+    async def log(self, limit: int = _CHANGES_MAX) -> list[Change]:
         """The changes of all notes, the newest first."""
         return await self.store.read(
             lambda uow: [_change(uow, version) for version in uow.notes.history(self.owner, limit)]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from everthread.agent.asking import Choice
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
-from everthread.commands.wording import counted as counted
-from everthread.commands.wording import excerpt as excerpt
 from everthread.domain.errors import BadConfig, BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
+from everthread.domain.wording import counted as counted
+from everthread.domain.wording import excerpt as excerpt
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.finding import find_session
 from everthread.memory import MemoryManager

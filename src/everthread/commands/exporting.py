@@ -6,8 +6,8 @@ import re
 
 from everthread.commands.desk import NONE_YET, Desk, Document, Said, counted, name_of, refused, session_here
 from everthread.commands.recap import tools_in_words, tools_of
-from everthread.commands.wording import local_time, one_line
 from everthread.domain.model import Role, Session, Turn, TurnStatus
+from everthread.domain.wording import local_time, one_line
 from everthread.ports import UnitOfWork
 
 CHARS_MAX = 20_000_000
@@ -17,6 +17,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 _STATUS = {
     TurnStatus.INTERRUPTED: "This answer was interrupted.",
     TurnStatus.LATE: "This answer came after the conversation had been left.",
+    TurnStatus.SET_ASIDE: f"({TurnStatus.SET_ASIDE.in_words})",
 }
 
 
@@ -40,7 +41,7 @@ def markdown(uow: UnitOfWork, session: Session, chars_max: int = CHARS_MAX) -> t
     parts = [f"# {one_line(session.title or 'Conversation')}\n", f"Conversation {session.id}.\n"]
     turns, chars = 0, 0
     for after in range(0, session.last_turn, _TURNS_AT_ONCE):
-        for turn in uow.turns.view(whole, after=after, up_to=after + _TURNS_AT_ONCE).turns:
+        for turn in uow.turns.view_for_people(whole, after=after, up_to=after + _TURNS_AT_ONCE).turns:
             part = _turn(turn)
             chars += len(part)
             if chars > chars_max:

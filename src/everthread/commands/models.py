@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 from everthread.commands.desk import Desk, Offer, Said, refused
-from everthread.commands.wording import shortened
 from everthread.domain.errors import BadConfig
+from everthread.domain.wording import shortened
 
 LISTED_MAX = 20
 _NAME_CHARS_MAX = 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from everthread.commands.desk import (
     Desk,
@@ -19,16 +20,17 @@ from everthread.commands.desk import (
     way_to,
 )
 from everthread.commands.recap import EXCHANGES, Recap, recap
-from everthread.commands.wording import local_time
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
 from everthread.domain.model import Kind, Session
+from everthread.domain.wording import local_time
 from everthread.lifecycle import Crossing
 from everthread.lifecycle.finding import find_session
 from everthread.ports import UnitOfWork
 
 LISTED_MAX = 10
+OFFERED_MAX = 50
 _LOOKED_AT_MAX = 200
 _NUMBER = re.compile(r"[1-9][0-9]?")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
@@ -101,11 +103,10 @@ async def sessions(desk: Desk, _: str) -> Said:
     return Said("\n".join([*lines, "/resume ID or /resume TITLE goes to one."]))
 
 
-def recent(uow: UnitOfWork, owner: str, limit: int, *, titled: bool = False) -> list[Session]:
+def recent(uow: UnitOfWork, owner: str, limit: int) -> list[Session]:
     """The owner's conversations, the last active first; of a compressed one, only what it goes on in."""
     found = uow.sessions.recent(owner=owner, limit=_LOOKED_AT_MAX, kind=Kind.CHAT.value)
-    shown = [s for s in found if s.forgotten_seq is None and s.end_reason != "compressed" and (s.title or not titled)]
-    return shown[:limit]
+    return [s for s in found if s.forgotten_seq is None and s.end_reason != "compressed"][:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +158,30 @@ def _what_was_left(move: _Move) -> Sequence[str]:
 async def _offer(desk: Desk) -> Said:
     rows = await desk.store.read(lambda uow: _offered(uow, desk))
     if not rows:
-        return Said("There is no other conversation with a title; /sessions shows all of them.")
-    lines = [f"{number:>3}  {local_time(session.active_at)}  {session.title}" for number, session in enumerate(rows, 1)]
+        return Said("There is no other conversation yet.")
+    lines = [f"{number:>3}  {local_time(one.active_at)}  {name}" for number, (one, name) in enumerate(rows, 1)]
     text = "\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."])
-    return Said(text, offers=tuple(offer_of(s.id, s.title or "", local_time(s.active_at)) for s in rows))
+    return Said(text, offers=tuple(offer_of(one.id, name, local_time(one.active_at)) for one, name in rows))
 
 
-def _offered(uow: UnitOfWork, desk: Desk) -> list[Session]:
+def _offered(uow: UnitOfWork, desk: Desk) -> list[tuple[Session, str]]:
+    """The others, with what they are known by. Where nothing was said yet, there is nothing to go back to."""
     here = uow.sessions.ref(desk.key)
-    rows = recent(uow, desk.owner, LISTED_MAX + 1, titled=True)
-    return [session for session in rows if here is None or session.id != here.session_id][:LISTED_MAX]
+    others = (s for s in recent(uow, desk.owner, _LOOKED_AT_MAX) if here is None or s.id != here.session_id)
+    named = ((session, session.title or _first_words(uow, session)) for session in others)
+    return list(islice((one for one in named if one[1]), OFFERED_MAX))
+
+
+def _first_words(uow: UnitOfWork, session: Session) -> str:
+    """What was said first there, or last if that was taken back, or what is being answered; empty if nothing was."""
+    turns = uow.turns.view_for_people(session, after=session.base_turn, up_to=session.base_turn + 1).turns
+    if not turns and (last := uow.turns.last_visible(session, 1)):
+        turns = uow.turns.view(session, after=last[0] - 1).turns
+    if turns:
+        return excerpt(turns[0].user_text)
+    running = uow.slots.live(session.id)
+    rows = uow.inbox.of_turn(running.ref.key, running.turn_id) if running else ()
+    return excerpt(rows[0].inbound.text) if rows else ""
 
 
 def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
@@ -176,7 +191,7 @@ def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
     except NoSuchSession:
         rows = _offered(uow, desk) if _NUMBER.fullmatch(wanted) else []
         if rows and int(wanted) <= len(rows):
-            return rows[int(wanted) - 1]
+            return rows[int(wanted) - 1][0]
         if len(wanted) > titles.TITLE_CHARS_MAX:
             raise BadInput("That is too long for a title or an id; /sessions shows the ones there are.") from None
         raise

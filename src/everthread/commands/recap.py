@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from everthread.commands.wording import counted, local_time, shortened
 from everthread.domain.model import Session, Turn, TurnStatus
+from everthread.domain.wording import counted, local_time, shortened
 from everthread.ports import UnitOfWork
 
 EXCHANGES = 3
@@ -23,6 +23,7 @@ class Exchange:
     tools: tuple[tuple[str, int], ...] = ()
     """Each tool that was called, and how often, in the order of their first calls."""
     status: TurnStatus = TurnStatus.DONE
+    """Its `in_words` belongs beside what is shown of the exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,11 @@ class Recap:
 
 
 def recap(uow: UnitOfWork, session: Session, exchanges: int = EXCHANGES) -> Recap:
-    """The last exchanges of a session; the turns before them are counted and not read."""
-    shown = uow.turns.last_visible(session, exchanges) if exchanges > 0 else ()
-    turns = uow.turns.view(session, after=shown[0] - 1).turns if shown else ()
+    """The last exchanges of a session; the turns before them are counted and not read.
+
+    Messages that were set aside since come on top, the last few of them: whoever wrote them still waits for an answer.
+    """
+    turns = _last(uow, session, exchanges) if exchanges > 0 else []
     return Recap(
         session.id,
         session.title or "",
@@ -47,6 +50,13 @@ def recap(uow: UnitOfWork, session: Session, exchanges: int = EXCHANGES) -> Reca
         session.active_at,
         tuple(exchange_of(turn) for turn in turns),
     )
+
+
+def _last(uow: UnitOfWork, session: Session, exchanges: int) -> list[Turn]:
+    shown = uow.turns.last_visible(session, exchanges)
+    turns = uow.turns.view_for_people(session, after=shown[0] - 1 if shown else 0).turns
+    aside = [turn.number for turn in turns if turn.status is TurnStatus.SET_ASIDE][:-exchanges]
+    return [turn for turn in turns if turn.number not in aside]
 
 
 def exchange_of(turn: Turn) -> Exchange:
@@ -72,8 +82,8 @@ def in_words(recap: Recap) -> str:
             lines.append(f"  [{tools_in_words(exchange.tools)}]")
         if exchange.answered:
             lines.append(f"  {exchange.answered}")
-        if exchange.status is not TurnStatus.DONE:
-            lines.append(f"  ({exchange.status.value})")
+        if exchange.status.in_words:
+            lines.append(f"  ({exchange.status.in_words})")
     return "\n".join(lines)
 
 

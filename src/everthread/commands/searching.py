@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from everthread.commands.desk import Desk, Offer, Said, name_of, offer_of, refused
-from everthread.commands.wording import local_time, one_line
 from everthread.domain.model import Role, Session
+from everthread.domain.wording import local_time, one_line
 from everthread.domain.words import snippet
 from everthread.ports import UnitOfWork
 

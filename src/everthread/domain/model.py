@@ -242,6 +242,13 @@ class TurnStatus(StrEnum):
     def remembered(self) -> bool:
         return self in (TurnStatus.DONE, TurnStatus.INTERRUPTED, TurnStatus.LATE)
 
+    @property
+    def in_words(self) -> str:
+        """What to say of the turn beside its words; nothing of one that went as it should."""
+        if self is TurnStatus.SET_ASIDE:
+            return "set aside, not answered"
+        return "" if self is TurnStatus.DONE else self.value
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

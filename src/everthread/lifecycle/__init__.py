@@ -49,7 +49,7 @@ from everthread.ports.store import Incident, UnitOfWork
 
 if TYPE_CHECKING:
     from everthread.domain.exchange import Item, NoteLine, SessionLine
-    from everthread.lifecycle.taking_in import Imported
+    from everthread.lifecycle.importing import Imported
 
 log = logging.getLogger("everthread.lifecycle")
 
@@ -361,14 +361,14 @@ class Lifecycle:
         items: Iterable[Item],
         *,
         owner: str,
-        ids: Mapping[str, str | None],
+        before: Mapping[str, Imported],
         dry_run: bool = False,
     ) -> Imported:
-        """Take in what is new of an exported session. `ids` says where the sessions before it in the file went."""
+        """Take in what is new of an exported session. `before` says what became of those before it in the file."""
         from everthread.lifecycle.taking_in import Arrival, take_in  # noqa: PLC0415 - as with all that is rarely done
 
         _check_owner(owner)
-        return await take_in(self._store, self._clock.now, Arrival(line, owner, ids), items, dry_run=dry_run)
+        return await take_in(self._store, self._clock.now, Arrival(line, owner, before), items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
         """Take in an exported note; false if it is there already, or was forgotten."""

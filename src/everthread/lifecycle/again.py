@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everthread.domain.boundary import Rewind
-from everthread.domain.errors import BadInput
+from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import FORGOTTEN, Inbound, InboxRow, Session, SessionKey
 from everthread.lifecycle.crossing import Crossing, Setting, cross
 from everthread.ports.store import UnitOfWork
@@ -26,6 +26,9 @@ def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: Setting) ->
     """
     ref = uow.sessions.ref(key)
     session = uow.sessions.get(ref.session_id) if ref else None
+    running = uow.slots.live(session.id) if session and session.owner == owner else None
+    if running is not None and running.ref.key != key:
+        raise Busy("the answer is being written for somebody else in this conversation; wait for it")
     text = _last_words(uow, session) if session else ""
     # Checked here that the session is the owner's.
     crossing = cross(uow, key, Rewind(1), owner, setting)

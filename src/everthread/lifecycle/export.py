@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from everthread.domain.events import EntryKind, LogEntry
@@ -19,8 +19,9 @@ from everthread.domain.exchange import (
     SessionLine,
     TurnLine,
 )
-from everthread.domain.model import Kind, Message, NoteTarget, Session, Turn
+from everthread.domain.model import Message, NoteTarget, Session, Turn
 from everthread.lifecycle.finding import find_session_of_any_owner
+from everthread.lifecycle.lineage import above, rewound, without
 from everthread.ports.store import UnitOfWork
 
 TIME_MAX = 253_402_300_799.0
@@ -47,26 +48,39 @@ class Head:
 def chosen(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
     """The sessions of these names, and those before them whose turns they show; every conversation for no names."""
     if not names:
-        return in_order(uow.sessions.conversations(SESSIONS_MAX, delegated=True))
+        everything = uow.sessions.conversations(SESSIONS_MAX, delegated=True)
+        return in_order(everything, _parents(uow, everything))
     found: dict[str, Session] = {}
     for name in names:
         session: Session | None = find_session_of_any_owner(uow, name)
         while session is not None and session.id not in found:
             found[session.id] = session
             session = _needed_parent(uow, session)
-    return in_order(tuple(found.values()))
+    return in_order(tuple(found.values()), _parents(uow, tuple(found.values())))
 
 
-def in_order(sessions: Sequence[Session]) -> list[Session]:
+def _parents(uow: UnitOfWork, sessions: Sequence[Session]) -> dict[str, str | None]:
+    """The id of the nearest session above each that is still there."""
+    known = {session.id for session in sessions}
+    parents: dict[str, str | None] = {}
+    for session in sessions:
+        parents[session.id] = session.parent_id
+        if session.parent_id is not None and session.parent_id not in known:
+            parent = above(uow, session).parent
+            parents[session.id] = parent.id if parent is not None else None
+    return parents
+
+
+def in_order(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> list[Session]:
     """Parents before their children, otherwise by id."""
-    known = {session.id: session for session in sessions}
+    known = {session.id for session in sessions}
     depth: dict[str, int] = {}
     for session in sessions:
         line: list[str] = []
         at: str | None = session.id
         while at in known and at not in depth:
             line.append(at)
-            at = known[at].parent_id
+            at = parents[at]
         above = depth.get(at or "", 0)
         for place, session_id in enumerate(reversed(line), 1):
             depth[session_id] = above + place
@@ -78,10 +92,12 @@ def head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Head | N
     session = uow.sessions.get(session_id)
     if session is None or session.forgotten_seq is not None:
         return None
+    line = _session_line(uow, session, included)
     entries = (*uow.log.of_kind(session_id, EntryKind.REWIND), *uow.log.of_kind(session_id, EntryKind.DELEGATION))
-    markers = tuple(_marker(uow, session, entry) for entry in sorted(entries, key=lambda entry: entry.seq))
+    ordered = sorted(entries, key=lambda entry: entry.seq)
+    markers = tuple(m for m in (_marker(uow, session, line.base.turn, entry) for entry in ordered) if m is not None)
     undone = frozenset(n for m in markers if isinstance(m.line, RewindLine) for n in m.line.turns)
-    return Head(_session_line(uow, session, included), markers, session.last_turn, undone)
+    return Head(line, markers, session.last_turn, undone)
 
 
 def items(head: Head, turns: Sequence[Turn], after: int, *, last: bool) -> Iterator[Item]:
@@ -105,16 +121,20 @@ def notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
 
 
 def _needed_parent(uow: UnitOfWork, session: Session) -> Session | None:
-    """The parent, if the session shows turns of it."""
-    if session.parent_id is None or session.base_turn <= session.floor:
-        return None
-    parent = uow.sessions.get(session.parent_id)
-    return parent if parent is not None and parent.forgotten_seq is None and parent.kind is not Kind.NOTES else None
+    """The nearest session above that is still there, if this one shows turns of it."""
+    seen = above(uow, session)
+    return seen.parent if seen.turn > session.floor else None
 
 
 def _session_line(uow: UnitOfWork, session: Session, included: frozenset[str]) -> SessionLine:
-    with_parent = session.parent_id in included
-    rewinds = uow.log.of_kind(session.parent_id, EntryKind.REWIND) if session.parent_id and with_parent else ()
+    seen = above(uow, session)
+    parent_id = seen.parent.id if seen.parent is not None and seen.parent.id in included else None
+    if parent_id is None:
+        # What a session that is not in the file has is not shown by those that are.
+        base, floor = Base(session.base_turn), session.base_turn
+    else:
+        rewinds = sum(entry.seq <= seen.seq for entry in uow.log.of_kind(parent_id, EntryKind.REWIND))
+        base, floor = Base(seen.turn, rewinds), min(session.floor, seen.turn)
     elsewhere = session.summary_id not in (None, session.id) and session.summary_id in included
     return SessionLine(
         id=session.id,
@@ -128,20 +148,21 @@ def _session_line(uow: UnitOfWork, session: Session, included: frozenset[str]) -
         generation=session.generation,
         ended_at=_time(session.ended_at) if session.ended_at is not None else None,
         end_reason=session.end_reason,
-        parent=session.parent_id if with_parent else None,
-        base=Base(session.base_turn, sum(entry.seq <= session.base_seq for entry in rewinds)),
-        # What a session that is not in the file has is not shown by those that are.
-        floor=session.floor if with_parent else session.base_turn,
+        parent=parent_id,
+        base=base,
+        floor=floor,
         summary=None if elsewhere else uow.turns.view(session, up_to=0).summary,
         summary_of=session.summary_id if elsewhere else None,
     )
 
 
-def _marker(uow: UnitOfWork, session: Session, entry: LogEntry) -> Marker:
+def _marker(uow: UnitOfWork, session: Session, base: int, entry: LogEntry) -> Marker | None:
+    """None if all that a rewind names was forgotten."""
     detail = entry.detail or {}
     if entry.kind is EntryKind.REWIND:
-        numbers = detail.get("turns")
-        turns = tuple(sorted(int(n) for n in numbers)) if isinstance(numbers, list) else ()  # pyright: ignore
+        turns = without(rewound(detail), base, session)
+        if not turns:
+            return None
         line: RewindLine | DelegationLine = RewindLine(session.id, _time(entry.at), turns)
     else:
         texts = {name: str(detail.get(name, "")) for name in ("task", "result", "child")}

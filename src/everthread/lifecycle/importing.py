@@ -13,9 +13,19 @@ from enum import StrEnum
 from everthread.domain import titles
 from everthread.domain.errors import Gone
 from everthread.domain.events import EntryKind
-from everthread.domain.exchange import DelegationLine, Item, MessageLine, NoteLine, RewindLine, SessionLine, TurnLine
+from everthread.domain.exchange import (
+    Base,
+    DelegationLine,
+    Item,
+    MessageLine,
+    NoteLine,
+    RewindLine,
+    SessionLine,
+    TurnLine,
+)
 from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
 from everthread.lifecycle.forget import fact_identity
+from everthread.lifecycle.lineage import above, rewound, without
 from everthread.lifecycle.log import append, close, ref_to
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.ports.store import UnitOfWork
@@ -59,6 +69,28 @@ class Found:
     turns: Mapping[int, str]
     rewinds: Sequence[tuple[int, ...]] = ()
     delegations: int = 0
+    left_at: int = 0
+    """The position of its log then: nobody has added to it since, as long as it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
+
+    outcome: Outcome
+    session_id: str | None
+    turns: int = 0
+    has: Base | None = None
+    """How far it is here as the file has it; None if that is all the way."""
+
+    def reaches(self, base: Base) -> bool:
+        """Whether what a child sees of it is here. What others add behind that is not the file's to show."""
+        whole = self.has is None or (base.turn <= self.has.turn and base.rewinds <= self.has.rewinds)
+        return self.session_id is not None and whole
+
+
+class InUse(Exception):
+    """Somebody has come to a session since it was looked at, or to what it grows out of."""
 
 
 def other_id(session_id: str, owner: str) -> str:
@@ -67,41 +99,43 @@ def other_id(session_id: str, owner: str) -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-def find(uow: UnitOfWork, line: SessionLine, owner: str, ids: Mapping[str, str | None]) -> Found:
-    """Where a session of a file belongs. `ids` says of those before it where they went; None if they were left out."""
-    if line.parent is not None and ids[line.parent] is None:
+def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, Imported]) -> Found:
+    """Where a session of a file belongs. `before` says what became of those before it."""
+    if line.parent is not None and not before[line.parent].reaches(line.base):
         return Found(Outcome.ORPHANED, line.id, {})
-    parent_id = ids[line.parent] if line.parent is not None else None
+    parent_id = before[line.parent].session_id if line.parent is not None else None
     for session_id in (line.id, other_id(line.id, owner)):
         session = uow.sessions.get(session_id)
         if uow.forgetting.buried("session", session_id) or (session is not None and session.forgotten_seq is not None):
             return Found(Outcome.FORGOTTEN, session_id, {})
         if session is None:
             return Found(Outcome.NEW, session_id, {})
-        if _is_the_same(session, line, owner, parent_id):
-            return _found(uow, session)
+        if _is_the_same(uow, session, line, owner, parent_id):
+            return _found(uow, session, line.base.turn)
     return Found(Outcome.DIFFERENT, line.id, {})
 
 
-def _is_the_same(session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
-    # A parent that the file does not have may be here all the same.
-    at = (session.owner, session.opened_at, str(session.key), session.base_turn)
-    return at == (owner, line.opened_at, line.key, line.base.turn) and parent_id in (None, session.parent_id)
+def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
+    at = (session.owner, session.opened_at, str(session.key))
+    if at != (owner, line.opened_at, line.key):
+        return False
+    # A parent that the file does not have may be here all the same, and one that the file was made without forgotten.
+    if line.base.turn == session.base_turn and parent_id in (None, session.parent_id):
+        return True
+    seen = above(uow, session)
+    return seen.parent is not None and (seen.parent.id, seen.turn) == (parent_id, line.base.turn)
 
 
-def _found(uow: UnitOfWork, session: Session) -> Found:
+def _found(uow: UnitOfWork, session: Session, base: int) -> Found:
     turns: dict[int, str] = {}
     after = 0
     while some := uow.turns.own(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
         turns |= {turn.number: turn.turn_id for turn in some}
         after = some[-1].number
-    rewinds = [_turns_of(entry.detail) for entry in uow.log.of_kind(session.id, EntryKind.REWIND)]
-    return Found(Outcome.SAME, session.id, turns, rewinds, len(uow.log.of_kind(session.id, EntryKind.DELEGATION)))
-
-
-def _turns_of(detail: Mapping[str, object] | None) -> tuple[int, ...]:
-    numbers = (detail or {}).get("turns")
-    return tuple(sorted(int(n) for n in numbers)) if isinstance(numbers, list) else ()  # pyright: ignore
+    logged = uow.log.of_kind(session.id, EntryKind.REWIND)
+    rewinds = [some for entry in logged if (some := without(rewound(entry.detail), base, session))]
+    delegations = len(uow.log.of_kind(session.id, EntryKind.DELEGATION))
+    return Found(Outcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
 
 
 class Different(Exception):
@@ -140,12 +174,14 @@ def is_busy(uow: UnitOfWork, session_id: str) -> bool:
 
 
 def begin(
-    uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, ids: Mapping[str, str | None], now: float
+    uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, before: Mapping[str, Imported], now: float
 ) -> None:
-    """Open a new session as the file has it, without its turns."""
+    """Open a new session as the file has it, without its turns. Raises `InUse` if it has come meanwhile."""
     key = SessionKey.parse(line.key)
-    parent_id = ids[line.parent] if line.parent is not None else None
-    summary_id = ids[line.summary_of] if line.summary_of is not None else None
+    parent_id = before[line.parent].session_id if line.parent is not None else None
+    summary_id = before[line.summary_of].session_id if line.summary_of is not None else None
+    if uow.sessions.get(session_id) is not None or (parent_id is not None and uow.sessions.get(parent_id) is None):
+        raise InUse
     session = Session(
         session_id,
         owner,
@@ -171,8 +207,14 @@ def begin(
     uow.archive.count_as_told(session_id)
 
 
-def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> None:
-    """Append some of a session's lines."""
+def go_on(uow: UnitOfWork, session_id: str, left_at: int) -> None:
+    """Raise `InUse` unless the session is as it was left at that position of its log, and nobody's."""
+    if _still_there(uow, session_id).log_seq != left_at or is_busy(uow, session_id):
+        raise InUse
+
+
+def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
+    """Append some of a session's lines; the position of its log behind them."""
     session = _still_there(uow, session_id)
     for item in items:
         ref = ref_to(session, session.key, 0)
@@ -192,6 +234,7 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> None:
                 session = append(uow, session, ref, EntryKind.DELEGATION, item.at, detail=detail)
     uow.sessions.save(session)
     uow.archive.count_as_told(session_id)
+    return session.log_seq
 
 
 def finish(uow: UnitOfWork, line: SessionLine, session_id: str, now: float) -> None:

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from everthread.domain.exchange import Item, SessionLine, TurnLine
-from everthread.lifecycle.importing import Different, Outcome, add, begin, find, finish, is_busy, news
+from everthread.domain.errors import Gone
+from everthread.domain.exchange import Base, Item, RewindLine, SessionLine, TurnLine
+from everthread.lifecycle.importing import (
+    Different,
+    Imported,
+    InUse,
+    Outcome,
+    add,
+    begin,
+    find,
+    finish,
+    go_on,
+    is_busy,
+    news,
+)
 from everthread.ports import Store
 from everthread.ports.store import UnitOfWork
 
@@ -15,28 +28,19 @@ CHARS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
-
-    outcome: Outcome
-    session_id: str | None
-    turns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Arrival:
-    """A session on its way in, and where those before it in the file went; None if they were left out."""
+    """A session on its way in, and what became of those before it in the file."""
 
     line: SessionLine
     owner: str
-    ids: Mapping[str, str | None]
+    before: Mapping[str, Imported]
 
 
 async def take_in(
     store: Store, now: Callable[[], float], arrival: Arrival, items: Iterable[Item], *, dry_run: bool
 ) -> Imported:
     """Import what is new, some turns at a time: if it is cut short, the same import goes on with it."""
-    found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.ids))
+    found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
     session_id = found.session_id
     if found.outcome is Outcome.FORGOTTEN:
         # What is left of it, without its words, is still what its children grew out of.
@@ -52,30 +56,56 @@ async def take_in(
         return Imported(Outcome.DIFFERENT, None)
     if some is None and not is_new:
         return Imported(Outcome.SAME, session_id)
+    has = Base(max(found.turns, default=arrival.line.base.turn), len(found.rewinds))
     if not is_new and await store.read(lambda uow: is_busy(uow, session_id)):
-        return Imported(Outcome.BUSY, session_id)
-    opening, turns = is_new, 0
+        return Imported(Outcome.BUSY, session_id, has=has)
+    opening, turns, left_at = is_new, 0, found.left_at
     while some is not None or opening:
         following = next(batches, None)
         if not dry_run:
-            write = _write(arrival, session_id, some or (), now, opening=opening, last=following is None)
-            await store.write(write)
+            at = None if opening else left_at
+            write = _write(arrival, session_id, some or (), now, left_at=at, last=following is None)
+            try:
+                left_at = await store.write(write)
+            except InUse:
+                # What is here of it is as the file has it; the same import goes on with it later.
+                return Imported(Outcome.BUSY, None if opening else session_id, turns, has)
+            except Gone:
+                return Imported(Outcome.FORGOTTEN, session_id, turns)
         turns += sum(isinstance(item, TurnLine) for item in some or ())
+        has = _behind(has, some or ())
         some, opening = following, False
     return Imported(Outcome.NEW if is_new else Outcome.GROWN, session_id, turns)
 
 
-def _write(
-    arrival: Arrival, session_id: str, some: Sequence[Item], now: Callable[[], float], *, opening: bool, last: bool
-) -> Callable[[UnitOfWork], None]:
-    """One unit of work: most sessions need no second one."""
+def _behind(has: Base, some: Sequence[Item]) -> Base:
+    """How far a session is here once these are, too."""
+    numbers = [item.number for item in some if isinstance(item, TurnLine)]
+    return Base(max(numbers, default=has.turn), has.rewinds + sum(isinstance(item, RewindLine) for item in some))
 
-    def write(uow: UnitOfWork) -> None:
-        if opening:
-            begin(uow, arrival.line, session_id, arrival.owner, arrival.ids, now())
-        add(uow, session_id, some)
+
+def _write(
+    arrival: Arrival,
+    session_id: str,
+    some: Sequence[Item],
+    now: Callable[[], float],
+    *,
+    left_at: int | None,
+    last: bool,
+) -> Callable[[UnitOfWork], int]:
+    """One unit of work: most sessions need no second one. It begins one that is not here yet, or goes on where the
+    one before it has left the session; then it leaves it at a position of its log.
+    """
+
+    def write(uow: UnitOfWork) -> int:
+        if left_at is None:
+            begin(uow, arrival.line, session_id, arrival.owner, arrival.before, now())
+        else:
+            go_on(uow, session_id, left_at)
+        behind = add(uow, session_id, some)
         if last:
             finish(uow, arrival.line, session_id, now())
+        return behind
 
     return write
 

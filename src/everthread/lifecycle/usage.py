@@ -26,11 +26,14 @@ class Usage:
 def usage(uow: UnitOfWork, owner: str, session: Session | None, now: float) -> Usage:
     day = uow.spend.by_model(owner, now - DAY_S)
     month = uow.spend.by_model(owner, now - MONTH_DAYS * DAY_S)
-    if session is None:
-        return Usage((), day, month)
+    return Usage(of_conversation(uow, session) if session else (), day, month)
+
+
+def of_conversation(uow: UnitOfWork, session: Session) -> tuple[Used, ...]:
+    """By model, with the sessions that it was compressed from."""
     ids, first = [session.id], session
     while first.cause is Cause.COMPRESSION and (parent := uow.sessions.get(first.parent_id or "")) is not None:
         first = parent
         ids.append(first.id)
     # Nothing was spent in it before it was opened: older rows need not be looked at.
-    return Usage(uow.spend.by_model(owner, first.opened_at, ids), day, month)
+    return uow.spend.by_model(session.owner, first.opened_at, ids)

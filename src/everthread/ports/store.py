@@ -251,6 +251,10 @@ class Turns(Protocol):
         """What the session shows, of the turns numbered `after + 1 .. up_to`."""
         ...
 
+    def view_for_people(self, session: Session, *, up_to: int | None = None, after: int = 0) -> View:
+        """The same, and among its turns the messages that were set aside: whoever wrote them looks for them."""
+        ...
+
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]: ...
     def count(self, session: Session) -> int:
         """How many turns the session shows, inherited ones included, without reading them."""
@@ -561,7 +565,7 @@ class Archive(Protocol):
         ...
 
     def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Who grew out of whom: parent and child, of all that are not forgotten."""
+        """Who grew out of whom, of all that are not forgotten: the child, and the nearest above it that is not."""
         ...
 
     def holds_the_newest(self, session_id: str) -> bool:

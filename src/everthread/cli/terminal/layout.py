@@ -287,6 +287,10 @@ def _close_menu(event: KeyPressEvent) -> None:
 
 
 def _size() -> Size:
-    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    try:
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        # It was hung up.
+        columns = rows = 0
     # One that does not say how large it is.
     return Size(rows=rows or 24, columns=columns or 80)

@@ -15,6 +15,7 @@ from everthread.domain.events import (
 )
 from everthread.domain.model import (
     HookCall,
+    Inbound,
     Kind,
     NoteAction,
     NoteTarget,
@@ -65,6 +66,26 @@ class CursorsAndLanes(OnAStore):
             note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
             assert set(await discover_all(store)) == {chat, note.session_id}
             assert await store.write(lambda uow: uow.cursors.set_back("p", None, 5.0)) == 2
+
+    @in_loop
+    async def test_delegated_work_is_seen_while_it_runs_and_listed_if_asked_for(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            parent, work = await talk.new(KEY), key_named("work")
+            boundary = New(kind=Kind.SUBAGENT, parent=parent)
+            child = (await talk.lifecycle.cross(work, boundary, owner="ann")).ref
+            assert child is not None
+            await talk.lifecycle.accept(Inbound(work, "ann", "look it up"))
+            assert not await store.read(lambda uow: uow.slots.delegated(parent))
+            ticket = await talk.lifecycle.begin_turn(work)
+            assert ticket is not None
+            assert await store.read(lambda uow: uow.slots.delegated(parent))
+            await talk.lifecycle.commit_turn(ticket, (), None)
+            assert not await store.read(lambda uow: uow.slots.delegated(parent))
+            listed = await store.read(lambda uow: uow.sessions.conversations(9))
+            assert [session.id for session in listed] == [parent]
+            everything = await store.read(lambda uow: uow.sessions.conversations(9, delegated=True))
+            assert {session.id for session in everything} == {parent, child.session_id}
 
     @in_loop
     async def test_discovery_goes_in_slices_and_misses_nothing(self, open_store: OpenStore) -> None:

@@ -32,6 +32,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import NoteChange
+from everthread.ports import UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.store_contract.stage import (
     KEY,
@@ -263,6 +264,19 @@ class Views(OnAStore):
             await talk.say("three", KEY)
             assert await talk.texts(parent) == ["one", "two", "late"]
             assert await talk.texts(child) == ["one", "two", "three"]
+
+            async def for_people(session_id: str, **part: int) -> list[str]:
+                def look(uow: UnitOfWork) -> list[str]:
+                    session = uow.sessions.get(session_id)
+                    assert session is not None
+                    return texts_of(uow.turns.view_for_people(session, **part))
+
+                return await store.read(look)
+
+            # Whoever wrote a message finds it again; what was hidden stays so.
+            assert await for_people(parent) == ["one", "two", "set aside", "late"]
+            assert await for_people(parent, after=3, up_to=4) == ["set aside"]
+            assert await for_people(child) == ["one", "two", "set aside", "three"]
             kept = [await store.read(lambda uow, n=n: uow.turns.get(parent, n)) for n in range(1, 6)]
             assert [(turn.user_text, turn.status) for turn in kept if turn] == [
                 ("one", TurnStatus.DONE),

@@ -17,6 +17,7 @@ from everthread.ports.store import Contents
 
 PAGES_PER_STEP = 256
 ALONE_S_MAX = 0.5
+_NUMBERS_SINCE = 1_700_000_000
 
 
 def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> None:
@@ -87,6 +88,27 @@ def _contents(connection: Any, path: str) -> Contents:
         notes=number("SELECT COUNT(*) FROM notes WHERE live"),
         log_entries=number("SELECT COUNT(*) FROM log"),
     )
+
+
+def renumber(path: Path, now: float) -> None:
+    """Let what a restored copy tells providers from now on come under keys that none of them has seen.
+
+    They have seen what came after the backup, under the numbers that its turns are given again. Each restoration takes
+    a number of its own, from the time; how far each provider has come stays as it is.
+    """
+    try:
+        connection = connect_bare(str(path))
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            ((last,),) = connection.execute("SELECT COALESCE(MAX(replay_last), 0) FROM cursors")
+            number = max(int(now) - _NUMBERS_SINCE, last + 1, connection.pragma("user_version") + 1)
+            connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
 
 
 @contextlib.contextmanager

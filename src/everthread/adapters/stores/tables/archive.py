@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everthread.adapters.stores.tables.listing import COLUMNS, session_of
-from everthread.adapters.stores.tables.rows import Execute, first, run
+from everthread.adapters.stores.tables.rows import FIRST_REPLAY, Execute, first, run
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
 from everthread.domain.model import Kind, Session
 
@@ -21,6 +21,18 @@ _ITS_ROWS = (
     "DELETE FROM replies WHERE session_id = ?",
     "DELETE FROM reviews WHERE session_id = ?",
     "DELETE FROM sessions WHERE id = ?",
+)
+# What is left of a forgotten session still leads from those below it to the turns above it.
+_CHILDREN = (
+    "WITH RECURSIVE up (parent_id, id) AS (SELECT parent_id, id FROM sessions WHERE forgotten_seq IS NULL UNION ALL "
+    "SELECT s.parent_id, up.id FROM up JOIN sessions s ON s.id = up.parent_id WHERE s.forgotten_seq IS NOT NULL) "
+    "SELECT parent_id, id FROM up WHERE parent_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions s "
+    "WHERE s.id = up.parent_id AND s.forgotten_seq IS NOT NULL) ORDER BY id"
+)
+_CHILDREN_OF = (
+    "WITH RECURSIVE down (id, forgotten_seq) AS (SELECT id, forgotten_seq FROM sessions WHERE parent_id = ? UNION ALL "
+    "SELECT s.id, s.forgotten_seq FROM down JOIN sessions s ON s.parent_id = down.id "
+    "WHERE down.forgotten_seq IS NOT NULL) SELECT NULL, id FROM down WHERE forgotten_seq IS NULL ORDER BY id"
 )
 
 
@@ -45,7 +57,8 @@ class ArchiveTables:
         run(
             self._execute(
                 "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts) "
-                "SELECT p.name, s.id, s.log_seq, 0, 0, 0 FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
+                f"SELECT p.name, s.id, s.log_seq, {FIRST_REPLAY}, {FIRST_REPLAY}, 0 "
+                "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
                 "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq",
                 (session_id,),
             )
@@ -63,12 +76,8 @@ class ArchiveTables:
         return tuple(session_of(row) for row in rows)
 
     def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
-        some = "IS NOT NULL" if parent_id is None else "= ?"
-        rows = self._execute(
-            f"SELECT parent_id, id FROM sessions WHERE parent_id {some} AND forgotten_seq IS NULL ORDER BY id",
-            () if parent_id is None else (parent_id,),
-        )
-        return tuple((row[0], row[1]) for row in rows)
+        rows = self._execute(_CHILDREN) if parent_id is None else self._execute(_CHILDREN_OF, (parent_id,))
+        return tuple((parent_id or row[0], row[1]) for row in rows)
 
     def holds_the_newest(self, session_id: str) -> bool:
         rows = self._execute(

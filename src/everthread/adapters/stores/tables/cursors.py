@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everthread.adapters.stores.tables.rows import Execute, first, run
+from everthread.adapters.stores.tables.rows import FIRST_REPLAY, Execute, first, run
 from everthread.ports.store import Cursor, LaneCount, ProviderRow, Redelivery
 
 _CURSOR = "provider, session_id, seq, replay, attempts, due_at, error"
@@ -60,7 +60,8 @@ class CursorTables:
         run(
             self._execute(
                 "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at) "
-                "SELECT ?, l.session_id, MIN(l.seq) - 1, 0, 0, 0, ? FROM log l JOIN sessions s ON s.id = l.session_id "
+                f"SELECT ?, l.session_id, MIN(l.seq) - 1, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ? "
+                "FROM log l JOIN sessions s ON s.id = l.session_id "
                 f"WHERE l.pos > ? AND l.pos <= ? AND {_REMEMBERED} GROUP BY l.session_id "
                 "ON CONFLICT (provider, session_id) DO UPDATE SET due_at = COALESCE(cursors.due_at, excluded.due_at)",
                 (provider, now, row.scanned_pos, top[0]),
@@ -115,7 +116,8 @@ class CursorTables:
         given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
         rows = self._execute(
             "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at) "
-            f"SELECT ?, s.id, 0, 1, 1, 0, ? FROM sessions s WHERE {_REMEMBERED} AND s.log_seq > 0 {some} "
+            f"SELECT ?, s.id, 0, {FIRST_REPLAY} + 1, {FIRST_REPLAY} + 1, 0, ? FROM sessions s "
+            f"WHERE {_REMEMBERED} AND s.log_seq > 0 {some} "
             "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
             "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL "
             "RETURNING session_id",

@@ -71,3 +71,8 @@ def key_of(text: str) -> SessionKey:
             _KEYS.clear()
         _KEYS[text] = key
     return key
+
+
+# Lanes of a store that was restored begin with a number of their own: providers have seen the lower ones, under other
+# words. It stands in the head of the file.
+FIRST_REPLAY = "(SELECT user_version FROM pragma_user_version)"

@@ -31,6 +31,7 @@ SESSIONS_AT_ONCE = 100
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
+_SHOWN_TO_PEOPLE = f"({SHOWN} OR status = '{TurnStatus.SET_ASIDE.value}')"
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
 
 
@@ -97,10 +98,16 @@ class TurnTables:
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
-        segments, hidden = self._lineage(session, as_of_seq, up_to, after)
+        return self._view(session, self._lineage(session, as_of_seq, up_to, after), SHOWN)
+
+    def view_for_people(self, session: Session, *, up_to: int | None = None, after: int = 0) -> View:
+        return self._view(session, self._lineage(session, None, up_to, after), _SHOWN_TO_PEOPLE)
+
+    def _view(self, session: Session, lineage: tuple[list[_Segment], frozenset[int]], shown: str) -> View:
+        segments, hidden = lineage
         turns: list[Turn] = []
         for segment in reversed(segments):
-            turns += self._turns(segment, hidden, inherited=segment.session_id != session.id)
+            turns += self._turns(segment, hidden, inherited=segment.session_id != session.id, shown=shown)
         return View(self._summary(session), tuple(turns))
 
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]:

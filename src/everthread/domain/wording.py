@@ -1,0 +1,59 @@
+"""How texts, numbers and times are written for people: on one line, with nothing that could move a cursor.
+
+Room is counted in columns of a terminal, since some scripts' characters take two.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+CELL_COLUMNS_MAX = 48
+EXCERPT_COLUMNS_MAX = 60
+_CUT = "..."
+
+
+def one_line(text: str) -> str:
+    """The text with nothing in it that could move a cursor or start a second line."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal the text takes: some scripts' characters take two, marks none."""
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def shortened(text: str, columns_max: int = CELL_COLUMNS_MAX) -> str:
+    """The beginning of a text, on one line."""
+    # A message may be megabytes long; what is beyond this can't be shown anyway.
+    start = text[: 4 * columns_max]
+    line = one_line(start)
+    if len(start) == len(text) and columns_of(line) <= columns_max:
+        return line
+    return _beginning(line, columns_max - len(_CUT)).rstrip() + _CUT
+
+
+def excerpt(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
+    """The beginning of a text in quotes, on one line."""
+    return f'"{shortened(text, columns_max)}"'
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def local_time(at: float) -> str:
+    from datetime import UTC, datetime  # noqa: PLC0415 - only some answers need it
+
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _beginning(line: str, columns: int) -> str:
+    for place, char in enumerate(line):
+        columns -= _width(char)
+        if columns < 0:
+            return line[:place]
+    return line
+
+
+def _width(char: str) -> int:
+    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,0 +1,41 @@
+"""What a front end shows of a compression, whichever face it has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from everthread.agent.events import Compressed, Compressing, CompressionEvent, CompressionFailed
+from everthread.cli.hearing import Hearing
+from everthread.cli.screen import Screen
+from everthread.cli.terminal.ink import Ink
+from everthread.cli.terminal.live import Live
+from everthread.domain.model import SessionKey, SessionRef
+
+REF = SessionRef("s", 0, SessionKey.parse("agent:main:cli:dm:1"), 1, "me")
+EVENTS: list[tuple[CompressionEvent, str]] = [
+    (Compressing(), "almost too long for the model"),
+    (
+        Compressed(REF, 84, 64_300, 11_900),
+        "Compressed: 84 turns into a summary (about 64,300 tokens before, 11,900 now)",
+    ),
+    (Compressed(REF, 1, 10, 5), "Compressed: 1 turn into a summary"),
+    (
+        Compressed(REF, 84, 64_300, 11_900, "it is down"),
+        "into a mechanical extract (about 64,300 tokens before, 11,900 now; no summary could be made: it is down)",
+    ),
+    (CompressionFailed("This conversation was not compressed: it is down."), "not compressed: it is down"),
+]
+
+
+@pytest.mark.parametrize(("event", "text"), EVENTS)
+def test_every_face_says_it(event: CompressionEvent, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Hearing(Screen(), verbose=False)(event)
+    shown = capsys.readouterr()
+    assert text in shown.err
+    assert shown.out == "", "it is no part of an answer"
+    drawn = Live(Ink(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False).hear(
+        event, 200
+    )
+    assert text in " ".join(re.sub(r"\x1b\[[0-9;]*m", "", drawn).split())

@@ -1,0 +1,48 @@
+"""How texts are written on one line of a terminal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.domain.wording import columns_of, counted, excerpt, one_line, shortened
+
+ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("as it is", 8, "as it is"),
+        ("too long by one", 14, "too long by..."),
+        ("two\nlines\x1b[2J", 40, "two lines [2J"),
+        # Each of these takes two columns, the dots one each.
+        ("日本旅行", 8, "日本旅行"),
+        ("日本旅行", 7, "日本..."),
+        ("日本旅行", 6, "日..."),
+        # Marks take none.
+        ("e\u0301" * 8, 8, "e\u0301" * 8),
+        ("x" * 1_000_000, 5, "xx..."),
+        # What is left of blanks may be short, and is still not all of it.
+        ("a" + " " * 100 + "b", 10, "a..."),
+    ],
+)
+def test_a_text_is_cut_by_the_columns_that_it_takes(text: str, columns: int, shown: str) -> None:
+    assert shortened(text, columns) == shown
+
+
+@given(ANY_TEXT, st.integers(3, 60))
+def test_whatever_the_text_it_fits(text: str, columns: int) -> None:
+    line = shortened(text, columns)
+    assert columns_of(line) <= columns
+    assert line == one_line(line)
+
+
+def test_numbers_and_excerpts() -> None:
+    assert (counted(1, "turn"), counted(2, "turn"), counted(0, "entry", "entries")) == (
+        "1 turn",
+        "2 turns",
+        "0 entries",
+    )
+    assert excerpt("日" * 40) == f'"{"日" * 28}..."'
