@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
+from everthread.agent.memory_tools import memory_tool
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.reviewing import Reviewer
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, Manner, TurnLimits
-from everthread.config import Compression
+from everthread.config import Compression, Review
+from everthread.domain import review as domain_review
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
+from everthread.memory.notes import CHARS_MAX
 from everthread.ports import ContextEngine, Tool
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import ToolUse
@@ -49,13 +56,17 @@ class AgentHouse(House):
         engine: ContextEngine | None = None,
         stop_s_max: float = 5.0,
         skills: Callable[[], str] = str,
+        review: Review | None = None,
         **more: Any,
     ) -> None:
-        super().__init__(folder, *providers, **more)
+        super().__init__(folder, *providers, review_every=review.every_turns if review else 0, **more)
         self.folder = folder
         self.model = model or FakeModel()
         self.choices: list[Choice] = [self.model.choice()]
         self.toolbox = Toolbox(tools)
+        self.note_limits = dict(CHARS_MAX)
+        self.extra: tuple[Tool, ...] = ()
+        """What a review could call if it were not refused."""
         self.heard: list[TurnEvent] = []
         self.approve: Approve = nobody_approves
         self._turn_limits = turn_limits
@@ -69,6 +80,8 @@ class AgentHouse(House):
         self.summariser = summariser
         self._engine = engine
         self._stop_s_max = stop_s_max
+        self._review = review
+        """When conversations are reviewed; without it they never are."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -86,6 +99,28 @@ class AgentHouse(House):
             holder=self.holder,
             stop_s_max=self._stop_s_max,
         )
+        reviewing = Asker(
+            self.lifecycle,
+            _Hasty(self),
+            lambda: 0.5,
+            self.hooks,
+            self._spend_per_day,
+            spend_per_turn=self._review.spend if self._review else None,
+        )
+        self.reviewer = Reviewer(
+            self.store,
+            self.lifecycle,
+            self.preparer,
+            reviewing,
+            ToolRunner(self.lifecycle, self.hooks, self._allowed),
+            self._tools,
+            self._tools_of_a_review,
+            self._named_first,
+            self.clock,
+            self._review or Review(every_turns=0),
+            note_limits=CHARS_MAX,
+            output_tokens=1000,
+        )
         self.agent = Agent(
             self.lifecycle,
             self.memory,
@@ -96,6 +131,7 @@ class AgentHouse(House):
             self.clock,
             titler=self.titler if self._names else None,
             compressor=self.compressor if self._compression else None,
+            reviewer=self.reviewer,
             limits=self._turn_limits,
         )
         return self
@@ -106,8 +142,23 @@ class AgentHouse(House):
     def _named(self, name: str) -> Choice:
         return next(choice for choice in self.choices if choice.name == name)
 
+    def _named_first(self, name: str) -> list[Choice]:
+        return [self._named(name)] if name else self.choices
+
+    def _tools_of_a_review(self, review: domain_review.Review) -> Toolbox:
+        write_note = partial(self.lifecycle.write_note, review=review)
+        skills = SkillFolders(self.folder / "skills", None)
+        return Toolbox(
+            (
+                memory_tool(write_note, self.store, self.note_limits, condenses=True),
+                *skill_tools(skills, ME),
+                *self.extra,
+            )
+        )
+
     async def __aexit__(self, *raised: Any) -> None:
         await self.titler.aclose()
+        await self.reviewer.aclose()
         await self.compressor.aclose()
         await super().__aexit__(*raised)
 

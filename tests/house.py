@@ -259,6 +259,7 @@ class House:
         limits: Limits = QUICK,
         settings: dict[str, dict[str, Any]] | None = None,
         hook_s_max: float = 1.0,
+        review_every: int = 0,
     ) -> None:
         self.path = folder / "everthread.db"
         self.clock = MovableClock()
@@ -270,6 +271,7 @@ class House:
         self._limits = limits
         self._settings = settings
         self._hook_s_max = hook_s_max
+        self._review_every = review_every
 
     async def __aenter__(self) -> Self:
         self.store = await SqliteStore.open(self.path)
@@ -281,6 +283,7 @@ class House:
             holder=self.holder,
             policies=self._policies,
             hooks=plugin_hooks.wanted(manager),
+            review_every=self._review_every,
         )
         self.lanes = LocalLanes(self.store, self.clock, self.holder, poll_s=0.01)
         self.memory = MemoryManager(

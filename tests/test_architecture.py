@@ -50,7 +50,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
     note_versions projections tombstones""".split()
 # They hold no words of anybody's, and what they name has an owner.
-UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed".split()
+UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews".split()
 
 CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")

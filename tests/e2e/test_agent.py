@@ -13,7 +13,7 @@ from tests.house import until
 
 from everthread.agent.turn import Manner
 from everthread.bootstrap import Runtime
-from everthread.config import Provider, Settings
+from everthread.config import Provider, Review, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall, TurnStatus
 from everthread.memory.recall import FENCE
@@ -27,6 +27,8 @@ TURNS = 30
 
 @asynccontextmanager
 async def agent(home: Path, server: ModelServer, kind: Any = "openai_compat", **more: Any) -> AsyncIterator[Runtime]:
+    # Reviews come whenever there is time: most tests look at the requests of turns.
+    more.setdefault("review", Review(every_turns=0))
     settings = Settings(home, model="stub/one", providers={"stub": Provider(kind, server.base_url)}, **more)
     async with Runtime(settings) as runtime:
         assert await runtime.ready() == ()
@@ -59,12 +61,15 @@ def notes_now_and_then() -> Script:
 @pytest.mark.parametrize("kind", ["openai_compat", "anthropic"])
 async def test_every_request_begins_with_the_bytes_of_the_one_before(tmp_path: Path, kind: str) -> None:
     """Thirty turns with tools, notes and recall: up to the newest message, what was sent is sent again."""
-    async with ModelServer(notes_now_and_then()) as server, agent(tmp_path, server, kind) as runtime:
+    review = Review(every_turns=10)
+    async with ModelServer(notes_now_and_then()) as server, agent(tmp_path, server, kind, review=review) as runtime:
         await ask(runtime, "The lighthouse of message numbers is green.", SessionKey("main", "cli", ChatType.DM, "0"))
         for number in range(TURNS):
             await ask(runtime, f"message number {number} about the lighthouse")
         bodies = [body for body in server.requests if b"message number 0 " in body and b"Name the conv" not in body]
-    assert len(bodies) == TURNS + TURNS // 3
+    reviews = [body for body in bodies if b"[A review." in body]
+    assert len(reviews) >= 2, "reviews are sent the same"
+    assert len(bodies) - len(reviews) == TURNS + TURNS // 3
     assert any(FENCE.encode() in body.rpartition(b"message number")[2] for body in bodies), "nothing was recalled"
     for number in range(TURNS):
         mine = next(body for body in bodies if f"message number {number} ".encode() in body)

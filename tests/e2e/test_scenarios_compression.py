@@ -21,7 +21,7 @@ from everthread.agent.memory_tools import session_search
 from everthread.agent.summarising import INSTRUCTION
 from everthread.agent.turn import Manner
 from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Settings
+from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
 from everthread.lifecycle.finding import find_session
 from everthread.plugins import hookimpl
@@ -74,6 +74,7 @@ async def sailing(
             "aux": Provider(kind, server.base_url, context_tokens=AUX_TOKENS),
         },
         compression=Compression(tail_tokens=300),
+        review=Review(every_turns=0),
     )
     async with Runtime(settings, providers=providers, **more) as runtime:
         assert await runtime.ready() == ()

@@ -25,6 +25,7 @@ from everthread.config import (
     Memory,
     Price,
     Provider,
+    Review,
     Settings,
     Tools,
     debugging,
@@ -341,7 +342,7 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
     assert loaded(tmp_path) == Settings(tmp_path)
 
 
-KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression)
+KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review)
 NAMED = [
     *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
@@ -373,7 +374,7 @@ def test_no_values_do_worse_than_be_refused(values: dict[str, Any]) -> None:
 def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
-    tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "tools"}
+    tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
     scalars = {field.name for field in fields(Settings)} - tables
     for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name

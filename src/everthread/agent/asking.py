@@ -80,6 +80,7 @@ class Asker:
     hooks: HookRunner
     spend_per_day: float | None = None
     spend_per_session: float | None = None
+    spend_per_turn: float | None = None
 
     async def ask(
         self,
@@ -172,7 +173,7 @@ class Asker:
         """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
         price = choice.price
         if price is None:
-            limited = self.spend_per_day is not None or self.spend_per_session is not None
+            limited = (self.spend_per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
             if limited and not choice.traits.small:
                 raise BudgetSpent(
                     f"there is a limit on spending, but no price for {choice.name}; "
@@ -189,6 +190,7 @@ class Asker:
                 amount,
                 limit_per_day=self.spend_per_day,
                 limit_of_session=self.spend_per_session,
+                limit_of_turn=self.spend_per_turn,
                 spent=settled,
             )
         )

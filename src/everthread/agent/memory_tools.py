@@ -13,7 +13,7 @@ import msgspec
 
 from everthread.agent.arguments import parsed
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, ToolFailed
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn, chars_of
 from everthread.domain.words import excerpt, snippet
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.finding import find_session
@@ -34,6 +34,8 @@ TURNS_SHOWN = 6
 """To either side of the number that was asked for."""
 SNIPPET_CHARS = 300
 NEIGHBOUR_CHARS = 160
+CROWDED = 0.8
+"""The share of its room from which a collection is to be condensed."""
 TURN_CHARS = 600
 
 Written = Callable[[str], Awaitable[object]]
@@ -44,7 +46,7 @@ Content = Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
 class WriteNote(Protocol):
     """`Lifecycle.write_note`."""
 
-    def __call__(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> Awaitable[NoteVersion]: ...
+    def __call__(self, change: NoteChange, *, owner: str, ref: SessionRef | None) -> Awaitable[NoteVersion]: ...
 
 
 class AskMemory(Protocol):
@@ -100,9 +102,17 @@ _MEMORY = ToolSchema(
 
 
 def memory_tool(
-    write_note: WriteNote, store: Store, limits: Mapping[NoteTarget, int], written: Written | None = None
+    write_note: WriteNote,
+    store: Store,
+    limits: Mapping[NoteTarget, int],
+    written: Written | None = None,
+    *,
+    condenses: bool = False,
 ) -> Tool:
-    """Add, replace or remove a note of the owner, within the collection's limit."""
+    """Add, replace or remove a note of the owner, within the collection's limit.
+
+    `condenses` is for whoever has the time to: they are asked to, and shown what there is, before it is full.
+    """
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         given = parsed(_MEMORY, arguments, _MemoryArguments)
@@ -117,6 +127,8 @@ def memory_tool(
             return f"already noted; {usage(target, await _notes(store, owner, target), limits)}"
         except NotesFull as error:
             notes = await _notes(store, owner, target)
+            if condenses:
+                return f"not noted yet. {_crowded(target, notes, limits)}"
             raise ToolFailed(
                 f"memory: these {len(content):,} characters do not fit in {usage(target, notes, limits)}. "
                 f"Replace a note by a shorter one, or remove one, and try again. The notes are:\n{_shown(notes)}"
@@ -126,7 +138,10 @@ def memory_tool(
         if written is not None:
             await written(owner)
         done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[given.action]
-        return f"{done}; {usage(target, await _notes(store, owner, target), limits)}"
+        notes = await _notes(store, owner, target)
+        if condenses and chars_of(notes) > CROWDED * limits[target]:
+            return f"{done}. {_crowded(target, notes, limits)}"
+        return f"{done}; {usage(target, notes, limits)}"
 
     return Tool(_MEMORY, run, remembers=True)
 
@@ -161,6 +176,14 @@ def _the_one(notes: Sequence[NoteVersion], given: _MemoryArguments) -> NoteVersi
     raise ToolFailed(
         f"memory: {len(holding)} notes hold {piece[:100]!r}; give a piece that only one has. They are:\n"
         f"{_shown(holding)}"
+    )
+
+
+def _crowded(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int]) -> str:
+    return (
+        f"{usage(target, notes, limits)}: hardly any room is left. Condense before you note more: replace several "
+        f"notes about one thing by a short one and remove the others, and shorten long ones. "
+        f"The notes are:\n{_shown(notes)}"
     )
 
 

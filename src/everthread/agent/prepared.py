@@ -6,6 +6,7 @@ be used, and letting one go is no event for anybody.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -108,6 +109,27 @@ class Preparer:
         prompt = read_back(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
         return self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
+
+    async def standing(self, ref: SessionRef, choice: Choice) -> Prepared | None:
+        """The start as the session's stored prefix has it, whatever the tools are now: nothing is made or stored.
+
+        `None` if the session has no prefix.
+        """
+        session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
+        now = (session.generation, number, burials, session.last_turn)
+        for (session_id, (name, _)), (_, kept) in self._kept.items():
+            if (session_id, name) == (ref.session_id, choice.name) and now == (
+                *(kept.generation, kept.prefix_number, kept.burials, kept.last_turn),
+            ):
+                return kept
+        session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        if prefix is None:
+            return None
+        prompt = read_back(prefix.content).prompt
+        # A long conversation takes longer to write down than the event loop should be held.
+        return await asyncio.to_thread(
+            self._start, session, prefix.number, (choice.name, ""), burials, choice, prompt, view
+        )
 
     def committed(self, prepared: Prepared, turn: Turn, choice: Choice) -> None:
         """A turn was added: what was prepared need not be read again."""

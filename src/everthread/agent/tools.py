@@ -170,6 +170,16 @@ class ToolRunner:
         listen(ToolEnded(call, text))
         return text
 
+    async def run_aside(self, tool: Tool, call: ToolCall, use: ToolUse) -> str:
+        """What a call comes to that is no part of a turn: nobody is asked, and nothing of it is recorded."""
+        arguments = _arguments(call)
+        if isinstance(arguments, str):
+            return arguments
+        await self.hooks.tell("pre_tool_call", ref=use.ref, name=call.name, arguments=call.arguments)
+        text = _shortened(await _outcome(tool, arguments, use))
+        await self.hooks.tell("post_tool_call", ref=use.ref, name=call.name, result=text)
+        return text
+
 
 async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> str:
     """What the tool says, or what went wrong with it, in words for the model."""

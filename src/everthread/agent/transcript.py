@@ -76,6 +76,12 @@ def as_stored(messages: Collection[Message]) -> tuple[Message, ...]:
     return tuple(m if m.thought is None else replace(m, thought=None) for m in messages)
 
 
+def taken_in(message: Message, before: Collection[Message], model: str) -> Message:
+    """An answer as it is kept while there is more to come: no call has another's id, its thought is that model's."""
+    message = with_own_ids(message, [call.id for earlier in before for call in earlier.tool_calls])
+    return message if message.thought is None else replace(message, thought=replace(message.thought, model=model))
+
+
 def with_own_ids(message: Message, taken: Collection[str]) -> Message:
     """The message with an id for each call that no other call of the turn has.
 

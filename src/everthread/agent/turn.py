@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from everthread.agent.asking import Asker, Choice, Progress
@@ -28,10 +28,11 @@ from everthread.agent.events import (
     nobody_approves,
 )
 from everthread.agent.prepared import Prepared, Preparer
+from everthread.agent.reviewing import Reviewer
 from everthread.agent.running import Running
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
-from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, with_own_ids
+from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, taken_in
 from everthread.agent.waiting import unheard, until_done
 from everthread.domain.errors import (
     ContextTooLong,
@@ -111,6 +112,7 @@ class Agent:
         *,
         titler: Titler | None = None,
         compressor: Compressor | None = None,
+        reviewer: Reviewer | None = None,
         limits: TurnLimits | None = None,
     ) -> None:
         self._lifecycle = lifecycle
@@ -122,6 +124,7 @@ class Agent:
         self._clock = clock
         self._titler = titler
         self._compressor = compressor
+        self._reviewer = reviewer
         self._limits = limits or TurnLimits()
         self._running: dict[str, Running] = {}
 
@@ -171,6 +174,11 @@ class Agent:
     def compression_status(self, session_id: str) -> str:
         """What a person should know about compressing that session; empty if all is well."""
         return self._compressor.status(session_id) if self._compressor is not None else ""
+
+    def attend_to_reviews(self) -> None:
+        """From now on, carry out the reviews that are due, in the background. For a process that lasts."""
+        if self._reviewer is not None:
+            self._reviewer.look()
 
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
@@ -264,10 +272,7 @@ class Agent:
                 progress=progress,
                 listen=manner.listen,
             )
-            taken = [call.id for message in progress.messages for call in message.tool_calls]
-            message = with_own_ids(answer.message, taken)
-            if message.thought is not None:
-                message = replace(message, thought=replace(message.thought, model=progress.model))
+            message = taken_in(answer.message, progress.messages, progress.model)
             progress.messages.append(message)
             progress.writing.clear()
             if not message.tool_calls:
@@ -329,6 +334,8 @@ class Agent:
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
         self._consider_compressing(running, committed, messages, manner, end.error)
+        if manner.lasting:
+            self.attend_to_reviews()
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens
         )

@@ -126,7 +126,13 @@ class Runtime:
         self.providers = (BuiltinMemory(self.store, self.clock), *self._given_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
         self.lifecycle = Lifecycle(
-            self.store, self.clock, self.new_id, holder=self.holder, policies=self._policies, hooks=self._hooks
+            self.store,
+            self.clock,
+            self.new_id,
+            holder=self.holder,
+            policies=self._policies,
+            hooks=self._hooks,
+            review_every=self.settings.review.every_turns,
         )
         self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
         self.notebook = _notebook(self.settings, self.store, self.lifecycle)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
 from everthread.agent.delegation import Delegation, tools_of_children
-from everthread.agent.memory_tools import memory_tools
+from everthread.agent.memory_tools import memory_tool, memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
@@ -25,6 +26,7 @@ from everthread.agent.turn import Agent, TurnLimits
 from everthread.config import McpServer, Provider, Settings, default_model
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
+from everthread.domain.review import Review
 from everthread.ports import Clock, ModelClient, Tool
 from everthread.ports.model import Traits
 
@@ -167,6 +169,7 @@ class Workshop:
 
     async def aclose(self) -> None:
         await self._titler.aclose()
+        await self._reviewer.aclose()
         await self._compressor.aclose()
         if self._mcp is not None:
             await self._mcp.aclose()
@@ -186,16 +189,19 @@ class Workshop:
             self._settings.compression,
             holder=runtime.holder,
         )
+        preparer = self._preparer()
+        self._reviewer = self._reviewing(preparer)
         return Agent(
             runtime.lifecycle,
             runtime.memory,
-            self._preparer(),
+            preparer,
             asker,
             self._runner(),
             self._tools_of_a_turn,
             runtime.clock,
             titler=self._titler,
             compressor=self._compressor,
+            reviewer=self._reviewer,
             limits=TurnLimits(
                 limits.iterations,
                 limits.turn_s,
@@ -203,6 +209,41 @@ class Workshop:
                 self._settings.memory.recall_s,
                 self._settings.memory.recall_tokens,
             ),
+        )
+
+    def _reviewing(self, preparer: Preparer) -> Reviewer:
+        """With the prepared prompts of the conversations themselves, and tools and a limit of its own."""
+        runtime, limits, own = self._runtime, self._settings.limits, self._settings.review
+        return Reviewer(
+            runtime.store,
+            runtime.lifecycle,
+            preparer,
+            Asker(
+                runtime.lifecycle,
+                runtime.clock,
+                random.random,
+                runtime.hooks,
+                limits.spend_per_day,
+                spend_per_turn=own.spend,
+            ),
+            self._runner(),
+            self._tools_of_a_turn,
+            self._tools_of_a_review,
+            self.models.choices,
+            runtime.clock,
+            own,
+            note_limits=self._note_limits,
+            output_tokens=limits.output_tokens,
+        )
+
+    def _tools_of_a_review(self, review: Review) -> Toolbox:
+        runtime = self._runtime
+        write_note = partial(runtime.lifecycle.write_note, review=review)
+        return Toolbox(
+            (
+                memory_tool(write_note, runtime.store, self._note_limits, runtime.sync_notes, condenses=True),
+                *skill_tools(self._skills, self._settings.owner),
+            )
         )
 
     def _delegating(self) -> Delegation:

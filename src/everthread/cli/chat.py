@@ -106,7 +106,9 @@ class Chat:
 
     async def _talk(self) -> None:
         work = [self._work(), self._read()]
-        work += [self._recovery.run()] if self._face.interactive else []
+        if self._face.interactive:
+            work.append(self._recovery.run())
+            self._runtime.agent.attend_to_reviews()
         work += [self._watch()] if self._face.capable else []
         try:
             async with asyncio.TaskGroup() as tasks:

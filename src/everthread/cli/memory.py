@@ -312,7 +312,7 @@ def _headline(change: Change) -> str:
 
 
 def _change_as_json(change: Change) -> dict[str, Any]:
-    version = change.version
+    version, window = change.version, change.reviewed
     return {
         "change": change.name,
         "note": version.note_id,
@@ -322,9 +322,10 @@ def _change_as_json(change: Change) -> dict[str, Any]:
         "text": version.content or None,
         "before": change.before or None,
         "at": show.iso_time(version.at),
-        "by": "agent" if change.by_agent else "user",
+        "by": "review" if window else "agent" if change.by_agent else "user",
         "session": version.session_id if change.in_conversation else None,
         "title": change.title,
         "turn": change.turn,
+        "turns": [window.from_turn, window.to_turn] if window else None,
         "turn_id": version.turn_id,
     }

@@ -74,6 +74,7 @@ def as_json(settings: Settings) -> dict[str, Any]:
         "limits": asdict(settings.limits),
         "memory": asdict(settings.memory),
         "compression": asdict(settings.compression),
+        "review": asdict(settings.review),
         "tools": {"allow": list(settings.tools.allow)},
         "reset": _reset(settings.reset),
         "prices": {model: asdict(price) for model, price in settings.prices.items()},

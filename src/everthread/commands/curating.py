@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from everthread.commands.desk import counted, excerpt
 from everthread.domain.errors import BadInput, EverthreadError, NotFound
 from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion
+from everthread.domain.review import Window
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.finding import PREFIX_CHARS_MIN
 from everthread.memory.notes import Notebook
@@ -36,6 +37,11 @@ class Change:
     def name(self) -> str:
         """What to call it by: `undo` takes it."""
         return f"{self.version.note_id}:{self.version.version}"
+
+    @property
+    def reviewed(self) -> Window | None:
+        """The turns that it was drawn from, if a background review wrote it."""
+        return Window.marked(self.version.turn_id)
 
     @property
     def by_agent(self) -> bool:

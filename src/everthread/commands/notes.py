@@ -98,6 +98,10 @@ def author(change: Change) -> str:
         return who
     turn = f"turn {change.turn} of " if change.turn is not None else ""
     place = excerpt(change.title) if change.title else change.version.session_id
+    if (window := change.reviewed) is not None:
+        one = window.from_turn == window.to_turn
+        turns = f"turn {window.to_turn}" if one else f"turns {window.from_turn} to {window.to_turn}"
+        return f"a review of {turns} of {place}"
     return f"{who}, in {turn}{place}"
 
 

@@ -18,6 +18,7 @@ from everthread.config.schema import (
     Price,
     Provider,
     ProviderKind,
+    Review,
     Tools,
     built_in_providers,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Price",
     "Provider",
     "ProviderKind",
+    "Review",
     "Settings",
     "Tools",
     "Variables",
@@ -94,6 +96,7 @@ class Settings:
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()
     compression: Compression = Compression()
+    review: Review = Review()
     tools: Tools = Tools()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))

@@ -20,6 +20,7 @@ from everthread.config.schema import (
     Price,
     Provider,
     ProviderKind,
+    Review,
     Tools,
     built_in_providers,
 )
@@ -31,7 +32,7 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "tools"),
+    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"),
     *(MCP_SERVERS, "reset"),
 )
 _ENTRIES_MAX = 1000
@@ -62,6 +63,7 @@ class FromFile(TypedDict, total=False):
     prices: Mapping[str, Price]
     memory: Memory
     compression: Compression
+    review: Review
     tools: Tools
     mcp_servers: Mapping[str, McpServer]
     reset: ResetPolicies
@@ -81,6 +83,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "delegation": _delegation(top.table("delegation")),
         "memory": _memory(top.table("memory")),
         "compression": _compression(top.table("compression")),
+        "review": _review(top.table("review")),
         "tools": _tools(top.table("tools")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
         "reset": _reset(top.table("reset")),
@@ -228,6 +231,16 @@ def _compression(table: Table) -> Compression:
         enabled=table.flag("enabled", usual.enabled),
         share=table.number("share", usual.share, 0.05, 0.8),
         tail_tokens=table.whole("tail_tokens", usual.tail_tokens, 0, 1_000_000),
+    )
+
+
+def _review(table: Table) -> Review:
+    table.allow(*(field.name for field in fields(Review)))
+    usual = Review()
+    return Review(
+        every_turns=table.whole("every_turns", usual.every_turns, 0, 10_000),
+        iterations=table.whole("iterations", usual.iterations, 1, 100),
+        spend=table.number_or_none("spend", 0, 1_000_000),
     )
 
 

@@ -77,6 +77,18 @@ class Compression:
 
 
 @dataclass(frozen=True, slots=True)
+class Review:
+    """The background review of what was said."""
+
+    every_turns: int = 10
+    """0 is never."""
+    iterations: int = 8
+    """At most so many steps for one review."""
+    spend: float | None = None
+    """In US dollars, for one review; None is no limit but that of the day."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
     allow: tuple[str, ...] = ()
     """Dangerous tools that nobody needs to approve."""

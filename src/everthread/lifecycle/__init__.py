@@ -33,6 +33,7 @@ from everthread.domain.model import (
     whole,
 )
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.review import Review
 from everthread.domain.spend import Spent
 from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.again import AskedAgain, ask_again
@@ -40,6 +41,7 @@ from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
 from everthread.lifecycle.log import append, close_if_left
 from everthread.lifecycle.notes import NoteChange, undo_note, write_note
+from everthread.lifecycle.reviewing import held, take_review
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
 from everthread.ports import Clock, Store
@@ -81,13 +83,16 @@ class Lifecycle:
         holder: str,
         policies: ResetPolicies | None = None,
         hooks: frozenset[str] = frozenset(),
+        review_every: int = 0,
     ) -> None:
+        """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never."""
         self._store = store
         self._clock = clock
         self._new_id = new_id
         self._holder = holder
         self._policies = policies or ResetPolicies(ResetPolicy())
         self._hooks = hooks
+        self._review_every = review_every
 
     async def accept(self, inbound: Inbound) -> tuple[InboxRow, bool]:
         """Take a message in for good; false if the platform had delivered it before."""
@@ -206,6 +211,7 @@ class Lifecycle:
         *,
         limit_per_day: float | None,
         limit_of_session: float | None = None,
+        limit_of_turn: float | None = None,
         spent: Sequence[Spent] = (),
     ) -> int:
         """Set money aside for a call, and settle the turn's calls before it. Raises `BudgetSpent` beyond a limit."""
@@ -222,6 +228,8 @@ class Lifecycle:
                 return (
                     f"the limit of ${limit_of_session:g} for this piece of work would be passed; hand over less at once"
                 )
+            if limit_of_turn is not None and uow.spend.of_turn(ref, turn_id, now - DAY_S) + amount > limit_of_turn:
+                return f"the limit of ${limit_of_turn:g} for a review would be passed; raise review.spend"
             return uow.spend.reserve(ref, turn_id, model, amount, now)
 
         reserved = await self._store.write(reserve)
@@ -257,11 +265,28 @@ class Lifecycle:
         """
         await self._store.write(lambda uow: turn.abandon(uow, ticket, self._setting("recovery")))
 
-    async def write_note(self, change: NoteChange, *, owner: str, ref: SessionRef | None = None) -> NoteVersion:
+    async def write_note(
+        self, change: NoteChange, *, owner: str, ref: SessionRef | None = None, review: Review | None = None
+    ) -> NoteVersion:
+        """Carry the change out. Raises `Fenced` for one of a `review` that is not to be carried out any more."""
         _check_owner(owner)
-        return await self._store.write(
-            lambda uow: write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
-        )
+
+        def write(uow: UnitOfWork) -> NoteVersion:
+            if review is not None:
+                held(uow, review, owner)
+            return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
+
+        return await self._store.write(write)
+
+    async def take_review(self) -> tuple[Review, SessionRef] | None:
+        """The next review that is due, for this process alone, and the session that it is about."""
+
+        def take(uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
+            now = self._clock.now()
+            uow.lanes.keep_alive(self._holder, now, turn.PROCESS_TTL_S)
+            return take_review(uow, self._holder, now)
+
+        return await self._store.write(take)
 
     async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
         """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
@@ -415,7 +440,16 @@ class Lifecycle:
 
     def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
-        return Setting(self._clock.now(), self._new_id, self._holder, self._policies, self._hooks, actor, before_inbox)
+        return Setting(
+            self._clock.now(),
+            self._new_id,
+            self._holder,
+            self._policies,
+            self._hooks,
+            actor,
+            before_inbox,
+            self._review_every,
+        )
 
 
 def _log(text: str, fields: dict[str, object]) -> None:

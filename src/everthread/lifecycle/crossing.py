@@ -42,7 +42,9 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.domain.policy import ResetPolicies
+from everthread.domain.review import Window
 from everthread.lifecycle.log import append, close, ref_to
+from everthread.lifecycle.reviewing import note_rest
 from everthread.ports.store import BoundaryRow, UnitOfWork
 
 REWIND_MAX = 1_000_000
@@ -60,6 +62,8 @@ class Setting:
     actor: str = "user"
     before_inbox: int | None = None
     """Messages that came in before this one are set aside by a boundary that leaves the session."""
+    review_every: int = 0
+    """After so many turns they are to be reviewed; 0 is never."""
 
 
 class Crossing(Struct, frozen=True):
@@ -96,6 +100,8 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     if session is not None:
         session, aside = _set_aside(uow, session, waiting, setting.now)
         session = _leave(uow, session, binding, step, setting.now)
+        if step.closes:
+            note_rest(uow, session, setting.review_every, setting.now)
     opened = _open(uow, step.opens, session, binding, setting.now) if step.opens else None
     if opened is not None and len(aside) < len(waiting):
         opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), setting.now)
@@ -217,6 +223,7 @@ def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now:
             uow, session, ref_to(session, binding.key, binding.epoch + 1), EntryKind.REWIND, now, detail=detail
         )
         uow.turns.hide(session, step.hides, session.log_seq)
+        uow.reviews.stop(session.id, Window(min(step.hides), max(step.hides)))
     if step.closes:
         session = close(uow, session, ref, now)
     if step.ends:

@@ -30,6 +30,7 @@ from everthread.domain.model import (
 from everthread.domain.spend import Spent
 from everthread.lifecycle.crossing import Setting, arm_expiry, cross
 from everthread.lifecycle.log import append, close_if_left, ref_to
+from everthread.lifecycle.reviewing import note_full, note_rest
 from everthread.ports.store import UnitOfWork
 
 PROCESS_TTL_S = 30.0
@@ -139,6 +140,10 @@ def commit(
     else:
         session = close_if_left(uow, session, slot.ref, setting.now)
     uow.sessions.save(session)
+    if slot.fate is Fate.LIVE:
+        note_full(uow, session, setting.review_every, setting.now)
+    elif slot.fate is Fate.LATE:
+        note_rest(uow, session, setting.review_every, setting.now)
     if "on_turn_end" in setting.hooks:
         call = HookCall("on_turn_end", session.id, slot.ref.key.platform, {"number": str(number)})
         uow.lanes.add_hook(slot.ref.key, call, setting.now)

@@ -35,6 +35,7 @@ from everthread.domain.model import (
     Turn,
     TurnStatus,
 )
+from everthread.domain.review import Review, ReviewState, Window
 from everthread.domain.spend import Spent, Used
 
 T = TypeVar("T")
@@ -118,6 +119,18 @@ class Incident:
     source: str
     session_id: str | None
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRow:
+    """What is known of the review of some turns."""
+
+    session_id: str
+    window: Window
+    state: ReviewState
+    fence: int
+    """How often somebody took it."""
+    due_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +466,40 @@ class LaneRows(Protocol):
     def incidents(self, limit: int) -> tuple[Incident, ...]: ...
 
 
+class Reviews(Protocol):
+    """Background reviews of sessions' turns, each window once."""
+
+    def add(self, session_id: str, window: Window, now: float) -> None:
+        """Have the turns reviewed. Nothing happens if they are or were, unless that was stopped."""
+        ...
+
+    def reviewed_to(self, session_id: str) -> int:
+        """The last turn of the session that is in some window which was not stopped; 0 if there is none."""
+        ...
+
+    def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
+        """The longest due of the reviews that nobody who is alive carries out: session, window, fence."""
+        ...
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is one to take, without the cost of writing."""
+        ...
+
+    def is_held(self, review: Review) -> bool:
+        """Whether it is still to be carried out by whoever took it: not stopped, forgotten or taken over."""
+        ...
+
+    def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
+        """Write down what became of it, if it is still held; one that waits again is due then."""
+        ...
+
+    def stop(self, session_id: str, turns: Window) -> None:
+        """Stop what waits or runs and is about some of these turns."""
+        ...
+
+    def of_session(self, session_id: str) -> tuple[ReviewRow, ...]: ...
+
+
 class Spend(Protocol):
     def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int: ...
     def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
@@ -460,6 +507,10 @@ class Spend(Protocol):
         ...
 
     def total(self, owner: str, since: float) -> float: ...
+    def of_turn(self, ref: SessionRef, turn_id: str, since: float) -> float:
+        """What was spent or is set aside for one turn, or whatever stands in its place."""
+        ...
+
     def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
         """What each model was used for since, in these sessions or in all; the dearest first."""
         ...
@@ -545,6 +596,8 @@ class UnitOfWork(Protocol):
     def lanes(self) -> LaneRows: ...
     @property
     def spend(self) -> Spend: ...
+    @property
+    def reviews(self) -> Reviews: ...
     @property
     def forgetting(self) -> Forgetting: ...
     @property

@@ -14,6 +14,7 @@ dropped.
 """
 
 from everthread.testing.store_contract.lanes import CursorsAndLanes
+from everthread.testing.store_contract.reviews import WindowsOfReviews
 from everthread.testing.store_contract.stage import OpenStore
 from everthread.testing.store_contract.turns import RunningTurns
 from everthread.testing.store_contract.units import UnitsOfWork
@@ -23,5 +24,5 @@ from everthread.testing.store_contract.words import Words
 __all__ = ["OpenStore", "StoreContract"]
 
 
-class StoreContract(UnitsOfWork, RunningTurns, Views, Words, CursorsAndLanes):
+class StoreContract(UnitsOfWork, RunningTurns, Views, Words, CursorsAndLanes, WindowsOfReviews):
     """Every test here is a promise that the rest of the program relies on."""

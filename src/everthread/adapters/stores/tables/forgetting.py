@@ -53,6 +53,7 @@ class ForgettingTables:
         for sql in (
             "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
             "DELETE FROM prefixes WHERE session_id = ?",
+            "DELETE FROM reviews WHERE session_id = ?",
             "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
             "DELETE FROM incidents WHERE session_id = ?",
             "UPDATE cursors SET error = NULL WHERE session_id = ?",

@@ -303,6 +303,17 @@ class SpendTables:
         assert row is not None
         return row[0]
 
+    def of_turn(self, ref: SessionRef, turn_id: str, since: float) -> float:
+        row = first(
+            self._execute(
+                "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend "
+                "WHERE owner = ? AND at >= ? AND session_id = ? AND turn_id = ?",
+                (ref.owner, since, ref.session_id, turn_id),
+            )
+        )
+        assert row is not None
+        return row[0]
+
     def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
         if sessions is not None and not sessions:
             return ()

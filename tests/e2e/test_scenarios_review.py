@@ -1,0 +1,107 @@
+"""The background review, with real stores and a real server: what it is really sent, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.house import ME, AsyncDiary, until
+
+from everthread.agent.turn import Manner
+from everthread.bootstrap import Runtime
+from everthread.commands.curating import Curator
+from everthread.commands.notes import author
+from everthread.config import Provider, Settings
+from everthread.domain.model import ChatType, Inbound, NoteTarget, SessionKey, ToolCall
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer, Script
+
+TERMINAL = SessionKey("main", "cli", ChatType.DM, "1")
+CHAT = SessionKey("main", "telegram", ChatType.DM, "42")
+NOTE = {"action": "add", "target": "user", "content": "Sails a boat called Bruno."}
+
+
+def script() -> Script:
+    """A review calls two tools first."""
+    steps = iter([(ToolCall("c1", "memory", json.dumps(NOTE)), ToolCall("c2", "recall", '{"query": "boats"}'))])
+
+    def reply(request: Any) -> Say:
+        said = str(request)
+        if "Name the conversation" in said:
+            return Say("A voyage")
+        if "[A review." not in said:
+            return Say("Aye.")
+        calls = next(steps, ())
+        return Say(calls=calls) if calls else Say("done")
+
+    return reply
+
+
+@asynccontextmanager
+async def at_home(home: Path, server: ModelServer, kind: Any, *providers: object) -> AsyncIterator[Runtime]:
+    settings = Settings(home, model="stub/one", providers={"stub": Provider(kind, server.base_url)})
+    async with Runtime(settings, providers=providers) as runtime:
+        assert await runtime.ready() == ()
+        yield runtime
+
+
+async def say(runtime: Runtime, key: SessionKey, *texts: str) -> str:
+    for text in texts:
+        await runtime.lifecycle.accept(Inbound(key, ME, text))
+        ended = await runtime.agent.answer(key, Manner(runtime.choices()))
+        assert ended is not None
+        assert ended.text == "Aye.", ended.problem
+    here = await runtime.lifecycle.current(key)
+    assert here is not None
+    return here.session_id
+
+
+def reviews(server: ModelServer) -> list[bytes]:
+    return [body for body in server.requests if b"[A review." in body]
+
+
+@pytest.mark.parametrize("kind", ["openai_compat", "anthropic"])
+@pytest.mark.parametrize("key", [TERMINAL, CHAT], ids=["terminal", "chat"])
+async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into_the_same_memory(
+    tmp_path: Path, kind: str, key: SessionKey
+) -> None:
+    diary = AsyncDiary()
+    said = [f"message {number} of the voyage" for number in range(1, 11)]
+    async with ModelServer(script()) as server, at_home(tmp_path, server, kind, diary) as runtime:
+        session = await say(runtime, key, *said[:9])
+        await asyncio.sleep(0.05)
+        assert reviews(server) == []
+        await say(runtime, key, said[9])
+        await until(lambda: len(reviews(server)) == 2, "there was no review")
+        await until(lambda: (tmp_path / "memory" / "USER.md").exists())
+        await say(runtime, key, "message 11 of the voyage")
+        live = next(body for body in server.requests if b"message 11 of" in body)
+        first, second = reviews(server)
+        # All that was said in ten turns, the last answer included: the same bytes for the next turn and for the review.
+        until_said = live.index(b"message 11 of")
+        shared = live[: live.rindex(b"Aye.", 0, until_said) + len(b"Aye.")]
+        assert shared.count(b"of the voyage") == 10
+        assert first.startswith(shared)
+        assert second.startswith(shared)
+        assert second.startswith(first[: first.index(b"[A review.")])
+        assert b"'recall' was not run" in second
+
+        curator = Curator(runtime.lifecycle, runtime.store, runtime.notebook, ME)
+        (change,) = await curator.log(5)
+        assert change.version.content == NOTE["content"]
+        assert author(change) == 'a review of turns 1 to 10 of "A voyage"'
+        assert change.version.session_id == session
+        shown = await runtime.store.read(lambda uow: uow.turns.view(uow.sessions.get(session)))  # type: ignore[arg-type]
+        assert [turn.user_text for turn in shown.turns] == [*said, "message 11 of the voyage"]
+        await until(lambda: "message 11" in diary.book.words())
+        told = [(call.hook, call.text) for call in diary.book.effects]
+        assert [text for hook, text in told if hook == "sync_turn"] == [*said, "message 11 of the voyage"]
+        assert told.count(("on_memory_write", NOTE["content"])) == 1
+
+        await curator.undo(change.name)
+        assert await runtime.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)) == ()
