@@ -340,8 +340,9 @@ class Journal:
         if close is None or close.seq < letter.entry.seq:
             return
         for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
-            if row.seq == close.seq and row.due_at is not None:
-                # It may have arrived before this entry: under its old key it would have no effect any more.
+            if row.seq == close.seq and row.due_at is not None and row.replay != cursor.replay:
+                # It may have arrived before this entry: under its old key it would have no effect any more. One that
+                # waits under the log's own key stays, for nobody to miss.
                 uow.cursors.drop_redelivery(row)
         replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
         due_at = self._clock.now()
