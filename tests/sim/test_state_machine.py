@@ -199,11 +199,15 @@ class Model:
                     self._arrive(other, child)
             case Rewind(turns):
                 assert here is not None
-                hidden = tuple(number for number, _ in here.shown[-turns:])
-                del here.shown[-turns:]
+                # The running turn is the first to be taken back.
+                running = self.live_in(here)
+                count = turns - 1 if running else turns
+                hidden = tuple(number for number, _ in here.shown[-count:]) if count else ()
+                if count:
+                    del here.shown[-count:]
                 if hidden:
                     here.write("rewind", hidden)
-                if running := self.live_in(here):
+                if running:
                     running.fate = "hidden"
                 self.epoch[key] += 1
             case _:
