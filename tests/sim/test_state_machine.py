@@ -199,21 +199,23 @@ class Model:
                     self._arrive(other, child)
             case Rewind(turns):
                 assert here is not None
-                # The running turn is the first to be taken back.
-                running = self.live_in(here)
-                count = turns - 1 if running else turns
-                hidden = tuple(number for number, _ in here.shown[-count:]) if count else ()
-                if count:
-                    del here.shown[-count:]
-                if hidden:
-                    here.write("rewind", hidden)
-                if running:
-                    running.fate = "hidden"
+                self._take_back(here, turns)
                 self.epoch[key] += 1
             case _:
                 self._leave(key, "idle")
                 self._arrive(key, None)
                 self.pending[key] = "idle"
+
+    def _take_back(self, here: Any, turns: int) -> None:
+        """The running turn is the first to be taken back."""
+        running = self.live_in(here)
+        kept = len(here.shown) - min(turns - bool(running), len(here.shown))
+        hidden = tuple(number for number, _ in here.shown[kept:])
+        del here.shown[kept:]
+        if hidden:
+            here.write("rewind", hidden)
+        if running:
+            running.fate = "hidden"
 
     def _leave(self, key: SessionKey, ends: str | None) -> None:
         here = self.on[key]
