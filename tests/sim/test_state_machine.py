@@ -297,6 +297,7 @@ class Model:
         for key in set(self.served.values()):
             here = self.on[key]
             if here is not None and close_memory:
+                self._set_aside(key, here)
                 here.close()
         self.served.clear()
 
