@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.boundary import (
     Boundary,
@@ -50,8 +50,7 @@ from everthread.ports.store import BoundaryRow, UnitOfWork
 REWIND_MAX = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What a crossing is told from outside: time, ids and rules are arguments."""
 
     now: float
