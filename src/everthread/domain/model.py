@@ -1,7 +1,7 @@
 """The values everything speaks in. All of them are frozen; times are seconds since the epoch, UTC.
 
-They are no dataclasses, as those elsewhere: each of those takes the start of the program a millisecond, and a turn makes
-dozens of them.
+Structs, as the values elsewhere: a dataclass takes the start of the program a millisecond, and a turn makes dozens of
+them.
 """
 
 from __future__ import annotations
