@@ -1,4 +1,4 @@
-"""For authors of adapters (stores, lanes, memory, models, tools, platforms): contract kits to test one with, and honest fakes.
+"""For authors of adapters (stores, lanes, memory, models, tools, platforms): kits to test one with, and honest fakes.
 
 | kit | what an adapter brings |
 |---|---|

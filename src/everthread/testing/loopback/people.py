@@ -62,6 +62,9 @@ class People:
                 raise AssertionError(f"it never came to pass: {what}; seen last: {self.seen[-5:]}")
             await self.look(min(left, 1.0))
 
+    def chats(self) -> list[str]:
+        return list(dict.fromkeys(one.chat for one in self.seen))
+
     def answers(self, chat: str) -> list[wire.Seen]:
         """What the agent has sent there, each as it was first."""
         return [one for one in self.seen if one.what == "sent" and one.chat == chat]
