@@ -44,7 +44,7 @@ class Terminal:
 
     def __init__(self, display: Display, *, verbose: bool) -> None:
         self.gone = False
-        self._term = display.term
+        self._display = display
         self._ink = Ink(display.colour, display.dark)
         self._live = Live(self._ink, self._drawing, time.monotonic, verbose=verbose)
         self._drawer: Drawing | None = None
@@ -64,7 +64,7 @@ class Terminal:
         self._lower = lower = Lower(
             helper,
             self._ink,
-            self._term,
+            self._display,
             status=lambda: status_line(self._status, self._columns),
             submit=self._submit,
             leave=lambda: self._typed.put_nowait(None),

@@ -28,6 +28,8 @@ from everthread.cli.output import drawn_on
 from everthread.cli.picking import Clearing, Picker
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.pastes import Pastes
+from everthread.cli.terminal.rewrapping import RewrappedRenderer
+from everthread.config.display import Display, Resized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +60,7 @@ class Lower:
         self,
         helper: Helper,
         ink: Ink,
-        term: str,
+        display: Display,
         *,
         status: Callable[[], str],
         submit: Callable[[str], None],
@@ -76,10 +78,10 @@ class Lower:
         self._bound = self._keys()
         self._picker: Picker | None = None
         """The list that somebody chooses from, in place of all else."""
-        self.output = drawn_on(term, colour=ink.colour)
-        self.app: Application[None] = self._application()
+        self.output = drawn_on(display.term, colour=ink.colour)
+        self.app: Application[None] = self._application(display.resized)
 
-    def _application(self) -> Application[None]:
+    def _application(self, resized: Resized) -> Application[None]:
         search = SearchToolbar()
         self.buffer = Buffer(
             completer=_Candidates(self._helper),
@@ -122,6 +124,7 @@ class Lower:
             max_render_postpone_time=None,
             output=self.output,
         )
+        app.renderer = RewrappedRenderer(app.renderer.style, self.output, resized)
         # Esc and a key right behind it is Alt and that key; a moment later it is another key.
         app.timeoutlen, app.ttimeoutlen = _ALT_S, _SEQUENCE_S
         return app
