@@ -528,6 +528,38 @@ def test_a_dangerous_tool_is_asked_about(home: Home, opened: Open) -> None:
     assert (home.path / "wiped").exists()
 
 
+def test_what_was_typed_ahead_is_the_next_message_and_no_answer_to_a_question(home: Home, opened: Open) -> None:
+    home.scripted(lines=[{"tool": "wipe", "arguments": {"what": "all"}}, "As you like.", "echo"])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect(r"(?m)^\?")
+        seen.type("yes it is about the museum" + ENTER)
+        seen.expect('Queued: "yes it is about the museum"')
+        # The question is still open, and is seen to be.
+        seen.expect(r"(?m)^\?$")
+        seen.type("maybe" + ENTER)
+        seen.expect("Please answer y or n")
+        assert not (home.path / "wiped").exists()
+        seen.type("n" + ENTER)
+        seen.expect("As you like")
+        seen.expect("echo yes it is about the museum")
+        seen.expect(PROMPT)
+    assert not (home.path / "wiped").exists()
+
+
+def test_a_question_is_over_when_the_answer_is_stopped(home: Home, opened: Open) -> None:
+    home.scripted(lines=[{"tool": "wipe", "arguments": {"what": "all"}}, "As you like.", "echo"])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect(r"(?m)^\?$")
+        seen.type(CTRL_C)
+        seen.expect("Interrupted")
+        seen.expect(PROMPT)
+    assert not (home.path / "wiped").exists()
+
+
 def test_a_terminal_that_can_only_show_lines_is_shown_lines(home: Home, opened: Open) -> None:
     with opened(term="dumb") as seen:
         seen.expect(PROMPT)

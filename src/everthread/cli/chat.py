@@ -30,9 +30,6 @@ LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
 STATUS_S = 3.0
 _LOOK_S = 0.01
-_YES = ("y", "yes")
-_NO = ("n", "no", "")
-_UNDO = "your message is kept; /undo takes it back"
 
 
 async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
@@ -126,6 +123,7 @@ class Chat:
         while not self._left.is_set() and (typed := await self._face.message()) is not None:
             self._hinted = False
             await self._take(typed)
+            self._approving.remind()
             if not self._face.interactive:
                 # In order: what a script says is not meant to interrupt what it said before.
                 await self._jobs.join()

@@ -32,6 +32,7 @@ REDRAW_S = 0.05
 """How often what is being written is drawn anew: what is typed is never kept waiting for it."""
 _TICK_S = 0.1
 _ECHO_CHARS_MAX = 2_000
+_PROMPT, _QUESTION = "> ", "? "
 _LOWER_ROWS = 8
 """The input, the menu and the status line want some rows too."""
 
@@ -127,10 +128,12 @@ class Terminal:
     def ask(self, question: str) -> None:
         self._print(self._ink.bold(self._wrapped(question)) + "\n")
         if self._lower is not None:
-            self._lower.prefix = "? "
+            self._lower.prefix = _QUESTION
 
     def prompt(self) -> None:
-        """The input is always there."""
+        """The input is always there; what was asked may not be open any more."""
+        if self._lower is not None:
+            self._lower.prefix = _PROMPT
 
     def recap(self, recap: Recap) -> None:
         self._print(recap_panel(recap, self._columns, self._ink))
@@ -144,7 +147,7 @@ class Terminal:
 
     def _submit(self, text: str) -> None:
         if self._lower is not None:
-            self._lower.prefix = "> "
+            self._lower.prefix = _PROMPT
         if text.strip():
             self._print(self._echo(text))
         self._typed.put_nowait(Typed(text))
