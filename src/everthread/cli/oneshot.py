@@ -20,6 +20,8 @@ from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 
 STDIN = "-"
+TITLE_S_MAX = 2.0
+"""The answer is there; so long may it take to find a title for its conversation."""
 
 
 async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
@@ -61,6 +63,8 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
         screen.say(show.as_json(_as_json(ended)))
     if ended.problem:
         screen.complain("interrupted" if stop.wanted() else ended.problem)
+    else:
+        await runtime.agent.settle_titles(TITLE_S_MAX)
     await runtime.stop(close_memory=True)
     return _code(ended, stopped=stop.wanted(), gone=screen.gone)
 
