@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
+from tests.e2e.commands import printed
 from tests.e2e.model_endpoint import model_endpoint
 
 from everthread.agent.titles import INSTRUCTION
@@ -16,12 +13,6 @@ from everthread.testing.model_replies import Reply, Say
 from everthread.testing.model_rules import Chat, Messages
 
 CONFIG = 'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n'
-
-
-def everthread(home: Path, *arguments: str) -> Any:
-    command = [sys.executable, "-m", "everthread", "--home", str(home), *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, stdin=subprocess.DEVNULL)
-    return json.loads(done.stdout)
 
 
 def asked_once(home: Path, *, title_s: float) -> str | None:
@@ -36,8 +27,8 @@ def asked_once(home: Path, *, title_s: float) -> str | None:
     home.mkdir()
     with model_endpoint(script=script) as server:
         (home / "config.toml").write_text(CONFIG.format(url=server.base_url))
-        everthread(home, "-p", "Where do we go?")
-    [session] = everthread(home, "sessions", "list")
+        printed(home, "-p", "Where do we go?")
+    [session] = printed(home, "sessions", "list")
     return session["title"]
 
 

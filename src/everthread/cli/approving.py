@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from everthread.cli.face import Face
-from everthread.cli.hearing import call_in_words
+from everthread.cli.telling import call_in_words
 from everthread.domain.model import SessionRef, ToolCall
 
 _ALLOW = "Allow this? [y/N]"

@@ -20,11 +20,12 @@ from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, entered, left, made_ready
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
-from everthread.commands.desk import excerpt, listed
+from everthread.commands.desk import listed
 from everthread.commands.moving import recap_here
 from everthread.config.display import display
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
+from everthread.domain.wording import counted, excerpt
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
@@ -342,10 +343,18 @@ class Chat:
                 async with asyncio.timeout(STATUS_S):
                     await self._look.wait()
             except TimeoutError:
+                # Nothing was done here meanwhile; others may have done something.
                 pass
 
     async def _show_others(self) -> None:
-        for turn in await self._answering.others.news():
+        news = await self._answering.others.news()
+        if news.earlier:
+            session_id = news.turns[-1].session_id if news.turns else ""
+            self._face.notice(
+                f"Said elsewhere before what follows: {counted(news.earlier, 'more turn')}; "
+                f"`everthread sessions show {session_id}` has them all."
+            )
+        for turn in news.turns:
             self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
             self._face.answer(turn.assistant_text)
 

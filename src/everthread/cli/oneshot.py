@@ -11,11 +11,12 @@ from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli import show
 from everthread.cli.exits import INTERRUPTED, REFUSED, code_of
-from everthread.cli.hearing import Hearing, call_in_words
+from everthread.cli.hearing import Hearing
 from everthread.cli.lines import Lines
 from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
+from everthread.cli.telling import call_in_words
 from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 
