@@ -307,6 +307,8 @@ class Inbound:
     text: str
     account: str = ""
     update_id: str | None = None
+    command: bool = False
+    """It is no message but a command, in its place among the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +324,22 @@ class InboxRow:
 class ReplyState(StrEnum):
     DRAFT = "draft"
     READY = "ready"
+    SENDING = "sending"
+    """Its next part was handed over; whether it went out is not known yet."""
     SENT = "sent"
     WITHHELD = "withheld"
     AMBIGUOUS = "ambiguous"
+    """Whether it went out will never be known: it is shown as such, and not sent again."""
+    FAILED = "failed"
+    """The platform will not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats."""
+    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats.
+
+    What answers a command, or tells of an expiry, is one too: `turn_id` then says which.
+    """
 
     turn_id: str
     key: SessionKey
@@ -339,6 +349,8 @@ class Reply:
     state: ReplyState
     at: float
     platform_message_id: str | None = None
+    parts: int = 0
+    """So many parts of it are out."""
 
 
 class ToolState(StrEnum):
