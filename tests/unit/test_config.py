@@ -27,6 +27,7 @@ from everthread.config import (
     Provider,
     Review,
     Settings,
+    Terminal,
     Tools,
     debugging,
     default_model,
@@ -342,7 +343,7 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
     assert loaded(tmp_path) == Settings(tmp_path)
 
 
-KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review)
+KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review, Terminal)
 NAMED = [
     *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
@@ -374,7 +375,17 @@ def test_no_values_do_worse_than_be_refused(values: dict[str, Any]) -> None:
 def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
-    tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
+    tables = own | {
+        "providers",
+        "limits",
+        "delegation",
+        "prices",
+        "memory",
+        "compression",
+        "review",
+        "tools",
+        "terminal",
+    }
     scalars = {field.name for field in fields(Settings)} - tables
     for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everthread.config.display import Resized, display
+from everthread.config.schema import Background
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,21 @@ def test_what_a_terminal_does_with_its_lines_at_a_new_width(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert display().resized is resized
+
+
+@pytest.mark.parametrize(
+    ("said", "set_to", "dark"),
+    [
+        ("", "auto", True),
+        ("0;15", "auto", False),
+        ("15;0", "auto", True),
+        ("", "light", False),
+        ("0;15", "dark", True),
+        ("nonsense", "auto", True),
+    ],
+)
+def test_what_is_behind_the_text_is_what_is_set_or_what_the_terminal_says(
+    monkeypatch: pytest.MonkeyPatch, said: str, set_to: Background, dark: bool
+) -> None:
+    monkeypatch.setenv("COLORFGBG", said)
+    assert display(set_to).dark is dark

@@ -23,6 +23,7 @@ from everthread.commands.completing import Candidate, candidates
 from everthread.commands.desk import listed
 from everthread.commands.moving import recap_here
 from everthread.config.display import display
+from everthread.config.schema import Background
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
 from everthread.domain.wording import counted, excerpt
@@ -35,7 +36,7 @@ _LOOK_S = 0.01
 
 async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
-    face = face_for(wish, interactive=interactive)
+    face = face_for(wish, runtime.settings.terminal.background, interactive=interactive)
     for problem in await made_ready(runtime, face.notice):
         face.complain(problem)
     talk = Chat(runtime, wish, await entered(runtime, wish), face)
@@ -45,8 +46,8 @@ async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
         await runtime.stop(close_memory=not talk.cut_off)
 
 
-def face_for(wish: Wish, *, interactive: bool) -> Face:
-    shown_on = display()
+def face_for(wish: Wish, background: Background, *, interactive: bool) -> Face:
+    shown_on = display(background)
     if interactive and shown_on.term != "dumb":
         from everthread.cli.terminal import Terminal
 

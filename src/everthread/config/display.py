@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from enum import Enum
 
+from everthread.config.schema import Background
+
 
 class Resized(Enum):
     """What a terminal does with the lines on it when its width changes."""
@@ -32,10 +34,11 @@ _CUTS = ("xterm", "linux", "cygwin")
 _CUTS_OF_ANY_KIND = ("rxvt", "vt1", "vt2", "eterm")
 
 
-def display() -> Display:
+def display(background: Background = "auto") -> Display:
     # COLORFGBG is FOREGROUND;BACKGROUND, each one of the 16 colours: of those, 7 and all from 9 on are light.
     behind = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    light = behind.isdecimal() and (int(behind) == 7 or int(behind) >= 9)
+    says_light = behind.isdecimal() and (int(behind) == 7 or int(behind) >= 9)
+    light = says_light if background == "auto" else background == "light"
     term = os.environ.get("TERM", "") or "dumb"
     return Display(term, not os.environ.get("NO_COLOR"), not light, _resized(term))
 

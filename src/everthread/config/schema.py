@@ -111,6 +111,15 @@ class McpServer:
     disabled: bool = False
 
 
+Background = Literal["auto", "dark", "light"]
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    background: Background = "auto"
+    """What is behind the text, for the colours of code; `auto` is what the terminal says, or dark if it is silent."""
+
+
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
 
