@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from everthread.agent import rollover
@@ -47,8 +47,7 @@ AT_ONCE_MAX = 4
 Measure = Callable[[SessionRef], Awaitable[Fill]]
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """What this process knows of a session's compression; another process finds it out for itself."""
 
     model: str

@@ -11,8 +11,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from everthread.agent.asking import Asker, Choice, Progress
 from everthread.agent.compressing import Compressor
@@ -63,8 +64,7 @@ QUERY_CHARS_MAX = 2_000
 """A question is in the first lines; the rest of a long paste only blurs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(Struct, frozen=True):
     iterations: int = 50
     turn_s: float = 600.0
     output_tokens: int = 8192
@@ -75,8 +75,7 @@ class TurnLimits:
     """Where in the configuration they are set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(Struct, frozen=True):
     """How one turn is run: with which models, best first, who hears of it, who approves, whether it has an outbox."""
 
     choices: Sequence[Choice]
@@ -87,8 +86,7 @@ class Manner:
     """The process goes on after the turn: what is begun in the background may come to its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Struct, frozen=True):
     text: str
     problem: str
     error: Exception | None = None

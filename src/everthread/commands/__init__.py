@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.commands import asking, exporting, here, models, moving, notes, searching, shortening, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
@@ -30,16 +31,14 @@ _USAGE_CHARS_MAX = 24
 _ORDER = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A command as somebody gave it."""
 
     command: Command
     argument: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """What looks like a command and is none. `answer` says what may have been meant."""
 
     answer: str

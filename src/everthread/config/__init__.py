@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
@@ -58,8 +60,7 @@ LOCAL_MODEL = "local/smollm2"
 _ASKED_FIRST = ("anthropic", "openai", "openrouter", "gemini")
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Where everything is, or would be."""
 
     home: Path
@@ -68,12 +69,13 @@ class Places:
     mcp: Path
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Variables:
+class Variables(Struct, frozen=True):
     """The environment, and behind it what `.env` says. An empty value counts as none. Shows nothing of itself."""
 
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    file: Mapping[str, str] = field(default_factory=dict[str, str])
+    environ: Mapping[str, str] = {}
+    file: Mapping[str, str] = {}
+
+    __repr__ = object.__repr__
 
     def get(self, name: str) -> str | None:
         return self.environ.get(name) or self.file.get(name) or None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from everthread.config.schema import Background
 
@@ -19,8 +20,7 @@ class Resized(Enum):
     """As tmux does: what was erased at the end of a line still counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Display:
+class Display(Struct, frozen=True):
     term: str = "dumb"
     colour: bool = True
     """False where the user wants none (NO_COLOR)."""

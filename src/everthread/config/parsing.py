@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypedDict, cast, get_args
+
+from msgspec.structs import fields, replace
 
 from everthread.config.reaching import gateway, one_of, platforms
 from everthread.config.reading import Check, Table, nearest, printable

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from typing import cast, get_args
+
+from msgspec.structs import fields
 
 from everthread.config.reading import Check, Table, nearest
 from everthread.config.schema import BusyMode, Gateway, Http, PlatformAccount, Sharing, Webhook

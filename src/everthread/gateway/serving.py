@@ -6,10 +6,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.agent.asking import Choice
 from everthread.agent.turn import Agent

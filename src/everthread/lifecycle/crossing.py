@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.boundary import (
     Boundary,
@@ -57,8 +57,7 @@ ENDED_BY_ITSELF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What a crossing is told from outside: time, ids and rules are arguments."""
 
     now: float

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
