@@ -188,6 +188,30 @@ def test_a_message_may_have_several_lines(home: Home, opened: Open) -> None:
     assert turn.user_text == "one\ntwo\nthree"
 
 
+def test_what_is_typed_before_the_input_is_there_is_entered(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.type("early bird" + ENTER)
+        seen.expect("echo early bird")
+        seen.settle(0.6)
+        # From then on, a line feed is a new line.
+        seen.type("one\ntwo" + ENTER)
+        seen.expect("echo one")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+    assert [turn.user_text for turn in home.turns()] == ["early bird", "one\ntwo"]
+
+
+def test_what_was_entered_is_wrapped_between_words(home: Home, opened: Open) -> None:
+    with opened(columns=40) as seen:
+        seen.expect(PROMPT)
+        seen.type("A question that is a bit longer than the line is wide" + ENTER)
+        seen.expect("echo A question")
+        assert "> A question that is a bit longer than\n  the line is wide\n" in seen.shown()
+        seen.type("/retry" + ENTER)
+        # What is said of an answer and the answer do not touch.
+        seen.expect(r"(?s)remembered\.\n\necho A question")
+
+
 def test_a_megabyte_is_pasted_at_once(home: Home, opened: Open) -> None:
     text = "\n".join(f"{number:07} some words" for number in range(50_000))
     assert len(text) > 1_000_000 - 100_000

@@ -185,7 +185,9 @@ class Chat:
         self._look.set()
 
     async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Order | None:
-        index = await self._face.pick(f"/{order.command.name}", [offer.label for offer in offers])
+        index = await self._face.pick(
+            f"/{order.command.name} {order.argument}".rstrip(), [offer.label for offer in offers]
+        )
         chosen = parse(offers[index].command) if index is not None else None
         assert chosen is None or isinstance(chosen, Order)
         return chosen

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
+import termios
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +34,8 @@ REDRAW_S = 0.05
 """How often what is being written is drawn anew: what is typed is never kept waiting for it."""
 _TICK_S = 0.1
 _ECHO_CHARS_MAX = 2_000
+_AHEAD_S = 0.5
+"""By then, what was typed before the input was there has been read."""
 _PROMPT, _QUESTION = "> ", "? "
 _LOWER_ROWS = 8
 """The input, the menu and the status line want some rows too."""
@@ -74,6 +78,8 @@ class Terminal:
         self._let_go()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, helper.interrupt)
+        lower.typed_ahead = _typed_ahead()
+        loop.call_later(_AHEAD_S, setattr, lower, "typed_ahead", False)
         # Ctrl-C is a key here, and what goes wrong ends the program with one line, as everywhere.
         running = asyncio.ensure_future(lower.app.run_async(handle_sigint=False, set_exception_handler=False))
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
@@ -107,6 +113,8 @@ class Terminal:
         if isinstance(event, TurnBegan) and self._drawer is None:
             # It takes a tenth of a second to import; the model takes longer.
             in_daemon_thread(_import_drawing, "import")
+        if isinstance(event, TurnBegan):
+            self._leave_a_gap()
         if printed := self._live.hear(event, self._columns):
             # What is printed now is not to be seen twice.
             self._show_live()
@@ -114,6 +122,7 @@ class Terminal:
         self._redraw_soon(REDRAW_S)
 
     def answer(self, text: str) -> None:
+        self._leave_a_gap()
         self._print(self._live.drawn(text, self._columns))
 
     def say(self, text: str) -> None:
@@ -155,13 +164,19 @@ class Terminal:
     def _echo(self, text: str) -> str:
         """What was entered, as it stays above."""
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
-        first, *more = shown(some).split("\n")
-        lines = [self._ink.bold(f"> {first}"), *(self._ink.bold(f"  {line}") for line in more)]
+        first, *more = wrapped(shown(some), self._columns - len(_PROMPT)).split("\n")
+        lines = [self._ink.bold(_PROMPT + first), *(self._ink.bold(" " * len(_PROMPT) + line) for line in more)]
         return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
 
     def _wrapped(self, text: str) -> str:
         """No word is cut at the edge; what is indented stays so."""
         return wrapped(shown(text), self._columns)
+
+    def _leave_a_gap(self) -> None:
+        """What comes now keeps its distance from what was said before it."""
+        if not self._gap:
+            self._print("\n")
+            self._gap = True
 
     def _print(self, text: str) -> None:
         self._held.append(text)
@@ -207,6 +222,16 @@ class Terminal:
         with suppress(OSError, ValueError):
             return os.get_terminal_size(sys.stdout.fileno()).columns or 80
         return 80
+
+
+def _typed_ahead() -> bool:
+    """Whether lines wait to be read already."""
+    try:
+        waiting = fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, bytes(4))
+    except (OSError, ValueError):
+        # It was hung up.
+        return False
+    return any(waiting)
 
 
 def _import_drawing() -> None:

@@ -72,6 +72,8 @@ class Lower:
         self._submit = submit
         self._leave = leave
         self._pastes = Pastes()
+        self.typed_ahead = False
+        """What comes now was typed before the input was there: the terminal has made a line feed of each Enter."""
         self._takes_first = False
         """The first candidate is wanted as soon as there are any."""
         self._live: StyleAndTextTuples = []
@@ -182,7 +184,7 @@ class Lower:
         typing = ~is_searching
         keys.add("enter", filter=typing)(self._enter)
         keys.add("escape", "enter", filter=typing)(_new_line)
-        keys.add("c-j", filter=typing)(_new_line)
+        keys.add("c-j", filter=typing)(self._line_feed)
         keys.add("tab", filter=typing)(self._complete)
         keys.add("s-tab", filter=typing)(_complete_backwards)
         keys.add("c-c")(self._interrupt)
@@ -209,6 +211,12 @@ class Lower:
             buffer.append_to_history()
         buffer.reset()
         self._submit(text)
+
+    def _line_feed(self, event: KeyPressEvent) -> None:
+        if self.typed_ahead:
+            self._enter(event)
+        else:
+            _new_line(event)
 
     def _complete(self, event: KeyPressEvent) -> None:
         if self.buffer.complete_state:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from everthread.cli.show import counted, local_time, shortened
 from everthread.cli.terminal.ink import Ink
 from everthread.commands.recap import Exchange, Recap, tools_in_words
 
 _COLUMNS_MAX = 100
+_MARKS = re.compile(r"^#{1,6} |\*\*|`")
+"""Of Markdown, what only disturbs where it is not drawn."""
 
 
 def recap_panel(recap: Recap, columns: int, ink: Ink) -> str:
@@ -24,7 +28,7 @@ def _exchange(exchange: Exchange, width: int, ink: Ink) -> list[str]:
     if exchange.tools:
         lines.append(ink.faint("  " + shortened(f"[{tools_in_words(exchange.tools)}]", width - 2)))
     if exchange.answered:
-        lines.append("  " + shortened(exchange.answered, width - 2))
+        lines.append("  " + shortened(_MARKS.sub("", exchange.answered), width - 2))
     if exchange.status.in_words:
         lines.append(ink.faint(f"  ({exchange.status.in_words})"))
     return lines
