@@ -175,6 +175,17 @@ def test_what_is_typed_while_an_answer_is_written_is_seen_and_queued(home: Home,
         seen.expect("queued", gone=True)
 
 
+def test_what_was_queued_by_a_command_is_named_when_it_is_answered(home: Home, opened: Open) -> None:
+    home.scripted(lines=[f"{LONG} end", "echo"], pause_s=0.1)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("first" + ENTER)
+        seen.expect("alpha")
+        seen.type("/queue the second" + ENTER)
+        seen.expect('Queued, next: "the second"')
+        seen.expect(r'Answering "the second"\n\necho the second')
+
+
 def test_a_message_may_have_several_lines(home: Home, opened: Open) -> None:
     with opened() as seen:
         seen.expect(PROMPT)

@@ -70,11 +70,36 @@ def test_what_is_being_typed_on_several_rows_is_seen_once_at_a_new_width(home: H
         assert entered.count("word30") == 1, shown
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(50, 36), (33, 40), (77, 20), (140, 16)])
-def test_a_new_size_loses_nothing_where_lines_are_cut(home: Home, columns: int, rows: int) -> None:
+@needs_tmux
+def test_fewer_rows_take_nothing_of_what_is_above_the_input_in_tmux(home: Home, tmp_path: Path) -> None:
+    with Tmux(tmp_path, home.command(), columns=90, rows=24) as window:
+        _some_above(window)
+        for number, rows in enumerate((23, 22, 12, 5), start=1):
+            window.resize(90, rows)
+            window.type("x")
+            window.expect(rf"(?m)^/quit .*\n> x{{{number}}}\n .* memory ok$")
+
+
+def test_fewer_rows_take_nothing_of_what_is_above_the_input(home: Home) -> None:
+    with Seen(home.command(), _env(), columns=90, rows=24) as seen:
+        seen.expect(PROMPT)
+        seen.type("/help" + ENTER)
+        seen.expect("/quit  ")
+        for number, rows in enumerate((23, 22, 12, 5), start=1):
+            seen.resize(90, rows)
+            seen.type("x")
+            seen.expect(rf"(?m)^/quit .*\n> x{{{number}}}\n .* memory ok$")
+
+
+def _env() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTHREAD_")}
     kept.pop("TMUX", None)
-    with Seen(home.command(), kept, columns=100, rows=40) as seen:
+    return kept
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(50, 36), (33, 40), (77, 20), (140, 16)])
+def test_a_new_size_loses_nothing_where_lines_are_cut(home: Home, columns: int, rows: int) -> None:
+    with Seen(home.command(), _env(), columns=100, rows=40) as seen:
         seen.expect(PROMPT)
         seen.type("go" + ENTER)
         seen.expect("word25")

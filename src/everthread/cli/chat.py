@@ -181,6 +181,8 @@ class Chat:
             if offer is None:
                 return
             said = await carry_out(self._desk(), offer)
+        if said.wakes and self._busy and order.argument:
+            self._answering.queued.append(order.argument)
         self._tell(said)
         self._look.set()
 

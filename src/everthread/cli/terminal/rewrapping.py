@@ -45,7 +45,8 @@ class RewrappedRenderer(Renderer):
             self.output.cursor_up(self._cursor_pos.y)
             if drawn.height > 1:
                 # tmux keeps what is erased from the very first row on, for whoever scrolls up: it goes in two steps.
-                self.output.write_raw("\x1b[2K\x1b[B\x1b[J\x1b[A")
+                # There may be no row below any more, so the way back is not one row up but where it was.
+                self.output.write_raw("\x1b7\x1b[2K\x1b[B\x1b[J\x1b8")
             self._cursor_pos = Point(0, 0)
         self._longest.clear()
         super().erase(leave_alternate_screen)
