@@ -141,6 +141,8 @@ def _with(invocation: Invocation, wanted: Wanted) -> Settings:
     """The settings as they will be."""
     from dataclasses import replace
 
+    from msgspec import structs
+
     from everthread import config
 
     name = wanted.model.partition("/")[0]
@@ -151,7 +153,7 @@ def _with(invocation: Invocation, wanted: Wanted) -> Settings:
     else:
         settings = config.load(invocation.home, model=wanted.model)
     if wanted.key_env:
-        provider = replace(settings.providers[name], api_key_env=wanted.key_env)
+        provider = structs.replace(settings.providers[name], api_key_env=wanted.key_env)
         settings = replace(settings, providers={**settings.providers, name: provider})
     if wanted.key:
         variable = _provider(settings, wanted.model).api_key_env
