@@ -16,7 +16,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import delivery as module
 from everthread.gateway.delivery import Delivery
-from everthread.ports.platform import Outbound
+from everthread.ports.platform import Address, Outbound
 
 
 @pytest.fixture(autouse=True)
@@ -192,3 +192,15 @@ async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
+
+
+async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp_path: Path) -> None:
+    platform = FakePlatform(edits=True, idempotent_send=True)
+    async with outbox(tmp_path, platform) as (house, delivery):
+        reply = await stored(house, 1)
+        await platform.send(Outbound("turn-1.0", Address.of(reply.key), "rep …"))
+        reply = await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="")))
+        delivery.put(reply)
+        await until(lambda: not delivery.waiting)
+        assert platform.shown == {"0": "reply 1"}
+        assert (await state_of(house, 1)).platform_message_id == "0"

@@ -171,11 +171,15 @@ class Delivery:
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
-        to = Address.of(reply.key)
-        if reply.parts == 0 and reply.platform_message_id is not None:
-            await platform.edit(to, reply.platform_message_id, text, buttons)
-            return reply.platform_message_id
-        return await platform.send(Outbound(f"{reply.turn_id}.{reply.parts}", to, text, buttons, files))
+        to, known = Address.of(reply.key), reply.platform_message_id if reply.parts == 0 else None
+        if known:
+            await platform.edit(to, known, text, buttons)
+            return known
+        message_id = await platform.send(Outbound(f"{reply.turn_id}.{reply.parts}", to, text, buttons, files))
+        if known is not None and platform.capabilities.idempotent_send:
+            # If a beginning of it was out, nothing more went out under its id.
+            await platform.edit(to, message_id, text, buttons)
+        return message_id
 
     async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool) -> None:
         """The process ends: if the part goes out in the next moment, that is written down."""
