@@ -19,6 +19,44 @@ JOIN replies ON replies.turn_id = turns.turn_id WHERE messages.role = 'user' AND
 """
 
 
+class Load:
+    """People who write all the time, and see what they get."""
+
+    def __init__(self, scene: Scene, chats: int, dice: random.Random) -> None:
+        self.said: list[tuple[str, str]] = []
+        self._scene = scene
+        self._dice = dice
+        self._over = False
+        self._talking = [asyncio.ensure_future(self._talk(f"c{number}")) for number in range(chats)]
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def fall_silent(self) -> None:
+        self._over = True
+        await asyncio.gather(*self._talking)
+
+    async def look_away(self) -> None:
+        self._watching.cancel()
+        await asyncio.wait({self._watching})
+        await self._scene.people.look()
+
+    async def _talk(self, chat: str) -> None:
+        count = 0
+        while not self._over:
+            burst = [(chat, f"{chat} message {count + n}") for n in range(self._dice.choice((1, 1, 2)))]
+            count += len(burst)
+            self.said.extend(burst)
+            await self._scene.people.say_all(burst)
+            for _ in range(60):
+                if self._over or len(self._scene.people.answers(chat)) >= count:
+                    break
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(self._dice.random() * 0.5)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._scene.people.look(1.0)
+
+
 async def killed_under_load(
     folder: Path, times: int, *, repeats: bool = False, edits: bool = False, chats: int = CHATS, seed: int = 1
 ) -> Outcome:
@@ -27,29 +65,9 @@ async def killed_under_load(
     `edits`: answers take long, and are shown while they are written.
     """
     outcome, dice = Outcome(times), random.Random(seed)
-    said: list[tuple[str, str]] = []
-    talking = True
-
-    async def talk(chat: str, scene: Scene) -> None:
-        count = 0
-        while talking:
-            burst = [(chat, f"{chat} message {count + n}") for n in range(dice.choice((1, 1, 2)))]
-            count += len(burst)
-            said.extend(burst)
-            await scene.people.say_all(burst)
-            waiting = time.monotonic() + 3.0
-            while talking and time.monotonic() < waiting and len(scene.people.answers(chat)) < count:
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(dice.random() * 0.5)
-
-    async def watch(scene: Scene) -> None:
-        while True:
-            await scene.people.look(1.0)
-
     async with Scene(folder, model=SLOWER_MODEL if edits else SLOW_MODEL, repeats=repeats) as scene:
         life = await scene.start(edits=edits)
-        watching = asyncio.ensure_future(watch(scene))
-        people = [asyncio.ensure_future(talk(f"c{number}", scene)) for number in range(chats)]
+        load = Load(scene, chats, dice)
         began = time.monotonic()
         for _ in range(times):
             await asyncio.sleep(dice.uniform(0.1, 2.5 if edits else 1.2))
@@ -59,29 +77,27 @@ async def killed_under_load(
             if dice.random() < 0.8:
                 await life.serves()
         outcome.counts["seconds"] = round(time.monotonic() - began, 1)
-        if life.process.poll() is None:
-            life.kill()
-        talking = False
-        await asyncio.gather(*people)
+        await load.fall_silent()
+        life.kill()
         await scene.start(edits=edits)
         await scene.rest(120.0)
-        watching.cancel()
-        await asyncio.wait({watching})
-        await scene.people.look()
-        outcome.counts["messages"] = len(said)
-        problems, outcome.problems = outcome.problems, []
-        missing = outcome.answered_once(scene, said)
+        await load.look_away()
+        outcome.counts["messages"] = len(load.said)
+        missing = outcome.answered_once(scene, load.said)
         if repeats:
-            marked = [text for text in missing if scene.rows(FATE_OF, text) == [("ambiguous",)]]
-            outcome.counts["unanswered, marked and shown"] = len(marked)
-            outcome.counts["unanswered"] -= len(marked)
-            outcome.problems = [one for one in outcome.problems if " unanswered: " not in one]
-            outcome.expect(len(marked) == len(missing), f"not marked: {sorted({*missing} - {*marked})[:5]}")
-            incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]
-            outcome.expect(incidents >= len(marked), f"{incidents} incidents for {len(marked)} marked replies")
-        outcome.problems += problems
-        outcome.told_once(scene, [text for _, text in said])
-        outcome.expect(
-            scene.rows("SELECT COUNT(*) FROM turns WHERE status <> 'done'")[0][0] == 0, "a turn was not finished"
-        )
+            _marked(outcome, scene, missing)
+        outcome.told_once(scene, [text for _, text in load.said])
+        unfinished = scene.rows("SELECT COUNT(*) FROM turns WHERE status <> 'done'")[0][0]
+        outcome.expect(unfinished == 0, f"{unfinished} turns were not finished")
     return outcome
+
+
+def _marked(outcome: Outcome, scene: Scene, missing: list[str]) -> None:
+    """What may have gone out or not, and did not, is no message lost: it is marked, and an incident tells of it."""
+    marked = [text for text in missing if scene.rows(FATE_OF, text) == [("ambiguous",)]]
+    incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]
+    outcome.counts["unanswered"] = len(missing) - len(marked)
+    outcome.counts["unanswered, marked and shown"] = len(marked)
+    outcome.problems = [one for one in outcome.problems if " unanswered: " not in one]
+    outcome.expect(len(marked) == len(missing), f"not marked: {sorted({*missing} - {*marked})[:5]}")
+    outcome.expect(incidents >= len(marked), f"{incidents} incidents for {len(marked)} marked replies")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from msgspec import json as msgspec_json
-from tests.e2e import gateway_worker
-from tests.e2e.gateway_worker import BACK_END, Orders, diary_path, mood_path
 
 from everthread.adapters.stores.sqlite.connection import connect_bare
 from everthread.testing.loopback.people import People
+from tests.e2e import gateway_worker
+from tests.e2e.gateway_worker import BACK_END, Orders, diary_path, mood_path
 
 PATIENCE_S = 60.0
 SOON = "--delay-ms=0"
@@ -158,7 +158,8 @@ class Scene:
             rows = back_end.execute("SELECT session_id, seq, kind, facts FROM effects ORDER BY id").fetchall()
         finally:
             back_end.close()
-        return [Effect(*row[:3], json.loads(row[3])) for row in rows if kind in ("", row[2])]
+        found = [Effect(session, seq, what, json.loads(facts)) for session, seq, what, facts in rows]
+        return [one for one in found if kind in ("", one.kind)]
 
     async def rest(self, patience_s: float = PATIENCE_S) -> None:
         """Until nothing waits anywhere: not to be answered, not to be sent, not to be told to memory."""
