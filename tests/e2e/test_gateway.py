@@ -53,6 +53,7 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
         there.platform.say("m4")
         await until(lambda: any("new conversation" in text for text in there.platform.texts()))
         assert any('Set aside without an answer: "m2", "m3"' in text for text in there.platform.texts())
+        assert any('The answer to "m1" was stopped' in text for text in there.platform.texts())
         await until(lambda: there.gateway.working.running == 1)
         new = await there.session()
         assert new.id != old.id

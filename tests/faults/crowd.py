@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.faults.scene import Scene, answer_to
 STEPS = 8
 COMMANDS = ("/new", "/new", "/resume 1", "/resume 2")
 SET_ASIDE = "Set aside without an answer: "
-STOPPED = "The answer that was being written there was stopped"
+STOPPED = re.compile(r"^The answer to (.*) was stopped; what there is of it is kept there\.$", re.MULTILINE)
 WHERE = """
 SELECT messages.content, turns.session_id, turns.status FROM messages
 JOIN turns ON turns.id = messages.id / 4096 JOIN sessions ON sessions.id = turns.session_id
@@ -110,7 +111,7 @@ def _fate(text: str, status: str, shown: list[str], commands: list[str], counts:
     """What is wrong with what became of a message that is where it belongs."""
     answers = shown.count(answer_to(text))
     named = sum(f'"{text}"' in reply.partition(SET_ASIDE)[2] for reply in commands)
-    stopped = any(STOPPED in reply for reply in commands)
+    stopped = sum(f'"{text}"' in (found[1] if (found := STOPPED.search(reply)) else "") for reply in commands)
     counts[f"messages {status}"] += 1
     match status:
         case "done":
@@ -120,7 +121,8 @@ def _fate(text: str, status: str, shown: list[str], commands: list[str], counts:
         case "set_aside":
             return "" if (answers, named) == (0, 1) else f"{text!r}, set aside, was named {named} times"
         case "late" | "interrupted":
-            return "" if answers == 0 and stopped else f"{text!r}, {status}, was answered {answers} times"
+            told = f"{text!r}, {status}, was answered {answers} times and named {named} + {stopped} times"
+            return "" if (answers, named, stopped) == (0, 0, 1) else told
         case _:
             return f"{text!r} is {status}"
 
