@@ -34,7 +34,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "right after a reply": (talking.right_after_a_reply, 20),
     "200 people in mid-turn": (partial(crowd.in_mid_turn, steps=12, seed=2), 200),
     "provider hangs beside": (talking.hanging_beside, 20),
-    "provider hangs beside, asked before each turn": (partial(talking.hanging_beside, recall=True), 20),
+    "provider hangs beside, asked before each turn": (partial(talking.hanging_beside, recall=True, tasks=True), 20),
     "killed under load": (kills.killed_under_load, 100),
     "killed under load, sends that show twice": (partial(kills.killed_under_load, repeats=True), 100),
     "killed while answers are shown": (partial(kills.killed_under_load, edits=True, seed=3), 20),

@@ -46,7 +46,7 @@ class Load:
             count += len(burst)
             self.said.extend(burst)
             await self._scene.people.say_all(burst)
-            for _ in range(60):
+            for _ in range(1200):
                 if self._over or len(self._scene.people.answers(chat)) >= count:
                     break
                 await asyncio.sleep(0.05)
@@ -80,7 +80,7 @@ async def killed_under_load(
         await load.fall_silent()
         life.kill()
         await scene.start(edits=edits)
-        await scene.rest(120.0)
+        await scene.rest(300.0)
         await load.look_away()
         outcome.counts["messages"] = len(load.said)
         missing = outcome.answered_once(scene, load.said)

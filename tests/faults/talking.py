@@ -70,7 +70,7 @@ async def right_after_a_reply(folder: Path, times: int) -> Outcome:
     return outcome
 
 
-async def hanging_beside(folder: Path, times: int, *, recall: bool = False) -> Outcome:
+async def hanging_beside(folder: Path, times: int, *, recall: bool = False, tasks: bool = False) -> Outcome:
     """Two gateways, one with a provider that hangs for ever: people write to them in turns, and wait as long in both.
 
     `times` pairs in each of ten rounds; the interval is that of the rounds' ratios of medians.
@@ -80,7 +80,7 @@ async def hanging_beside(folder: Path, times: int, *, recall: bool = False) -> O
     async with Scene(folder / "well") as well, Scene(folder / "hang") as hung:
         hung.feel("hang")
         for scene in (well, hung):
-            await scene.start(recall=recall)
+            await scene.start(recall=recall, tasks=tasks)
         for number in range(10):
             round_waits: dict[str, list[float]] = {"well": [], "hang": []}
             for pair in range(times):
