@@ -58,7 +58,14 @@ class Load:
 
 
 async def killed_under_load(
-    folder: Path, times: int, *, repeats: bool = False, edits: bool = False, chats: int = CHATS, seed: int = 1
+    folder: Path,
+    times: int,
+    *,
+    repeats: bool = False,
+    edits: bool = False,
+    chats: int = CHATS,
+    life_s_max: float = 1.2,
+    seed: int = 1,
 ) -> Outcome:
     """`repeats`: a message that is sent twice is seen twice, so what may be out is marked and not sent again.
 
@@ -70,7 +77,7 @@ async def killed_under_load(
         load = Load(scene, chats, dice)
         began = time.monotonic()
         for _ in range(times):
-            await asyncio.sleep(dice.uniform(0.1, 2.5 if edits else 1.2))
+            await asyncio.sleep(dice.uniform(0.1, life_s_max))
             life.kill()
             life = scene.begin(edits=edits)
             # Now and then it dies before it serves, or while it takes up what was left.

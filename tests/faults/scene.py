@@ -99,8 +99,9 @@ class Scene:
             back_end.execute("PRAGMA journal_mode = WAL")
             back_end.execute(BACK_END)
         back_end.close()
-        self._model = self._serve("everthread.testing.model_server", "--echo", *self._model_options)
-        self._platform = self._serve("everthread.testing.loopback.server", *(["--repeats"] if self._repeats else []))
+        model = self._begin("everthread.testing.model_server", "--echo", *self._model_options)
+        platform = self._begin("everthread.testing.loopback.server", *(["--repeats"] if self._repeats else []))
+        self._model, self._platform = _port(model), _port(platform)
         self.people = await People(f"http://127.0.0.1:{self._platform}").__aenter__()
         return self
 
@@ -115,11 +116,10 @@ class Scene:
             assert process.stdout is not None
             process.stdout.close()
 
-    def _serve(self, module: str, *options: str) -> int:
+    def _begin(self, module: str, *options: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-m", module, *options], stdout=subprocess.PIPE)
         self._processes.append(process)
-        assert process.stdout is not None
-        return int(process.stdout.readline())
+        return process
 
     def begin(self, **orders: Any) -> Life:
         """Start a gateway; `serves` waits for it."""
@@ -172,6 +172,11 @@ class Scene:
         await self.people.until(
             lambda: any(one.text == answer_to(text) for one in self.people.answers(chat)), text, patience_s
         )
+
+
+def _port(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
 
 
 def answer_to(text: str) -> str:
