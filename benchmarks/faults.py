@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "provider hangs beside, asked before each turn": (partial(talking.hanging_beside, recall=True, tasks=True), 20),
     "killed under load": (kills.killed_under_load, 100),
     "killed under load, sends that show twice": (partial(kills.killed_under_load, repeats=True), 100),
-    "killed while answers are shown": (partial(kills.killed_under_load, edits=True, life_s_max=2.5, seed=3), 20),
+    "killed while answers are shown": (partial(kills.killed_under_load, edits=True, life_s_max=5.0, seed=3), 20),
 }
 
 

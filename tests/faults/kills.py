@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.outcome import Outcome
@@ -13,6 +14,7 @@ from tests.faults.scene import Scene
 CHATS = 50
 SLOW_MODEL = ("--delay-ms=40", "--chunks=3")
 SLOWER_MODEL = ("--delay-ms=300", "--chunks=6")
+GIVEN_UP = "given up: it was begun several times"
 FATE_OF = """
 SELECT replies.state FROM messages JOIN turns ON turns.id = messages.id / 4096
 JOIN replies ON replies.turn_id = turns.turn_id WHERE messages.role = 'user' AND messages.content = ?
@@ -27,6 +29,7 @@ class Load:
         self._scene = scene
         self._dice = dice
         self._over = False
+        self._news = asyncio.Event()
         self._talking = [asyncio.ensure_future(self._talk(f"c{number}")) for number in range(chats)]
         self._watching = asyncio.ensure_future(self._watch())
 
@@ -53,8 +56,18 @@ class Load:
             await asyncio.sleep(self._dice.random() * 0.5)
 
     async def _watch(self) -> None:
+        seen = self._scene.people.seen
         while True:
+            known = len(seen)
             await self._scene.people.look(1.0)
+            if any(one.what != "said" for one in seen[known:]):
+                self._news.set()
+                self._news.clear()
+
+    async def until_the_next_answer(self) -> None:
+        """Comes back while whoever sent it may not even know that it is out."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), 2.0)
 
 
 async def killed_under_load(
@@ -64,7 +77,7 @@ async def killed_under_load(
     repeats: bool = False,
     edits: bool = False,
     chats: int = CHATS,
-    life_s_max: float = 1.2,
+    life_s_max: float = 2.5,
     seed: int = 1,
 ) -> Outcome:
     """`repeats`: a message that is sent twice is seen twice, so what may be out is marked and not sent again.
@@ -78,6 +91,8 @@ async def killed_under_load(
         began = time.monotonic()
         for _ in range(times):
             await asyncio.sleep(dice.uniform(0.1, life_s_max))
+            if dice.random() < 0.5:
+                await load.until_the_next_answer()
             life.kill()
             life = scene.begin(edits=edits)
             # Now and then it dies before it serves, or while it takes up what was left.
@@ -91,6 +106,9 @@ async def killed_under_load(
         await load.look_away()
         outcome.counts["messages"] = len(load.said)
         missing = outcome.answered_once(scene, load.said)
+        # A turn that has been begun many times is taken for what kills the process, and its writer is told.
+        given_up = [one for one in scene.people.seen if GIVEN_UP in one.text]
+        outcome.counts["given up, and said so"] = len(given_up)
         if repeats:
             _marked(outcome, scene, missing)
         outcome.told_once(scene, [text for _, text in load.said])
