@@ -117,7 +117,7 @@ def carried_out(invocation: Invocation, wanted: Wanted, *, offline: bool) -> dic
 
 def _with(invocation: Invocation, wanted: Wanted) -> Settings:
     """The settings as they will be."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from everthread import config
 

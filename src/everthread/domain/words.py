@@ -106,6 +106,7 @@ class _Folding(dict[int, str]):
 
 
 _NO_WORD = re.compile(r"[\W_]+")
+_SPACE = re.compile(r"\s")
 _FOLDED = _Folding()
 
 
@@ -188,8 +189,8 @@ def _folded_words(text: str) -> dict[str, str]:
 
 def matched(text: str, sought: list[tuple[str, bool]]) -> int:
     """How many of the terms the text holds."""
-    folded = _readable(text).translate(_FOLDED)
-    return sum(re.search(_seen_as(term, prefix), folded) is not None for term, prefix in sought)
+    folded = _folded(_readable(text))
+    return sum(_found_at(folded, term, prefix) is not None for term, prefix in sought)
 
 
 def snippet(content: str, query: str, width: int = 160) -> str:
@@ -201,15 +202,38 @@ def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
     """At most width characters of the content around the first hit of any of the terms, on one
     line, with an ellipsis where text was cut; the content's beginning when no hit is seen."""
     text = _readable(content)
-    patterns = [_seen_as(term, prefix) for term, prefix in sought]
-    hit = re.search("|".join(patterns), text.translate(_FOLDED)) if patterns else None
-    # A third of the room goes before the hit: what follows usually says more.
-    start = max(0, min(hit.start() - width // 3, len(text) - width + 1)) if hit else 0
-    if start and hit and (space := re.compile(r"\s").search(text, start, hit.start())):
-        start = space.end()
+    folded = _folded(text)
+    found = [at for term, prefix in sought if (at := _found_at(folded, term, prefix)) is not None]
+    start = 0
+    if found:
+        hit = min(found)
+        # A third of the room goes before the hit: what follows usually says more.
+        start = max(0, min(hit - width // 3, len(text) - width + 1))
+        if start and (space := _SPACE.search(text, start, hit)):
+            start = space.end()
     shown = ("…" if start else "") + " ".join(text[start : start + width].split())
     cut = len(content) > MAX_LOOKED_AT or start + width < len(text) or len(shown) > width
     return shown[: width - 1].rstrip() + "…" if cut else shown
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_FOLDED)
+
+
+def _found_at(folded: str, term: str, prefix: bool) -> int | None:
+    """Where the first hit of the term begins in folded text."""
+    word = _folded(term)
+    if not (word.isascii() and word.isalnum()):
+        hit = _seen_as(term, prefix).search(folded)
+        return hit.start() if hit else None
+    # By hand for a plain word, which most are: a pattern would be compiled for each question, and used a dozen times.
+    at = folded.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not folded[at - 1 : at].isalnum() and (prefix or not folded[end : end + 1].isalnum()):
+            return at
+        at = folded.find(word, at + 1)
+    return None
 
 
 def _readable(content: str) -> str:
@@ -243,10 +267,10 @@ def _with_endings(word: str) -> tuple[str, bool]:
 
 # Asked for again with each message that is looked at.
 @lru_cache(maxsize=256)
-def _seen_as(term: str, prefix: bool) -> str:
+def _seen_as(term: str, prefix: bool) -> re.Pattern[str]:
     """The pattern that finds the term in folded text: its words, whatever is between them."""
     first, *others = re.findall(r"[^\W_]+", term.translate(_FOLDED)) or ["(?!)"]
     # What must not stand before the word is looked at behind it: a pattern that begins with a letter is found faster.
     alone = "" if begins_with_run(term[0]) else rf"(?<![^\W_]{first})"
     after = "" if prefix or begins_with_run(term[-1]) else r"(?![^\W_])"
-    return r"[\W_]+".join((first + alone, *others)) + after
+    return re.compile(r"[\W_]+".join((first + alone, *others)) + after)

@@ -93,14 +93,12 @@ class TurnTables:
         run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
-        # By number, not by owner: only the newest few can be without words.
-        wanted, given = "", list[str]()
-        if owner is not None:
-            wanted, given = " AND +owner = ?", [owner]
-        if beside is not None:
-            wanted, given = f"{wanted} AND +session_id <> ?", [*given, beside]
-        newer = f"SELECT 1 FROM turns WHERE id > (SELECT turn FROM indexed){wanted} LIMIT 1"
-        return first(self._execute(newer, given)) is None
+        rows = self._execute(
+            "SELECT 1 FROM turns WHERE id > (SELECT turn FROM indexed) AND owner = COALESCE(?, owner) "
+            "AND session_id IS NOT ? LIMIT 1",
+            (owner, beside),
+        )
+        return first(rows) is None
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
