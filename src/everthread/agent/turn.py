@@ -183,7 +183,7 @@ class Agent:
         running = Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))
         self._running[ticket.turn_id] = running
         try:
-            manner.listen(TurnBegan(ticket.ref, ticket.turn_id, ticket.message.inbound.text, recovering))
+            manner.listen(TurnBegan(ticket, recovering))
             running.work = asyncio.ensure_future(self._work(running, manner))
             running.work.add_done_callback(unheard)
             end = await self._outcome(running, running.work)
@@ -306,7 +306,7 @@ class Agent:
             # Once it is written that the message is part of this turn, it must be.
             if row is not None:
                 running.progress.messages.append(Message(Role.USER, row.inbound.text))
-                listen(Steered(row.inbound.text))
+                listen(Steered(row.inbound.text, row.id))
 
         while running.steering:
             running.taking_up = asyncio.ensure_future(take_up(running.steering.pop(0)))

@@ -104,8 +104,10 @@ COMMANDS = (
     Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),
     Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory),
     Command("stop", (), "/stop", "Stop the answer that is being written; it is kept.", True, here.stop),
-    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer),
-    Command("queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue),
+    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer, True),
+    Command(
+        "queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue, True
+    ),
     Command("model", (), "/model [name]", "Show or choose the model that answers here.", True, models.model),
     Command("usage", (), "/usage", "Show how much was used, what it cost and what is left.", True, spending.usage),
     Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),

@@ -53,6 +53,8 @@ class Desk(Struct, frozen=True):
     account: str = ""
     update_id: str | None = None
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
+    order: int | None = None
+    """The command's own place in the inbox, where commands come in as messages do."""
 
 
 class Offer(Struct, frozen=True):
@@ -103,6 +105,8 @@ class Command(Struct, frozen=True):
     skips_queue: bool
     """It acts at once, even while an answer is being written; the others wait for the messages before them."""
     act: Callable[[Desk, str], Awaitable[Said]]
+    takes_message: bool = False
+    """What is said after it is a message, which it takes in itself."""
 
 
 def refused(text: str) -> Said:

@@ -120,7 +120,7 @@ class _Move(Struct, frozen=True):
 
 
 async def _cross(desk: Desk, boundary: Boundary) -> _Move:
-    crossing = await desk.lifecycle.cross(desk.key, boundary, owner=desk.owner)
+    crossing = await desk.lifecycle.cross(desk.key, boundary, owner=desk.owner, order=desk.order)
     if crossing.refusal is not None:
         return _Move(crossing)
 

@@ -14,9 +14,11 @@ from everthread.config.schema import (
     SCALARS,
     Compression,
     Delegation,
+    Gateway,
     Limits,
     McpServer,
     Memory,
+    PlatformAccount,
     Price,
     Provider,
     ProviderKind,
@@ -31,10 +33,12 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 __all__ = [
     "Compression",
     "Delegation",
+    "Gateway",
     "Limits",
     "McpServer",
     "Memory",
     "Places",
+    "PlatformAccount",
     "Price",
     "Provider",
     "ProviderKind",
@@ -102,6 +106,9 @@ class Settings(Struct, frozen=True, eq=False):
     tools: Tools = Tools()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))
+    gateway: Gateway = Gateway()
+    platforms: Mapping[str, PlatformAccount] = field(default_factory=dict[str, PlatformAccount])
+    """By the names that they have in session keys."""
     warnings: tuple[str, ...] = ()
     """What is not wrong, but should not stay as it is."""
     variables: Variables = field(default_factory=Variables)

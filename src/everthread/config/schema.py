@@ -116,6 +116,71 @@ def without_secrets(value: Struct, *hidden: str) -> str:
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
+BusyMode = Literal["queue", "interrupt", "steer"]
+Sharing = Literal["per_user", "shared"]
+
+
+class PlatformAccount(Struct, frozen=True):
+    """An account on a messaging platform, and who may write to it."""
+
+    kind: str
+    enabled: bool = True
+    token_env: str = ""
+    """The name of the variable that has its token."""
+    base_url: str = ""
+    """Where the platform is, if not at its usual place."""
+    allow: tuple[str, ...] = ()
+    """Users who may write; others are turned away, unless they are paired."""
+    allow_all: bool = False
+    admins: tuple[str, ...] = ()
+    """Users who may write, and give the commands that are for admins only."""
+    busy: BusyMode | None = None
+    """What a message does while an answer is being written; None is as in `gateway`."""
+    groups: Sharing = "per_user"
+    """Whether those who write in a group have one conversation, or each their own."""
+    threads: Sharing = "shared"
+    stream: bool = True
+    """Show answers while they are written, where the platform can."""
+
+
+class Webhook(Struct, frozen=True):
+    """A name under which another program may have something said to the agent."""
+
+    secret_env: str
+    """The name of the variable that has the secret which it signs with."""
+    template: str = ""
+    """What is said, with `{field}` or `{field.of.it}` from what was sent; empty is all of it."""
+    owner: str = ""
+    """Whose conversation it is; empty is the owner at this machine."""
+
+
+class Http(Struct, frozen=True):
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 8642
+
+
+class Gateway(Struct, frozen=True):
+    """Serving people who write from elsewhere."""
+
+    busy: BusyMode = "queue"
+    drain_s: float = 5.0
+    """How long what runs may take to end when the gateway stops."""
+    notices: bool = True
+    """Tell people when their conversation has ended by itself."""
+    pairing: bool = True
+    """A stranger is given a code, which you can approve; else a stranger hears nothing."""
+    messages_per_minute: int = 30
+    """Of one person."""
+    spend_per_day: float | None = None
+    """In US dollars, for each person; None is no limit but that of `limits`."""
+    admin_commands: tuple[str, ...] = ("model",)
+    links: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Who is one person: an owner, and PLATFORM:USER of each account they have."""
+    http: Http = Http()
+    webhooks: Mapping[str, Webhook] = field(default_factory=dict[str, Webhook])
+
+
 def built_in_providers() -> dict[str, Provider]:
     """Those that need not be written down. A file may change them and add others."""
     return {

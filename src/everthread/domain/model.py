@@ -325,6 +325,8 @@ class Inbound(Struct, frozen=True):
     text: str
     account: str = ""
     update_id: str | None = None
+    command: bool = False
+    """It is no message but a command, in its place among the messages."""
 
 
 class InboxRow(Struct, frozen=True):
@@ -339,13 +341,21 @@ class InboxRow(Struct, frozen=True):
 class ReplyState(StrEnum):
     DRAFT = "draft"
     READY = "ready"
+    SENDING = "sending"
+    """Its next part was handed over; whether it went out is not known yet."""
     SENT = "sent"
     WITHHELD = "withheld"
     AMBIGUOUS = "ambiguous"
+    """Whether it went out will never be known: it is shown as such, and not sent again."""
+    FAILED = "failed"
+    """The platform will not have it."""
 
 
 class Reply(Struct, frozen=True):
-    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats."""
+    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats.
+
+    What answers a command, or tells of an expiry, is one too: `turn_id` then says which.
+    """
 
     turn_id: str
     key: SessionKey
@@ -355,6 +365,8 @@ class Reply(Struct, frozen=True):
     state: ReplyState
     at: float
     platform_message_id: str | None = None
+    parts: int = 0
+    """So many parts of it are out."""
 
 
 class ToolState(StrEnum):
