@@ -135,8 +135,7 @@ class Reviewer:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
         if review.fence < ATTEMPTS_MAX:
             return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
-        window = review.window
-        text = f"turns {window.from_turn} to {window.to_turn} were not reviewed, after {review.fence} attempts: {why}"
+        text = f"{review.window.words} were not reviewed, after {review.fence} attempts: {why}"
         incident = Incident(self._clock.now(), "review", ref.session_id, text)
         await self._store.write(lambda uow: uow.lanes.add_incident(incident))
         return ReviewState.FAILED, 0.0

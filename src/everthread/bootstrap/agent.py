@@ -17,7 +17,6 @@ from everthread.agent.memory_tools import memory_tool, memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.reviewing import Reviewer
-from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
@@ -122,7 +121,7 @@ class Workshop:
         kept = runtime.settings.memory
         self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
         self.models = Models(runtime.settings)
-        self._skills = SkillFolders(runtime.settings.skills_path, runtime.project)
+        self._skills = runtime.skills
         self.agent = self._agent()
         self._delegation = self._delegating()
 

@@ -237,6 +237,7 @@ class Chat:
             choices=runtime.choices,
             known_models=runtime.known_models(),
             spend_per_day=settings.limits.spend_per_day,
+            skills=runtime.skills,
         )
 
     # --- What the face asks for --------------------------------------------------------------------------------------
