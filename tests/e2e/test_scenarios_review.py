@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.house import ME, AsyncDiary, until
+from tests.seen import CTRL_D, ENTER, Seen
 
 from everthread.agent.turn import Manner
 from everthread.bootstrap import Runtime
@@ -110,3 +113,26 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         assert not (tmp_path / "skills" / "knots").exists()
         await curator.undo(change.name)
         assert await runtime.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)) == ()
+
+
+async def test_s25_the_person_at_the_terminal_reads_what_a_review_wrote_and_takes_it_back(tmp_path: Path) -> None:
+    def sit_down(url: str) -> None:
+        (tmp_path / "config.toml").write_text(
+            f'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n[review]\nevery_turns = 1\n'
+        )
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTHREAD_")}
+        command = [sys.executable, "-m", "everthread", "--home", str(tmp_path)]
+        with Seen(command, kept, columns=150) as seen:
+            seen.expect(r"(?m)^>$")
+            seen.type("I sail a boat" + ENTER)
+            seen.expect("Aye")
+            seen.expect('Review noted: "Sails a boat called Bruno."; the skill knots. /memory log shows it')
+            seen.type("/memory log" + ENTER)
+            seen.expect('"How we tie knots.", by a review of turn 1 of')
+            seen.type("/memory undo" + ENTER)
+            seen.expect("Removed again: the skill knots")
+            seen.type(CTRL_D)
+
+    async with ModelServer(script()) as server:
+        await asyncio.to_thread(sit_down, server.base_url)
+    assert not (tmp_path / "skills" / "knots").exists()

@@ -22,6 +22,7 @@ from everthread.agent.events import (
     Compressed,
     Listen,
     Recalled,
+    Reviewed,
     Steered,
     TurnBegan,
     TurnEnded,
@@ -175,10 +176,13 @@ class Agent:
         """What a person should know about compressing that session; empty if all is well."""
         return self._compressor.status(session_id) if self._compressor is not None else ""
 
-    def attend_to_reviews(self) -> None:
-        """From now on, carry out the reviews that are due, in the background. For a process that lasts."""
+    def attend_to_reviews(self, hear: Callable[[Reviewed], None] | None = None) -> None:
+        """From now on, carry out the reviews that are due, in the background. For a process that lasts.
+
+        `hear` is told what they write, about whichever conversation of whichever owner.
+        """
         if self._reviewer is not None:
-            self._reviewer.look()
+            self._reviewer.look(hear)
 
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
