@@ -122,6 +122,19 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Why a session is not compressed for now: a summary failed, or the last ones saved too little."""
+
+    session_id: str
+    model: str
+    """The one that it was with."""
+    poor: int
+    """Passes in a row that saved too little."""
+    cool_until: float
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReviewRow:
     """What is known of the review of some turns."""
 
@@ -500,6 +513,14 @@ class Reviews(Protocol):
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]: ...
 
 
+class Rests(Protocol):
+    """Why sessions are not compressed for now."""
+
+    def get(self, session_id: str) -> Rest | None: ...
+    def put(self, rest: Rest) -> None: ...
+    def drop(self, session_id: str) -> None: ...
+
+
 class Spend(Protocol):
     def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int: ...
     def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
@@ -598,6 +619,8 @@ class UnitOfWork(Protocol):
     def spend(self) -> Spend: ...
     @property
     def reviews(self) -> Reviews: ...
+    @property
+    def rests(self) -> Rests: ...
     @property
     def forgetting(self) -> Forgetting: ...
     @property
