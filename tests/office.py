@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from everthread.agent.skill_folders import SkillFolders
 from everthread.commands import Desk, Order, Said, carry_out, parse

@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from everthread.config import (
     Compression,
@@ -344,7 +345,8 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
 
 KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review)
 NAMED = [
-    *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
+    *(field.name for field in fields(Settings)),
+    *(field.name for kind in KINDS for field in structs.fields(kind)),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
 ]
 VALUES = st.recursive(
@@ -376,7 +378,7 @@ def test_the_reference_has_every_setting() -> None:
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
     scalars = {field.name for field in fields(Settings)} - tables
-    for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
+    for name in (*scalars, *(field.name for kind in KINDS for field in structs.fields(kind))):
         assert f"\n| `{name}` |" in page, name
     for provider, values in built_in_providers().items():
         assert f"\n| `{provider}` | `{values.kind}` |" in page

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from everthread.agent.compression import POOR_PASSES_MAX, Fill
 from everthread.agent.passes import Made
@@ -25,8 +26,7 @@ TOO_POOR = (
 )
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """What a process knows of a session's compression."""
 
     model: str

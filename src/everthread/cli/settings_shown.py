@@ -59,7 +59,7 @@ def cell(value: Any) -> str:
 
 
 def as_json(settings: Settings) -> dict[str, Any]:
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     return {
         "home": str(settings.home),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.agent.skill_changes import PREFIX, SkillChange
 from everthread.agent.skill_folders import SkillFolders
@@ -23,8 +24,7 @@ from everthread.ports import Store, UnitOfWork
 _CHANGES_MAX = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Where a change was made."""
 
     session_id: str
@@ -46,8 +46,7 @@ class Source:
         return self.turn_id is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One version of a note, and how it came about."""
 
     version: NoteVersion
@@ -78,8 +77,7 @@ class Change:
         return self.before if self.version.action is NoteAction.REMOVE else self.version.content
 
 
-@dataclass(frozen=True, slots=True)
-class SkillEdit:
+class SkillEdit(Struct, frozen=True):
     """One change of a skill, and how it came about."""
 
     change: SkillChange
@@ -110,8 +108,7 @@ class SkillEdit:
 AnyChange = Change | SkillEdit
 
 
-@dataclass(frozen=True, slots=True)
-class Curator:
+class Curator(Struct, frozen=True):
     """One owner's notes and, if the home is theirs, skills."""
 
     lifecycle: Lifecycle

@@ -10,7 +10,8 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 Keys = tuple[str | int, ...]
 """The way to a value from the top of a file: names of keys, and places in arrays."""
@@ -50,8 +51,7 @@ def line_in_json(text: str, keys: Keys) -> int:
     return _nearest(scan.found, keys)
 
 
-@dataclass(slots=True)
-class Layout:
+class Layout(Struct):
     """The places of a TOML text."""
 
     values: dict[Keys, tuple[int, int]] = field(default_factory=dict[Keys, tuple[int, int]])

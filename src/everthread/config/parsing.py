@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypedDict, cast, get_args
 
+from msgspec.structs import fields, replace
+
+from everthread.config.reaching import gateway, platforms
 from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
     Compression,
     Delegation,
+    Gateway,
     Limits,
     McpServer,
     Memory,
+    PlatformAccount,
     Price,
     Provider,
     ProviderKind,
@@ -33,7 +37,7 @@ MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
     *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"),
-    *(MCP_SERVERS, "reset"),
+    *(MCP_SERVERS, "reset", "gateway", "platforms"),
 )
 _ENTRIES_MAX = 1000
 _MODEL_CHARS_MAX = 200
@@ -67,6 +71,8 @@ class FromFile(TypedDict, total=False):
     tools: Tools
     mcp_servers: Mapping[str, McpServer]
     reset: ResetPolicies
+    gateway: Gateway
+    platforms: Mapping[str, PlatformAccount]
 
 
 def parsed(top: Table, home: Path) -> FromFile:
@@ -87,6 +93,8 @@ def parsed(top: Table, home: Path) -> FromFile:
         "tools": _tools(top.table("tools")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
         "reset": _reset(top.table("reset")),
+        "gateway": gateway(top.table("gateway")),
+        "platforms": platforms(top.table("platforms")),
     }
     return cast("FromFile", scalars | found)
 

@@ -7,7 +7,8 @@ undone is gone from it at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from everthread.domain.model import NoteTarget, SessionRef
 from everthread.domain.words import excerpt, matched, telling

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from everthread.agent.events import (
     Compressed,
@@ -42,8 +43,7 @@ _RESULT_CHARS_MAX = 500
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(slots=True)
-class _Tool:
+class _Tool(Struct):
     call: ToolCall
     began: float
 
