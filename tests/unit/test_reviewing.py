@@ -395,3 +395,48 @@ async def test_a_fault_inside_does_not_end_reviews_for_good(tmp_path: Path, monk
         await house.talk("four")
         await house.idle()
         assert await house.states(session) == [(1, 3, "done")]
+
+
+async def test_notes_that_say_the_same_or_contradict_are_merged_and_each_change_says_why_and_can_be_undone(
+    tmp_path: Path,
+) -> None:
+    merged = note("likes tea, green and black", "c1", action="replace", old_text="green")
+    removed = note("", "c2", action="remove", old_text="likes black tea")
+    corrected = note("lives in Porto", "c3", action="replace", old_text="Lisbon")
+    model = Reviewed((merged, removed, corrected), "done")
+    async with Study(tmp_path, model) as house:
+        first = await house.talk("one")
+        green, black, lisbon = [
+            (await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME, ref=ref))
+            for text, ref in (
+                ("likes green tea", await house.at(CLI)),
+                ("likes black tea", None),
+                ("lives in Lisbon", None),
+            )
+        ]
+        await house.talk("two", "I have moved to Porto")
+        await house.idle()
+        assert "- likes green tea\n- likes black tea\n- lives in Lisbon" in model.reviews[0].tail[0].content, "shown"
+        assert [n.content for n in await house.notes()] == ["likes tea, green and black", "lives in Porto"]
+        history = await house.store.read(lambda uow: [uow.notes.versions(n.note_id) for n in (green, black, lisbon)])
+        for before, after in history:
+            assert (after.session_id, after.turn_id) == (first, "review-1-3"), "which turns it comes from"
+            assert before in (green, black, lisbon), "what it was, and where that came from, is kept"
+        for versions in history:
+            last = versions[-1]
+            await house.lifecycle.undo_note(last.note_id, last.version, owner=ME)
+        assert [n.content for n in await house.notes()] == ["likes green tea", "likes black tea", "lives in Lisbon"]
+
+
+async def test_a_note_that_finds_no_room_is_noted_once_the_review_has_condensed(tmp_path: Path) -> None:
+    wanted = note("sails a boat called Bruno", "c1")
+    condensed = note("likes tea", "c2", action="replace", old_text="green")
+    model = Reviewed(wanted, condensed, note("", "c3", action="remove", old_text="likes black tea"), wanted, "done")
+    async with Study(tmp_path, model) as house:
+        house.note_limits[NoteTarget.USER] = 40
+        for text in ("likes green tea", "likes black tea"):
+            await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
+        session = await house.talk("one", "two", "three")
+        await house.idle()
+        assert [n.content for n in await house.notes()] == ["likes tea", "sails a boat called Bruno"]
+        assert await house.states(session) == [(1, 3, "done")]
