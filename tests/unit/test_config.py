@@ -38,7 +38,7 @@ from everthread.config import (
 from everthread.config.lines import line_in_json, line_in_toml
 from everthread.config.parsing import parsed
 from everthread.config.reading import Source, Table
-from everthread.config.schema import built_in_providers
+from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook, built_in_providers
 from everthread.config.secrets import refuse_secrets
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType
@@ -343,7 +343,10 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
     assert loaded(tmp_path) == Settings(tmp_path)
 
 
-KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review)
+KINDS = (
+    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review),
+    *(Gateway, Http, Webhook, PlatformAccount),
+)
 NAMED = [
     *(field.name for field in fields(Settings)),
     *(field.name for kind in KINDS for field in structs.fields(kind)),
@@ -377,6 +380,7 @@ def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
+    tables |= {"gateway", "platforms"}
     scalars = {field.name for field in fields(Settings)} - tables
     for name in (*scalars, *(field.name for kind in KINDS for field in structs.fields(kind))):
         assert f"\n| `{name}` |" in page, name
