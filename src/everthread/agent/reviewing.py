@@ -72,6 +72,8 @@ class Reviewer:
         self._wanted = asyncio.Event()
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
+        self._ended: tuple[Review, ReviewState, float] | None = None
+        """What became of a review, until that is written: nobody else takes it while this process lives."""
 
     @property
     def busy(self) -> bool:
@@ -96,6 +98,7 @@ class Reviewer:
             self._at_work = True
             self._wanted.clear()
             try:
+                await self._write_end()
                 while await self._store.peek(lambda uow: uow.reviews.is_due(self._clock.now())):
                     taken = await self._lifecycle.take_review()
                     if taken is not None:
@@ -129,7 +132,14 @@ class Reviewer:
             log.exception("reviewing session %s failed", ref.session_id)
             state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
         finally:
-            await asyncio.shield(self._store.write(lambda uow: uow.reviews.end(review, state, due_at)))
+            self._ended = review, state, due_at
+            await asyncio.shield(self._write_end())
+
+    async def _write_end(self) -> None:
+        if self._ended is not None:
+            ended = self._ended
+            await self._store.write(lambda uow: uow.reviews.end(*ended))
+            self._ended = None
 
     async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ class Town:
         self.faults = Faults()
         self.world = World(KEYS, POLICIES)
         self.backends = {name: Backend(name) for name in PROVIDERS}
-        self.heard: dict[SessionKey, list[tuple[str, str]]] = {key: [] for key in KEYS}
+        self.heard: defaultdict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self._happened: list[tuple[float, tuple[object, ...]]] = []
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         self.violation: str | None = None
@@ -159,6 +159,9 @@ class Town:
                 raise error
         await self._settle()
         self._hold_so_far()
+        self._check()
+
+    def _check(self) -> None:
         check_everything(
             Evidence(self.world, self.database, self.tables, self.backends, self.heard, self.time_was_bent)
         )
@@ -169,10 +172,13 @@ class Town:
 
     def _start_server(self) -> Server:
         self._started += 1
-        server = Server(self, f"p{self._started}", self._dice.getrandbits(32))
+        server = self._new_server(f"p{self._started}", self._dice.getrandbits(32))
         self._servers = [other for other in self._servers if not other.dead] + [server]
         server.spawn(server.run()).add_done_callback(self._server_ended)
         return server
+
+    def _new_server(self, name: str, seed: int) -> Server:
+        return Server(self, name, seed)
 
     def _server_ended(self, running: asyncio.Task[None]) -> None:
         if not running.cancelled() and (error := running.exception()) is not None:
@@ -300,7 +306,7 @@ class Town:
                 text = self._word()
                 child = f"child of {text}"
                 work = server.lifecycle.record_delegation(ref, text, "done", child)
-                await server.does(asked.Delegate(ref, text), work)
+                await server.does(asked.Delegate(ref, text, child), work)
                 if dice.random() < 0.3:
                     # As after a crash: it is told again, and counts once.
                     await server.lifecycle.record_delegation(ref, text, "done", child)
