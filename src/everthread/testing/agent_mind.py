@@ -178,7 +178,7 @@ class SimModel:
         if choice < 0.37 and "memory" in tools:
             word = f"w{self._mind.number()}t."
             return "", (self._call("memory", action="add", target="memory", content=word),)
-        return f"answer to {said} " + PADDING * dice.choice((15, 30, 30, 60, 300)), ()
+        return f"answer to {said} " + PADDING * dice.choice((15, 30, 30, 60, 250, 350)), ()
 
     def _call(self, name: str, **arguments: str) -> ToolCall:
         return ToolCall(f"c{self._mind.number()}", name, json.dumps(arguments))

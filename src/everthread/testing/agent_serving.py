@@ -24,7 +24,8 @@ from everthread.agent.turn import Agent, Manner, TurnLimits
 from everthread.config import Compression
 from everthread.config import Review as ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
-from everthread.domain.model import SessionKey
+from everthread.domain.model import ChatType, SessionKey
+from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.review import Review
 from everthread.lifecycle import Lifecycle
 from everthread.memory.notes import CHARS_MAX
@@ -33,9 +34,10 @@ from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import ToolUse
 from everthread.testing.agent_mind import Mind, SimModel
-from everthread.testing.serving import HOOKS, POLICIES, RECOVER_S, Server, Surroundings
+from everthread.testing.serving import HOOKS, RECOVER_S, Server, Surroundings
 from everthread.testing.watching import WatchedLifecycle
 
+POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=90.0)})
 REVIEW_EVERY = 4
 COMPRESSION = Compression(share=0.25, tail_tokens=900)
 OUTPUT_TOKENS = 1_000

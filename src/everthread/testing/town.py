@@ -48,6 +48,8 @@ OWNERS = ("ann", "bob")
 class Town:
     """Runs one schedule. `run` gives the violation, or none."""
 
+    policies = POLICIES
+
     def __init__(self, seed: int, schedule: list[Step]) -> None:
         self._schedule = schedule
         self._seed = seed
@@ -57,7 +59,7 @@ class Town:
         self.database = fresh_database()
         self.tables = Tables(self.database.execute)
         self.faults = Faults()
-        self.world = World(KEYS, POLICIES)
+        self.world = World(KEYS, self.policies)
         self.backends = {name: Backend(name) for name in PROVIDERS}
         self.heard: defaultdict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self._happened: list[tuple[float, tuple[object, ...]]] = []

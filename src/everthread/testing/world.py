@@ -408,9 +408,17 @@ class World:
         session.tell((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
         self._forgotten_rows(session)
+        for other in self.sessions.values():
+            if self._descends(other, session):
+                # A summary tells of all that came before it.
+                other.behind.clear()
         for child in sorted(self.sessions.values(), key=lambda s: s.id):
             if child.delegated_by == session.id and not child.forgotten:
                 self._forgotten_session(child)
+
+    def _descends(self, session: ModelSession, ancestor: ModelSession) -> bool:
+        parent = self.sessions.get(session.parent or "")
+        return session is ancestor or (parent is not None and self._descends(parent, ancestor))
 
     def _forgotten_rows(self, session: ModelSession) -> None:
         self.words.forget_notes(lambda whose, session_id: session_id == session.id)
