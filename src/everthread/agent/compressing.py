@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -57,7 +58,7 @@ class Known:
     """Passes in a row that saved too little."""
     cool_until: float = 0.0
     problem: str = ""
-    making: asyncio.Task[None] | None = None
+    making: asyncio.Task[object] | None = None
     queued: bool = False
     """What makes it has not begun: others are before it."""
     ready: Made | None = None
@@ -88,7 +89,7 @@ class Compressor:
         self._stop_s_max = stop_s_max
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._refused: set[str] = set()
-        self._going: set[asyncio.Task[None]] = set()
+        self._going: set[asyncio.Task[object]] = set()
         self._background = asyncio.Semaphore(AT_ONCE_MAX)
 
     @property
@@ -225,7 +226,7 @@ class Compressor:
             known.ready = await self._passes.extract(source, why or "none was made")
             await self._apply(known, listen)
 
-    async def _wait_for(self, making: asyncio.Task[None], bound_s: float) -> None:
+    async def _wait_for(self, making: asyncio.Task[object], bound_s: float) -> None:
         await asyncio.wait({making}, timeout=bound_s)
         # What would come now is for a session that will have been left.
         making.cancel()
@@ -335,15 +336,12 @@ class Compressor:
     def _cool(self, known: Known, why: str) -> None:
         known.problem, known.cool_until = why, self._clock.now() + COOL_DOWN_S
 
-    def _start(self, known: Known, work: Awaitable[object]) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.ensure_future(run())
+    def _start(self, known: Known, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
         known.making = task
         self._going.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[object]) -> None:
             self._going.discard(task)
             known.making, known.queued = None, False
             if not task.cancelled() and (error := task.exception()) is not None:

@@ -109,6 +109,9 @@ class Delegation:
         self._parallel_max = parallel_max
         self._rooms: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
+    async def aclose(self) -> None:
+        await self._agent.aclose()
+
     def tool(self) -> Tool:
         return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX)
 

@@ -59,6 +59,10 @@ def summed_up(summary: str) -> list[str]:
     return [f"{number}: {text}" for number, text in _SUMMED.findall(summary)]
 
 
+def head_of(prompt: Prompt) -> bytes:
+    return json.dumps([prompt.system, [tool.name for tool in prompt.tools]]).encode()
+
+
 def purpose_of(request: Request, system: str) -> str:
     said = request.tail[0].content
     if said.startswith(summarising.INSTRUCTION):
@@ -81,7 +85,7 @@ class SimModel:
         return Traits(context_tokens=CONTEXT_TOKENS)
 
     def head(self, prompt: Prompt) -> bytes:
-        return json.dumps([prompt.system, [tool.name for tool in prompt.tools]]).encode()
+        return head_of(prompt)
 
     def encode(self, messages: Sequence[Message]) -> bytes:
         rows = [

@@ -45,6 +45,8 @@ TURN_S_MAX = 150.0
 WORK_S_MAX = 100.0
 STOP_S_MAX = 40.0
 MODEL = "sim/one"
+TOOLS = ["look", "memory", "delegate"]
+"""Of every conversation, in this order."""
 NOWHERE = Path("/nonexistent")
 """A home without any files: standing rules are no part of the simulation."""
 

@@ -10,6 +10,7 @@ from typing import cast
 
 from everthread.agent.compression import size_of
 from everthread.agent.delegation import PLATFORM
+from everthread.agent.prompt import read_back
 from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
 from everthread.domain.boundary import Compress
 from everthread.domain.errors import EverthreadError
@@ -19,8 +20,8 @@ from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
 from everthread.testing import operations as asked
 from everthread.testing.agent_checks import Ledger, check_agents, check_compression
-from everthread.testing.agent_mind import FAULTS, Mind, Row, summed_up, unpaired
-from everthread.testing.agent_serving import POLICIES, AgentServer
+from everthread.testing.agent_mind import FAULTS, Mind, Row, head_of, summed_up, unpaired
+from everthread.testing.agent_serving import POLICIES, TOOLS, AgentServer
 from everthread.testing.model import Violation, hold
 from everthread.testing.schedule import Step, make_schedule
 from everthread.testing.serving import KEYS, Server
@@ -97,7 +98,6 @@ class AgentTown(Town):
         self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._agents)
         self._die_at: list[str] = []
         self._summarising: dict[str, list[AgentServer]] = {}
-        self._heads: set[bytes] = set()
         self._went_on: set[str] = set()
 
     def _new_server(self, name: str, seed: int) -> Server:
@@ -157,15 +157,20 @@ class AgentTown(Town):
 
     def _asked(self, purpose: str, request: Request, history: list[Row]) -> None:
         self._agents[f"asked for a {purpose}"] += 1
-        if purpose == "review" and request.head not in self._heads and not self._ledger.forgotten:
-            self._violated("a review was sent a prompt that no conversation has")
+        if purpose == "review" and not self._ledger.forgotten:
+            tools = json.loads(request.head)[1]
+            if tools != TOOLS or request.head not in self._stored_heads():
+                self._violated(f"a review was sent a prompt that no conversation has, with {tools}")
         # Whoever resumes handed-over work and talks there is a person like any other.
         handed_over = any(s.text == request.tail[0].content for s in self.world.slots.values() if _is_helper(s.key))
         if handed_over and {"memory", "delegate"} & set(json.loads(request.head)[1]):
             self._violated("handed-over work was given tools that are not for it")
         if purpose == "turn":
-            self._heads.add(request.head)
             self._sees_all(request, history)
+
+    def _stored_heads(self) -> set[bytes]:
+        rows = self.database.execute("SELECT content FROM prefixes")
+        return {head_of(read_back(content).prompt) for (content,) in rows}
 
     def _sees_all(self, request: Request, history: list[Row]) -> None:
         """A turn is shown what its session shows, up to what has no room, and the summary of the rest."""

@@ -51,7 +51,7 @@ class Town:
     policies = POLICIES
 
     def __init__(self, seed: int, schedule: list[Step]) -> None:
-        self._schedule = schedule
+        self.schedule = schedule
         self._seed = seed
         self._dice = random.Random(seed ^ 0x5EED)
         self.loop = SimLoop()
@@ -149,7 +149,7 @@ class Town:
         for _ in range(2):
             self._start_server()
         pending: set[asyncio.Task[Any]] = set()
-        for step in self._schedule:
+        for step in self.schedule:
             await asyncio.sleep(max(START_S + step.at - self.loop.time(), 0.0))
             self.note_down("*", step.action)
             task = asyncio.ensure_future(self._take(step, random.Random(step.dice)))
