@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -232,6 +233,10 @@ class AgentServer(Server):
     async def _recover(self) -> None:
         while True:
             with suppress(EverthreadError):
-                for turn_id in await self.lifecycle.recover():
-                    await self.agent.go_on(turn_id, self._manner())
+                turns = await self.lifecycle.recover()
+                await asyncio.gather(*(self._go_on(turn_id) for turn_id in turns))
             await self._clock.sleep(RECOVER_S)
+
+    async def _go_on(self, turn_id: str) -> None:
+        with suppress(EverthreadError):
+            await self.agent.go_on(turn_id, self._manner())
