@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
+from everthread.agent.delegation import PLATFORM
 from everthread.domain.boundary import Compress, Rewind
 from everthread.domain.model import Cause, Kind, NoteVersion, Session, SessionRef
 from everthread.domain.review import Review, ReviewState, Window
@@ -141,6 +142,9 @@ def check_compression(world: World, tables: Tables, boundary: Compress, crossing
     assert crossing.left is not None
     opened = world.sessions[crossing.ref.session_id]
     lines = set(summed_up(boundary.summary))
+    forgotten = [text for text, fate in world.fates.items() if fate.startswith("forgotten")]
+    known = [line for line in lines if any(line.split(": ", 1)[1] == text for text in forgotten)]
+    hold(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
     for number, text in opened.behind:
         if _is_as_said(world, text):
             kept = any(line.startswith(f"{number}: {text}") for line in lines)
@@ -168,7 +172,7 @@ def check_agents(
         stored = tables.sessions.get(session.id)
         assert stored is not None
         _reviews_are_done(tables, session, stored, ledger)
-        _handed_over_work_is_over(tables, stored)
+        _handed_over_work_is_over(tables, stored, ledger)
     _reviews_are_in_no_transcript(database, backends)
     _nothing_is_noted_twice(world)
     left = list(database.execute("SELECT turn_id FROM slots"))
@@ -204,10 +208,12 @@ def _reviews_are_done(tables: Tables, session: ModelSession, stored: Session, le
         hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
 
 
-def _handed_over_work_is_over(tables: Tables, stored: Session) -> None:
-    if stored.cause is not Cause.DELEGATION:
+def _handed_over_work_is_over(tables: Tables, stored: Session, ledger: Ledger) -> None:
+    if stored.key.platform != PLATFORM:
         return
-    hold(stored.kind is Kind.SUBAGENT and stored.parent_id, f"{stored.id} is handed-over work of nobody: {stored}")
+    hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
+    # If it is forgotten in the instant in which it is handed over, it may be done for nobody.
+    hold(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
     hold(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from everthread.agent import summarising, titles
@@ -48,6 +49,8 @@ class Mind:
     faults: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     hit: Counter[str] = field(default_factory=Counter[str])
     numbers: int = 0
+    answering: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    """Who answers what at the moment."""
 
     def number(self) -> int:
         self.numbers += 1
@@ -105,6 +108,20 @@ class SimModel:
             if wrong := unpaired(rows):
                 self._mind.violated(f"a model was asked for a {purpose} with {wrong}")
         self._mind.asked(purpose, request, history)
+        place = (self._process.name, purpose, request.tail[0].content)
+        if purpose in ("turn", "work") and place in self._mind.answering and not self._process.dead:
+            self._mind.violated(f"{self._process.name} answers {place[2]!r} twice at once")
+        self._mind.answering.add(place)
+        try:
+            async with aclosing(self._streamed(purpose, request, history, tools)) as parts:
+                async for part in parts:
+                    yield part
+        finally:
+            self._mind.answering.discard(place)
+
+    async def _streamed(
+        self, purpose: str, request: Request, history: list[Row], tools: list[str]
+    ) -> AsyncGenerator[Delta | Answer, None]:
         waiting = self._mind.faults.get(purpose)
         fault = waiting.pop() if waiting else ""
         if fault:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
+from contextlib import suppress
 from typing import cast
 
 from everthread.agent.compression import size_of
@@ -49,6 +50,7 @@ ACTIONS = {
     "kill": 0.6,
     "kill_inside": 0.5,
     "kill_at": 2.5,
+    "meanwhile": 2.5,
     "stop": 0.3,
     "freeze": 0.5,
     "jump": 0.2,
@@ -76,6 +78,18 @@ STEPS_TO_DIE_AT = tuple(
 )
 
 
+STEPS_TO_BE_HELD_UP_AT = (
+    "before summary",
+    "after summary",
+    "before Compress by compression",
+    "after TakeReview",
+    "before Note by review",
+    "before Delegate",
+    "after New by delegation",
+)
+HOLD_UPS = ("new", "resume", "branch", "rewind", "rewind", "forget", "forget_fact", "freeze")
+
+
 def make_agent_schedule(dice: random.Random) -> list[Step]:
     return make_schedule(dice, ACTIONS, STEP_S)
 
@@ -96,7 +110,10 @@ class AgentTown(Town):
         self.counts["agents"] = self._agents
         self.counts["deaths"] = Counter()
         self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._agents)
+        self.counts["meanwhile"] = Counter()
         self._die_at: list[str] = []
+        self._meanwhile: dict[str, tuple[str, int]] = {}
+        self._happening: set[asyncio.Task[None]] = set()
         self._summarising: dict[str, list[AgentServer]] = {}
         self._went_on: set[str] = set()
 
@@ -115,6 +132,34 @@ class AgentTown(Town):
             self.faults.hit["kill"] += 1
             process.kill()
             raise Killed
+        if where in self._meanwhile:
+            what, dice = self._meanwhile.pop(where)
+            self.counts["meanwhile"][f"{what} {where}"] += 1
+            self.note_down(f"{process.name} is held up {where}: {what}")
+            self._hold_up(process, what, random.Random(dice))
+
+    def _hold_up(self, process: AgentServer, what: str, dice: random.Random) -> None:
+        """Something happens everywhere before the process comes to its next step."""
+        if what == "freeze":
+            self.time_was_bent = True
+            process.frozen_until = self.loop.time() + 40.0
+            return
+        process.frozen_until = self.loop.time() + 1.5
+        for key in KEYS:
+            task = asyncio.ensure_future(self._happen(process, key, what, dice))
+            self._happening.add(task)
+            task.add_done_callback(self._happening.discard)
+
+    async def _happen(self, held_up: AgentServer, key: SessionKey, what: str, dice: random.Random) -> None:
+        others = [server for server in self._servers if not server.dead and server is not held_up]
+        if not others:
+            return
+        server = dice.choice(others)
+        with suppress(EverthreadError):
+            if what in ("forget", "forget_fact"):
+                await server.spawn(self._do(server, key, what, dice))
+            else:
+                await server.spawn(self._cross(server, key, what, dice))
 
     def heard_event(self, event: TurnEvent) -> None:
         match event:
@@ -229,6 +274,9 @@ class AgentTown(Town):
                 purpose = dice.choice(("summary", "summary", "summary", "review", "review", "work", "work", *FAULTS))
                 waiting = self.mind.faults.setdefault(purpose, [])
                 waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
+            case "meanwhile":
+                where = dice.choice(STEPS_TO_BE_HELD_UP_AT)
+                self._meanwhile[where] = (dice.choice(HOLD_UPS), dice.getrandbits(32))
             case "kill_at":
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:8]))
@@ -264,13 +312,16 @@ class AgentTown(Town):
             await asyncio.sleep(0.1)
         if server.dead or self.time_was_bent or turn_id in self.world.slots or self.faults.busy or self.faults.full:
             return
-        left = [slot for slot in self.world.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
+        # What is nobody's is settled by whoever looks next.
+        children = [slot for slot in self.world.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
+        left = [slot for slot in children if slot.ticket[0]]
         hold(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
 
     # --- The end -----------------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
         self._die_at.clear()
+        self._meanwhile.clear()
         self.mind.faults.clear()
         await super()._settle()
         # Until what failed is tried again, time is let pass at once.

@@ -26,6 +26,7 @@ from everthread.testing.operations import (
     Delegate,
     Forgetting,
     Note,
+    Recover,
     Stop,
     TakeOver,
 )
@@ -207,10 +208,13 @@ class World:
 
     def _told_suspend(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
-        assert isinstance(operation, Stop)
-        if (operation.holder, left.id) in self.served:
+        if isinstance(operation, Stop) and (operation.holder, left.id) in self.served:
             self._finalize(row.key, left)
-        if operation.close_memory:
+        if isinstance(operation, Recover):
+            # Nobody had begun what it was opened for.
+            waits = any(slot.session == left.delegated_by for slot in self.slots.values())
+            hold(left.delegated_by and not waits, f"{left.id} was given up, and somebody waits for it")
+        if isinstance(operation, Recover) or (isinstance(operation, Stop) and operation.close_memory):
             self._set_aside(row.key, left, None, operation)
             left.close(self._here(row.key, left))
 
