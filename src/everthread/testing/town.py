@@ -124,15 +124,20 @@ class Town:
                 self.counts["totals"]["turns"] += 1
             if operation is not None and not isinstance(operation, asked.Recover):
                 self.note_down(operation, "=", result)
+            if isinstance(operation, asked.Recover):
+                # What then lies about has nobody left who waits for it.
+                self._see_settled()
             self.world.sees(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, asked.Abandon):
                 self.counts["totals"]["abandoned"] += 1
-            if isinstance(operation, asked.Recover | asked.Abandon):
-                for turn_id in sorted(self.world.slots):
-                    if self.tables.slots.get(turn_id) is None:
-                        self.world.settled(turn_id, self.clock.now())
+                self._see_settled()
         except (AssertionError, LookupError) as error:
             self._violated(f"{type(error).__name__}: {error}")
+
+    def _see_settled(self) -> None:
+        for turn_id in sorted(self.world.slots):
+            if self.tables.slots.get(turn_id) is None:
+                self.world.settled(turn_id, self.clock.now())
 
     def _active_at(self, session_id: str) -> float:
         session = self.tables.sessions.get(session_id)
