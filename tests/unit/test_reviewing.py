@@ -108,7 +108,6 @@ async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room
 ) -> None:
     """As long as its process lives, nobody else may take it."""
 
-
     def full(*args: Any) -> None:
         raise DiskFull("no room")
 

@@ -11,8 +11,8 @@ from typing import cast
 
 from everthread.agent.compression import size_of
 from everthread.agent.delegation import PLATFORM
-from everthread.agent.prompt import read_back
 from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
+from everthread.agent.prompt import read_back
 from everthread.domain.boundary import Compress
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Kind, SessionKey, Turn
@@ -184,10 +184,12 @@ class AgentTown(Town):
             self._is_whole(turn)
 
     def _is_whole(self, turn: Turn) -> None:
-        rows = [(m.role.value, m.content, [[c.id] for c in m.tool_calls], m.tool_call_id) for m in turn.messages]
+        rows: list[Row] = [
+            (m.role.value, m.content, [[c.id] for c in m.tool_calls], m.tool_call_id) for m in turn.messages
+        ]
         stored = self.tables.turns.get(turn.session_id, turn.number)
         # Of a turn that was forgotten, no more is left than that it was.
-        if not self._ledger.forgotten and (wrong := unpaired(cast(list[Row], rows))):
+        if not self._ledger.forgotten and (wrong := unpaired(rows)):
             self._violated(f"turn {turn.number} of {turn.session_id} was summarised with {wrong}")
         if stored is not None and len(stored.messages) != len(turn.messages):
             self._violated(f"only a part of turn {turn.number} of {turn.session_id} was summarised")
@@ -239,7 +241,9 @@ class AgentTown(Town):
         """A turn that is too large by itself is left out wherever it stands."""
         session = self.tables.sessions.get(session_id)
         assert session is not None
-        return any(size_of(turn) > LARGE_BYTES for turn in self.tables.turns.view(session).turns if turn.number == number)
+        return any(
+            size_of(turn) > LARGE_BYTES for turn in self.tables.turns.view(session).turns if turn.number == number
+        )
 
     def _may_be_at_work(self, holder: str) -> bool:
         """A process that is dead or stopped is known by its lease, which time can be put past."""

@@ -61,7 +61,7 @@ class Town:
         self.faults = Faults()
         self.world = World(KEYS, self.policies)
         self.backends = {name: Backend(name) for name in PROVIDERS}
-        self.heard: defaultdict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
+        self.heard: dict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self._happened: list[tuple[float, tuple[object, ...]]] = []
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         self.violation: str | None = None
