@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey

@@ -6,12 +6,11 @@ a later session: a session is never reminded of what it shows.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
@@ -85,9 +84,7 @@ class TestBuiltinMemory(ProviderContract):
     def effects(self) -> EffectsOf:
         def read(uow: UnitOfWork) -> list[Effect]:
             sessions = uow.sessions.recent(owner=None, limit=100)
-            turns = [
-                (one.id, turn) for one in sessions for turn in uow.turns.view(structs.replace(one, last_turn=99)).turns
-            ]
+            turns = [(one.id, turn) for one in sessions for turn in uow.turns.view(replace(one, last_turn=99)).turns]
             return [Effect(session_id, "turn", turn.user_text) for session_id, turn in turns]
 
         async def effects(provider: FedByHand) -> Sequence[Effect]:

@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from everthread.adapters.stores import sqlite
 from everthread.adapters.stores.sqlite import SqliteStore

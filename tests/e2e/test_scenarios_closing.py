@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Reset, Resume

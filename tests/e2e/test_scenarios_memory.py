@@ -3,11 +3,11 @@
 import asyncio
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Resume

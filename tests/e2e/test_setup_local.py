@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.toy_model import PlainClient, a_request, make_wheels, wait_until
 
 from everthread.adapters.models.local import LocalModel

@@ -10,10 +10,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.agent import passes

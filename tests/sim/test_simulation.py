@@ -11,10 +11,10 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from everthread.domain.model import Fate
 from everthread.lifecycle import crossing, turn

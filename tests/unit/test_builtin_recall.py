@@ -3,10 +3,10 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.house import CLI, ME, TELEGRAM, House
 
 from everthread.adapters.memory.builtin import NOTE_CHARS_MAX, SAID_CHARS_MAX, BuiltinMemory

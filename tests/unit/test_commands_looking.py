@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.agent_house import says_nothing, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM

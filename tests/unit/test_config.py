@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from everthread.config import (
     Compression,
@@ -27,6 +28,7 @@ from everthread.config import (
     Provider,
     Review,
     Settings,
+    Terminal,
     Tools,
     debugging,
     default_model,
@@ -37,7 +39,7 @@ from everthread.config import (
 from everthread.config.lines import line_in_json, line_in_toml
 from everthread.config.parsing import parsed
 from everthread.config.reading import Source, Table
-from everthread.config.schema import built_in_providers
+from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook, built_in_providers
 from everthread.config.secrets import refuse_secrets
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType
@@ -342,9 +344,13 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
     assert loaded(tmp_path) == Settings(tmp_path)
 
 
-KINDS = (Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review)
+KINDS = (
+    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review, Terminal),
+    *(Gateway, Http, Webhook, PlatformAccount),
+)
 NAMED = [
-    *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
+    *(field.name for field in fields(Settings)),
+    *(field.name for kind in KINDS for field in structs.fields(kind)),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
 ]
 VALUES = st.recursive(
@@ -375,8 +381,9 @@ def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
+    tables |= {"gateway", "platforms", "terminal"}
     scalars = {field.name for field in fields(Settings)} - tables
-    for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
+    for name in (*scalars, *(field.name for kind in KINDS for field in structs.fields(kind))):
         assert f"\n| `{name}` |" in page, name
     for provider, values in built_in_providers().items():
         assert f"\n| `{provider}` | `{values.kind}` |" in page

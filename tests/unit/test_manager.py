@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.house import CLI, AsyncDiary, Call, Gate, House, until
 
 from everthread.domain.model import SessionRef

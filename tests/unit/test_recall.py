@@ -1,12 +1,12 @@
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary, until
 
 from everthread.domain.boundary import Branch, New, Rewind

@@ -419,7 +419,7 @@ async def test_a_message_can_steer_a_running_turn(tmp_path: Path) -> None:
         steered.set()
         ended = await turn
         assert ended is not None
-        assert Steered("rather left") in house.heard
+        assert Steered("rather left", row.id) in house.heard
         assert "rather left" in house.model.sent()
         (stored,) = await house.turns(ended.committed.ref.session_id)
         assert [m.content for m in stored.messages if m.role is Role.USER] == ["which way?", "rather left"]

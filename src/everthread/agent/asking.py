@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
 from everthread.agent.waiting import until_done
@@ -31,8 +32,7 @@ RETRY_AFTER_S_MAX = 60.0
 """An endpoint that wants more time than this is given up for the next model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A model and where it is asked. `name` is what people call it: provider/model."""
 
     name: str
@@ -45,8 +45,7 @@ class Choice:
         return self.client.traits(self.model)
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """What a running turn has come to so far: all that is left of it when it is stopped."""
 
     messages: list[Message] = field(default_factory=list[Message])
@@ -72,8 +71,7 @@ class Progress:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(Struct, frozen=True):
     lifecycle: Lifecycle
     clock: Clock
     random: Callable[[], float]

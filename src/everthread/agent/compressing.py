@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from everthread.agent import rollover
@@ -48,8 +48,7 @@ AT_ONCE_MAX = 4
 Measure = Callable[[SessionRef], Awaitable[Fill]]
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """What this process knows of a session's compression; another process finds it out for itself."""
 
     model: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.config import Compression
 from everthread.domain.model import Message, Role, Turn

@@ -11,10 +11,10 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Struct
 
 from everthread.agent.arguments import parsed
 from everthread.agent.asking import Choice
@@ -58,8 +58,7 @@ class _Arguments(msgspec.Struct):
     task: Annotated[str, msgspec.Meta(max_length=TASK_CHARS_MAX)]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a piece of work came to: an answer, and why it is none or not the whole one."""
 
     text: str

@@ -7,16 +7,22 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from everthread.domain.model import SessionRef, ToolCall
-from everthread.lifecycle import Committed
+from everthread.lifecycle import Committed, Ticket
 from everthread.ports import RecallItem
 from everthread.ports.model import Usage
 
 
 class TurnBegan(Struct, frozen=True):
-    ref: SessionRef
-    turn_id: str
-    text: str
+    ticket: Ticket
     recovered: bool
+
+    @property
+    def ref(self) -> SessionRef:
+        return self.ticket.ref
+
+    @property
+    def text(self) -> str:
+        return self.ticket.message.inbound.text
 
 
 class Recalled(Struct, frozen=True):
@@ -51,6 +57,7 @@ class ToolEnded(Struct, frozen=True):
 
 class Steered(Struct, frozen=True):
     text: str
+    inbox_id: int
 
 
 class TurnEnded(Struct, frozen=True):

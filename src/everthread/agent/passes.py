@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.agent.compression import Bounds, Cut, Fill, Gain, bytes_of, cut, extract, gain, pruned, size_of
 from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress

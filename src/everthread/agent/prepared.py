@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.agent.asking import Choice
 from everthread.agent.prompt import Frozen, PromptBuilder, read_back, stored
@@ -30,8 +32,7 @@ Signature = tuple[str, str]
 """The model's name and the tool set's digest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     session_id: str
     generation: int
     prefix_number: int

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import Cause, NoteTarget, NoteVersion, Session, SessionRef
@@ -50,8 +50,7 @@ _FRESH_BECAUSE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(Struct, frozen=True):
     """What a stored prefix holds: the prompt, and the name of the model it was made for."""
 
     name: str
@@ -66,8 +65,7 @@ def read_back(content: bytes) -> Frozen:
     return msgspec.json.decode(content, type=Frozen)
 
 
-@dataclass(frozen=True, slots=True)
-class Materials:
+class Materials(Struct, frozen=True):
     """Everything a system prompt is made of."""
 
     soul: str = ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from everthread.agent.asking import Choice, Progress
 from everthread.agent.prepared import Prepared
@@ -13,8 +14,7 @@ from everthread.lifecycle import TURN_CHARS_MAX, Ticket
 MESSAGES_MAX = 1_000
 
 
-@dataclass(slots=True)
-class Running:
+class Running(Struct):
     ticket: Ticket
     progress: Progress
     work: asyncio.Task[str] | None = None

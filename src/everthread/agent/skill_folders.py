@@ -11,9 +11,10 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct
 
 from everthread.agent.skills import (
     FILE,
@@ -40,14 +41,12 @@ OLD_MAX = 20
 PROJECT_FOLDER = Path(".everthread") / "skills"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     skill: Skill
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
+class Shelf(Struct, frozen=True):
     """The skills there are, by name, and what is wrong with the others, a line each."""
 
     found: tuple[Found, ...] = ()
@@ -58,8 +57,7 @@ class Shelf:
         return tuple(each.skill for each in self.found)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFolders:
+class SkillFolders(Struct, frozen=True):
     """`own` is the user's folder of skills; `project` the folder that the user works in, if there is one."""
 
     own: Path

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.errors import BadSkill
 
@@ -35,8 +36,7 @@ _ENTRY = re.compile(r"([A-Za-z0-9_-]+)[ \t]*:(?:[ \t]+(.*)|)$")
 _MARKER = re.compile(r"<(?=[\W_]*skill)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     """What is known of a skill without reading its instructions."""
 
     name: str
@@ -45,8 +45,7 @@ class Skill:
     """It came with the folder that the user works in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """What a skill's file says."""
 
     name: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
@@ -81,8 +81,7 @@ async def _ask_provider(
     return await memory.handle_tool_call(provider, name, arguments, ref=use.ref)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRunner:
+class ToolRunner(Struct, frozen=True):
     """Runs the calls of one answer."""
 
     lifecycle: Lifecycle

@@ -11,8 +11,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from everthread.agent.asking import Asker, Choice, Progress
 from everthread.agent.compressing import Compressor
@@ -64,8 +65,7 @@ QUERY_CHARS_MAX = 2_000
 """A question is in the first lines; the rest of a long paste only blurs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(Struct, frozen=True):
     iterations: int = 50
     turn_s: float = 600.0
     output_tokens: int = 8192
@@ -76,8 +76,7 @@ class TurnLimits:
     """Where in the configuration they are set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(Struct, frozen=True):
     """How one turn is run: with which models, best first, who hears of it, who approves, whether it has an outbox."""
 
     choices: Sequence[Choice]
@@ -88,8 +87,7 @@ class Manner:
     """The process goes on after the turn: what is begun in the background may come to its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Struct, frozen=True):
     text: str
     problem: str
     error: Exception | None = None
@@ -189,12 +187,17 @@ class Agent:
         if self._reviewer is not None:
             self._reviewer.look()
 
+    async def settle_titles(self, bound_s: float) -> None:
+        """Let titles that are being thought of be found, within the bound. For a process that is about to end."""
+        if self._titler is not None:
+            await self._titler.settle(bound_s)
+
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
         running = Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))
         self._running[ticket.turn_id] = running
         try:
-            manner.listen(TurnBegan(ticket.ref, ticket.turn_id, ticket.message.inbound.text, recovering))
+            manner.listen(TurnBegan(ticket, recovering))
             running.work = asyncio.ensure_future(self._work(running, manner))
             running.work.add_done_callback(unheard)
             end = await self._outcome(running, running.work)
@@ -319,7 +322,7 @@ class Agent:
             # Once it is written that the message is part of this turn, it must be.
             if row is not None:
                 running.progress.messages.append(Message(Role.USER, row.inbound.text))
-                listen(Steered(row.inbound.text))
+                listen(Steered(row.inbound.text, row.id))
 
         while running.steering:
             running.taking_up = asyncio.ensure_future(take_up(running.steering.pop(0)))

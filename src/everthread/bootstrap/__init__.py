@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.adapters.memory.builtin import BuiltinMemory
+from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
 from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, renumber
@@ -31,13 +31,14 @@ from everthread.memory import MemoryManager, Notebook
 from everthread.memory.notes import folder_for
 from everthread.memory.older import as_provider
 from everthread.plugins import HookRunner, brought_engine, loaded, wanted
-from everthread.ports import Clock, ContextEngine, MemoryProvider, Store, Tool, UnitOfWork
+from everthread.ports import Clock, ContextEngine, MemoryProvider, Platform, Store, Tool, UnitOfWork
 from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
     from everthread.agent.asking import Choice
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
+    from everthread.gateway.serving import Gateway
 
 log = logging.getLogger("everthread")
 
@@ -101,8 +102,12 @@ class Runtime:
         policies: ResetPolicies | None = None,
         clock: Clock | None = None,
         project: Path | None = None,
+        platforms: Sequence[Platform] = (),
     ) -> None:
-        """`project` is the folder that the user works in, whose skills are offered besides the user's own."""
+        """`project` is the folder that the user works in, whose skills are offered besides the user's own.
+
+        `platforms` are those that a gateway serves besides the ones that the settings name.
+        """
         self.settings = settings
         self.providers: tuple[MemoryProvider, ...] = ()
         self._given_providers = tuple(as_provider(given) for given in providers)
@@ -114,10 +119,16 @@ class Runtime:
         """Those that the agent is given besides its own."""
         self.project = project
         self._policies = policies
+        self._platforms = tuple(platforms)
         self._presence = Presence(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
         self._workshop: Workshop | None = None
         self._stopped = False
+
+    @property
+    def provider_names(self) -> tuple[str, ...]:
+        """The memory providers that are used here, its own first. Needs no store."""
+        return (BUILTIN, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = loaded(self._plugins)
@@ -133,6 +144,7 @@ class Runtime:
             policies=self._policies,
             hooks=self._hooks,
             review_every=self.settings.review.every_turns,
+            told_of_expiry=self._told_of_expiry(),
         )
         self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
         self.notebook = _notebook(self.settings, self.store, self.lifecycle)
@@ -173,6 +185,16 @@ class Runtime:
             self.agent = self._workshop.agent
         problem = await self.sync_notes(self.settings.owner)
         return (*self.settings.warnings, *filter(None, [problem]), *await self._workshop.open())
+
+    def gateway(self) -> Gateway:
+        """What serves the platforms, once this is `ready`."""
+        from everthread.gateway.serving import Gateway
+
+        return Gateway(self, self._platforms)
+
+    def _told_of_expiry(self) -> frozenset[str]:
+        names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
+        return frozenset(names) if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Bring the files of an owner's notes and the store into step; what went wrong, if anything.

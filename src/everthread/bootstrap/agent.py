@@ -6,9 +6,10 @@ import asyncio
 import os
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor

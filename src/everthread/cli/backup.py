@@ -80,9 +80,10 @@ async def _back_up(
 async def _packed(
     invocation: Invocation, runtime: Runtime, folder: Path, archive: object, now: float
 ) -> tuple[Manifest, tuple[str, ...]]:
-    from dataclasses import asdict
     from importlib.metadata import version
     from typing import BinaryIO, cast
+
+    from msgspec.structs import asdict
 
     from everthread.cli import safekeeping
     from everthread.cli.progress import bar
@@ -113,7 +114,7 @@ async def _packed(
 
 def _check(invocation: Invocation, archive: Path, folder: Path, manifest: Manifest) -> None:
     """Read what was written back, as a restoration would."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from everthread.cli import safekeeping
     from everthread.cli.progress import bar

@@ -43,7 +43,7 @@ def path(invocation: Invocation, as_json: bool) -> None:
       everthread config path
       everthread config path --json
     """
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from everthread.config import places
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.daemon_thread import in_daemon_thread
 from everthread.lifecycle import TEXT_CHARS_MAX
@@ -13,8 +14,7 @@ LINE_BYTES_MAX = 4 * TEXT_CHARS_MAX + 4
 _READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     text: str
     spoiled: bool = False
     """Some of it was no text, and was replaced."""

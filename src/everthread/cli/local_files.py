@@ -15,15 +15,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from everthread.config import child_environment
 from everthread.domain.errors import BadConfig, DiskFull, ModelUnavailable, StoreBusy, StoreUnwritable
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """One wheel, in the version that was tried, with its sizes where it is largest: on x86-64 Linux."""
 
     name: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.cli.show import one_line
 
@@ -27,8 +29,7 @@ _STEPS = {"up": -1, "down": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -(2*
 _KEYS = "up/down move, type to narrow, Enter takes, Esc or q leaves"
 
 
-@dataclass(frozen=True, slots=True)
-class Choosing:
+class Choosing(Struct, frozen=True):
     """What is typed so far, which rows fit it, and which of them is marked."""
 
     rows: tuple[str, ...]

@@ -7,11 +7,11 @@ import os
 import stat
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
+from msgspec import Struct, field
 
 from everthread.cli import show
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
@@ -26,8 +26,7 @@ _SPOOL_BYTES = 1 << 20
 _INPUT_BYTES_MAX = 16 << 30
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """What an import came to."""
 
     sessions: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from everthread.cli.show import columns_of, shortened
 
@@ -10,8 +10,7 @@ _BETWEEN = " · "
 _TITLE_CHARS_MAX = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     title: str = ""
     model: str = ""
     context_tokens: int = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.agent.events import TurnEnded
 from everthread.agent.turn import Manner
@@ -23,8 +24,7 @@ PATIENCE_S = 1.0
 _LOOK_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What the command line asks for."""
 
     model: str = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.commands import asking, exporting, here, models, moving, notes, searching, shortening, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
@@ -30,16 +31,14 @@ _USAGE_CHARS_MAX = 24
 _ORDER = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A command as somebody gave it."""
 
     command: Command
     argument: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """What looks like a command and is none. `answer` says what may have been meant."""
 
     answer: str
@@ -105,8 +104,10 @@ COMMANDS = (
     Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),
     Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory),
     Command("stop", (), "/stop", "Stop the answer that is being written; it is kept.", True, here.stop),
-    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer),
-    Command("queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue),
+    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer, True),
+    Command(
+        "queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue, True
+    ),
     Command("model", (), "/model [name]", "Show or choose the model that answers here.", True, models.model),
     Command("usage", (), "/usage", "Show how much was used, what it cost and what is left.", True, spending.usage),
     Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),

@@ -12,7 +12,7 @@ _LINE_CHARS_MAX = 100
 
 
 async def retry(desk: Desk, _: str) -> Said:
-    again = await desk.lifecycle.ask_again(desk.key, owner=desk.owner)
+    again = await desk.lifecycle.ask_again(desk.key, owner=desk.owner, order=desk.order)
     if again.row is None:
         return refused("There is nothing to ask again; say something first.")
     if again.crossing.cancelled and again.crossing.left:

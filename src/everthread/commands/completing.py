@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.commands import COMMANDS, notes
 from everthread.commands.desk import Desk
@@ -22,8 +23,7 @@ _NOTE_CHARS_MAX = 60
 _SUBCOMMAND = re.compile(r"[\[|] ?([a-z]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     text: str
     """What is put in."""
     start: int

@@ -6,7 +6,8 @@ The slash command and the command line only put this into words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.commands.desk import counted, excerpt
 from everthread.domain.errors import BadInput, EverthreadError, NotFound
@@ -20,8 +21,7 @@ from everthread.ports import Store, UnitOfWork
 _CHANGES_MAX = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One version of a note, and how it came about."""
 
     version: NoteVersion
@@ -53,8 +53,7 @@ class Change:
         return self.before if self.version.action is NoteAction.REMOVE else self.version.content
 
 
-@dataclass(frozen=True, slots=True)
-class Curator:
+class Curator(Struct, frozen=True):
     """One owner's notes."""
 
     lifecycle: Lifecycle

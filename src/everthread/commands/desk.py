@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.agent.asking import Choice
 from everthread.agent.turn import Agent
@@ -27,8 +28,7 @@ def no_choices(model: str) -> Sequence[Choice]:
     raise BadConfig("no model can be asked here")
 
 
-@dataclass(frozen=True, slots=True)
-class Desk:
+class Desk(Struct, frozen=True):
     """Who asks, from where, and what a command may reach. Made for each call: where the key is, is looked up."""
 
     lifecycle: Lifecycle
@@ -53,18 +53,18 @@ class Desk:
     account: str = ""
     update_id: str | None = None
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
+    order: int | None = None
+    """The command's own place in the inbox, where commands come in as messages do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """Something to choose: what to show, and the command that is sent if it is chosen."""
 
     label: str
     command: str
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A text for a file. `name` is what the user wrote, and may be a path: only where the files are the user's own may
     it be followed. Everybody else uses `file_name`."""
 
@@ -77,8 +77,7 @@ class Document:
         return self.name.replace("\\", "/").rpartition("/")[2].lstrip(".") or "conversation.md"
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A command's answer, in plain text of one or more lines."""
 
     text: str
@@ -98,8 +97,7 @@ class Said:
     """Of the conversation that one is in now; what `text` says of it need not be said twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     name: str
     aliases: tuple[str, ...]
     usage: str
@@ -107,6 +105,8 @@ class Command:
     skips_queue: bool
     """It acts at once, even while an answer is being written; the others wait for the messages before them."""
     act: Callable[[Desk, str], Awaitable[Said]]
+    takes_message: bool = False
+    """What is said after it is a message, which it takes in itself."""
 
 
 def refused(text: str) -> Said:
@@ -143,5 +143,6 @@ def way_to(uow: UnitOfWork, session: Session) -> str:
             if find_session(uow, session.title, owner=session.owner).id == session.id:
                 return session.title
         except (BadInput, NotFound):
+            # Others are called the same, or it reads like an id: the id leads there all the same.
             pass
     return session.id

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from everthread.commands.desk import (
     Desk,
@@ -109,8 +110,7 @@ def recent(uow: UnitOfWork, owner: str, limit: int) -> list[Session]:
     return [s for s in found if s.forgotten_seq is None and s.end_reason != "compressed"][:limit]
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(Struct, frozen=True):
     """A boundary that was crossed, and what to tell of it."""
 
     crossing: Crossing
@@ -120,7 +120,7 @@ class _Move:
 
 
 async def _cross(desk: Desk, boundary: Boundary) -> _Move:
-    crossing = await desk.lifecycle.cross(desk.key, boundary, owner=desk.owner)
+    crossing = await desk.lifecycle.cross(desk.key, boundary, owner=desk.owner, order=desk.order)
     if crossing.refusal is not None:
         return _Move(crossing)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.model import Session, Turn, TurnStatus
 from everthread.domain.wording import counted, local_time, shortened
@@ -14,8 +15,7 @@ ASKED_CHARS_MAX = 200
 ANSWERED_CHARS_MAX = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A turn in short. Its texts are on one line each, with nothing in them that could move a cursor."""
 
     asked: str
@@ -26,8 +26,7 @@ class Exchange:
     """Its `in_words` belongs beside what is shown of the exchange."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recap:
+class Recap(Struct, frozen=True):
     session_id: str
     title: str
     """Empty if it has none."""

@@ -7,18 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
     Compression,
     Delegation,
+    Gateway,
     Limits,
     McpServer,
     Memory,
+    PlatformAccount,
     Price,
     Provider,
     ProviderKind,
     Review,
+    Terminal,
     Tools,
     built_in_providers,
 )
@@ -28,15 +33,18 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 __all__ = [
     "Compression",
     "Delegation",
+    "Gateway",
     "Limits",
     "McpServer",
     "Memory",
     "Places",
+    "PlatformAccount",
     "Price",
     "Provider",
     "ProviderKind",
     "Review",
     "Settings",
+    "Terminal",
     "Tools",
     "Variables",
     "child_environment",
@@ -52,8 +60,7 @@ LOCAL_MODEL = "local/smollm2"
 _ASKED_FIRST = ("anthropic", "openai", "openrouter", "gemini")
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Where everything is, or would be."""
 
     home: Path
@@ -62,12 +69,13 @@ class Places:
     mcp: Path
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Variables:
+class Variables(Struct, frozen=True):
     """The environment, and behind it what `.env` says. An empty value counts as none. Shows nothing of itself."""
 
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
-    file: Mapping[str, str] = field(default_factory=dict[str, str])
+    environ: Mapping[str, str] = {}
+    file: Mapping[str, str] = {}
+
+    __repr__ = object.__repr__
 
     def get(self, name: str) -> str | None:
         return self.environ.get(name) or self.file.get(name) or None
@@ -98,8 +106,12 @@ class Settings:
     compression: Compression = Compression()
     review: Review = Review()
     tools: Tools = Tools()
+    terminal: Terminal = Terminal()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))
+    gateway: Gateway = Gateway()
+    platforms: Mapping[str, PlatformAccount] = field(default_factory=dict[str, PlatformAccount])
+    """By the names that they have in session keys."""
     warnings: tuple[str, ...] = ()
     """What is not wrong, but should not stay as it is."""
     variables: Variables = field(default_factory=Variables, repr=False, compare=False)

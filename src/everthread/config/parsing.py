@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypedDict, cast, get_args
 
+from msgspec.structs import fields, replace
+
+from everthread.config.reaching import gateway, one_of, platforms
 from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Background,
     Compression,
     Delegation,
+    Gateway,
     Limits,
     McpServer,
     Memory,
+    PlatformAccount,
     Price,
     Provider,
     ProviderKind,
     Review,
+    Terminal,
     Tools,
     built_in_providers,
 )
@@ -32,8 +38,19 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"),
-    *(MCP_SERVERS, "reset"),
+    *(
+        "fallback_models",
+        "providers",
+        "limits",
+        "delegation",
+        "prices",
+        "memory",
+        "compression",
+        "review",
+        "tools",
+        "terminal",
+    ),
+    *(MCP_SERVERS, "reset", "gateway", "platforms"),
 )
 _ENTRIES_MAX = 1000
 _MODEL_CHARS_MAX = 200
@@ -65,8 +82,11 @@ class FromFile(TypedDict, total=False):
     compression: Compression
     review: Review
     tools: Tools
+    terminal: Terminal
     mcp_servers: Mapping[str, McpServer]
     reset: ResetPolicies
+    gateway: Gateway
+    platforms: Mapping[str, PlatformAccount]
 
 
 def parsed(top: Table, home: Path) -> FromFile:
@@ -85,8 +105,11 @@ def parsed(top: Table, home: Path) -> FromFile:
         "compression": _compression(top.table("compression")),
         "review": _review(top.table("review")),
         "tools": _tools(top.table("tools")),
+        "terminal": _terminal(top.table("terminal")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
         "reset": _reset(top.table("reset")),
+        "gateway": gateway(top.table("gateway")),
+        "platforms": platforms(top.table("platforms")),
     }
     return cast("FromFile", scalars | found)
 
@@ -232,6 +255,12 @@ def _compression(table: Table) -> Compression:
         share=table.number("share", usual.share, 0.05, 0.8),
         tail_tokens=table.whole("tail_tokens", usual.tail_tokens, 0, 1_000_000),
     )
+
+
+def _terminal(table: Table) -> Terminal:
+    table.allow("background")
+    background = table.text("background", Terminal().background, one_of(get_args(Background)))
+    return Terminal(cast("Background", background))
 
 
 def _review(table: Table) -> Review:

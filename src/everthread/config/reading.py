@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from everthread.domain.errors import BadConfig
 
@@ -61,8 +62,7 @@ class Mistake(BadConfig):
         self.keys = keys
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A file that was read, and how to find a line of it again."""
 
     file: Path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 from everthread.domain.spend import Price as Price
 
@@ -18,8 +19,7 @@ BASE_URLS = {"OPENAI_BASE_URL": "openai", "ANTHROPIC_BASE_URL": "anthropic", "OL
 """Variables that other programs read too, and the provider whose address each gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """An endpoint that models are asked at."""
 
     kind: ProviderKind = "openai_compat"
@@ -27,14 +27,16 @@ class Provider:
     """Without a slash at the end; empty for `local`."""
     api_key_env: str = ""
     """The name of the variable that has the key; empty if none is needed."""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Values may have `${NAME}` in them: `Settings.filled_in` puts in what it stands for."""
     tools: bool = True
     context_tokens: int = 128_000
 
+    def __repr__(self) -> str:
+        return _without_secrets(self, "headers")
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+
+class Limits(Struct, frozen=True):
     """What one turn, or one day, may take at most."""
 
     iterations: int = 50
@@ -44,8 +46,7 @@ class Limits:
     """In US dollars; None is no limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delegation:
+class Delegation(Struct, frozen=True):
     """What one piece of delegated work may take at most, and how many of a turn's run at once."""
 
     parallel: int = 3
@@ -55,8 +56,7 @@ class Delegation:
     """In US dollars, for one piece; None is no limit but that of the day."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     recall_s: float = 2.0
     recall_tokens: int = 1500
     notes_chars: int = 8000
@@ -65,8 +65,7 @@ class Memory:
     """How much of USER.md."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compression:
+class Compression(Struct, frozen=True):
     """When a long conversation is summarised."""
 
     enabled: bool = True
@@ -76,8 +75,7 @@ class Compression:
     """About how much of the end is kept word for word."""
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """The background review of what was said."""
 
     every_turns: int = 10
@@ -88,27 +86,107 @@ class Review:
     """In US dollars, for one review; None is no limit but that of the day."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(Struct, frozen=True):
     allow: tuple[str, ...] = ()
     """Dangerous tools that nobody needs to approve."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
+class McpServer(Struct, frozen=True):
     """A server of tools: a program that is started (`command`), or one that is running (`url`); never both."""
 
     command: str = ""
-    args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Values may have `${NAME}` in them, as those of `headers`: see `Settings.filled_in`."""
     cwd: Path | None = None
-    url: str = field(default="", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     timeout_s: float = 30.0
     trust: bool = False
     """Its tools need no approval."""
     disabled: bool = False
+
+    def __repr__(self) -> str:
+        return _without_secrets(self, "args", "env", "url", "headers")
+
+
+def _without_secrets(value: Struct, *hidden: str) -> str:
+    """The value in words, but for what may hold a key or a password: what is shown here ends up in logs."""
+    shown = (f"{name}={getattr(value, name)!r}" for name in value.__struct_fields__ if name not in hidden)
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+Background = Literal["auto", "dark", "light"]
+
+
+class Terminal(Struct, frozen=True):
+    background: Background = "auto"
+    """What is behind the text, for the colours of code; `auto` is what the terminal says, or dark if it is silent."""
+
+
+BusyMode = Literal["queue", "interrupt", "steer"]
+Sharing = Literal["per_user", "shared"]
+
+
+class PlatformAccount(Struct, frozen=True):
+    """An account on a messaging platform, and who may write to it."""
+
+    kind: str
+    enabled: bool = True
+    token_env: str = ""
+    """The name of the variable that has its token."""
+    base_url: str = ""
+    """Where the platform is, if not at its usual place."""
+    allow: tuple[str, ...] = ()
+    """Users who may write; others are turned away, unless they are paired."""
+    allow_all: bool = False
+    admins: tuple[str, ...] = ()
+    """Users who may write, and give the commands that are for admins only."""
+    busy: BusyMode | None = None
+    """What a message does while an answer is being written; None is as in `gateway`."""
+    groups: Sharing = "per_user"
+    """Whether those who write in a group have one conversation, or each their own."""
+    threads: Sharing = "shared"
+    stream: bool = True
+    """Show answers while they are written, where the platform can."""
+
+
+class Webhook(Struct, frozen=True):
+    """A name under which another program may have something said to the agent."""
+
+    secret_env: str
+    """The name of the variable that has the secret which it signs with."""
+    template: str = ""
+    """What is said, with `{field}` or `{field.of.it}` from what was sent; empty is all of it."""
+    owner: str = ""
+    """Whose conversation it is; empty is the owner at this machine."""
+
+
+class Http(Struct, frozen=True):
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 8642
+
+
+class Gateway(Struct, frozen=True):
+    """Serving people who write from elsewhere."""
+
+    busy: BusyMode = "queue"
+    drain_s: float = 5.0
+    """How long what runs may take to end when the gateway stops."""
+    notices: bool = True
+    """Tell people when their conversation has ended by itself."""
+    pairing: bool = True
+    """A stranger is given a code, which you can approve; else a stranger hears nothing."""
+    messages_per_minute: int = 30
+    """Of one person."""
+    spend_per_day: float | None = None
+    """In US dollars, for each person; None is no limit but that of `limits`."""
+    admin_commands: tuple[str, ...] = ("model",)
+    links: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Who is one person: an owner, and PLATFORM:USER of each account they have."""
+    http: Http = Http()
+    webhooks: Mapping[str, Webhook] = field(default_factory=dict[str, Webhook])
 
 
 def built_in_providers() -> dict[str, Provider]:

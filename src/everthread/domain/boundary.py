@@ -6,7 +6,6 @@ this file and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
@@ -49,8 +48,7 @@ class Branch(Struct, frozen=True):
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Compress:
+class Compress(Struct, frozen=True):
     """Go on in a child that sees `summary` instead of the turns up to `covers_to`.
 
     Made from the session as of `generation`; discarded if anything changed since, or was forgotten: `burials` is how
@@ -106,8 +104,7 @@ class Refusal(StrEnum):
     STALE = "the session has changed since"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """What a boundary finds, read inside its transaction."""
 
     key: SessionKey
@@ -153,8 +150,7 @@ class Opening(Struct, frozen=True):
         return self.reason in (Cause.BRANCH, Cause.COMPRESSION)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What to write. Every field's default means `nothing`."""
 
     refusal: Refusal | None = None

@@ -11,6 +11,7 @@ EverthreadError
 ├── AlreadyThere             something would be overwritten: choose another name, or move it away
 ├── Gone                     it was forgotten on request and can't come back
 ├── Busy                     a turn is running there
+├── DoneBefore               a command that came in was carried out already
 ├── Fenced                   another holder has taken over what this one still believed to hold
 ├── StoreError
 │   ├── StoreBusy            another program holds the file's write lock: try again
@@ -26,6 +27,10 @@ EverthreadError
 │   ├── ModelUnknown         the endpoint has no such model
 │   ├── ModelWithoutTools    the model can't be given tools
 │   └── ContextTooLong       more was sent than the model can read
+├── PlatformError
+│   ├── PlatformUnavailable  not sent, or nothing heard: try again, not before `retry_after`
+│   ├── PlatformRefused      it will never be taken as it is
+│   └── SendUncertain        it may have gone out, and nobody can say
 ├── BudgetSpent              the owner's limit on spending is reached
 ├── TurnTooLong              a turn has taken more steps than it may
 ├── NotCompressed            a conversation is left as it is, and why
@@ -121,6 +126,10 @@ class Busy(EverthreadError):
     """A turn is running in that session."""
 
 
+class DoneBefore(EverthreadError):
+    """A command from the inbox was carried out before, perhaps by a process that is gone."""
+
+
 class Fenced(EverthreadError):
     """Another holder has taken over a slot or a lease."""
 
@@ -199,6 +208,26 @@ class ModelWithoutTools(ModelError):
 
 class ContextTooLong(ModelError):
     """More was sent than the model can read."""
+
+
+class PlatformError(EverthreadError):
+    """Something went wrong between us and a messaging platform."""
+
+
+class PlatformUnavailable(PlatformError):
+    """What was asked for has not happened: try again, but not before `retry_after` seconds."""
+
+    def __init__(self, text: str, retry_after: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+class PlatformRefused(PlatformError):
+    """The platform will never take it as it is, say because the chat is gone."""
+
+
+class SendUncertain(PlatformError):
+    """The connection broke after a message was handed over: it may have gone out."""
 
 
 class BudgetSpent(EverthreadError):

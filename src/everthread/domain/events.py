@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
@@ -25,8 +24,7 @@ class EntryKind(StrEnum):
         return self in (EntryKind.TURN, EntryKind.NOTE, EntryKind.DELEGATION, EntryKind.REWIND)
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True):
     """One row of a session's log: it refers to stored rows by `number` (a turn) and `detail` (everything else)."""
 
     ref: SessionRef

@@ -9,11 +9,10 @@ docs/reference/export-format.md describes every field.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from everthread.domain import titles
 from everthread.domain.errors import BadExport, BadKey, BadTitle
@@ -141,8 +140,7 @@ def written(line: AnyLine) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     """What is remembered of a session for checking those that come after it."""
 
     session: SessionLine

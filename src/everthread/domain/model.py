@@ -1,4 +1,8 @@
-"""The values everything speaks in. All of them are frozen; times are seconds since the epoch, UTC."""
+"""The values everything speaks in. All of them are frozen; times are seconds since the epoch, UTC.
+
+Structs, as the values elsewhere: a dataclass takes the start of the program a millisecond, and a turn makes dozens of
+them.
+"""
 
 from __future__ import annotations
 
@@ -115,8 +119,7 @@ class Cause(StrEnum):
     IMPORT = "import"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRef:
+class SessionRef(Struct, frozen=True):
     """Whose call this is, in which session, as of when. Goes with every call; nobody keeps a copy as `current`.
 
     `epoch` grows with each boundary of the key, `generation` with each change that concerns everyone on the
@@ -131,7 +134,7 @@ class SessionRef:
 
 
 class Session(Struct, frozen=True):
-    """One conversation record. No dataclass, because a turn makes a dozen of them: these take a tenth of the time.
+    """One conversation record.
 
     A child sees its ancestors' turns numbered `floor + 1 .. base_turn` as of the parent's log position `base_seq`.
     Turn numbers grow along a lineage, so a number is unique in any one view.
@@ -173,8 +176,7 @@ class Session(Struct, frozen=True):
         return replace(self, **changes)
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """Which session a key is on. `pending` says why it is on none since an expiry."""
 
     key: SessionKey
@@ -192,15 +194,13 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
+class Thought(Struct, frozen=True):
     """What a model wants to have back with the results of its tools, as long as the turn goes on: its reasoning,
     signatures and the like. Only the client that wrote it down can read it.
     """
@@ -210,8 +210,7 @@ class Thought:
     """Whose it is; no other model is sent it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -250,8 +249,7 @@ class TurnStatus(StrEnum):
         return "" if self is TurnStatus.DONE else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One user input and all that came of it, as stored."""
 
     session_id: str
@@ -298,8 +296,7 @@ class InboxState(StrEnum):
     SET_ASIDE = "set_aside"
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(Struct, frozen=True):
     """A message as it came in. `update_id` is the platform's own number for it: the same one is taken once."""
 
     key: SessionKey
@@ -307,10 +304,11 @@ class Inbound:
     text: str
     account: str = ""
     update_id: str | None = None
+    command: bool = False
+    """It is no message but a command, in its place among the messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class InboxRow:
+class InboxRow(Struct, frozen=True):
     id: int
     inbound: Inbound
     accepted_at: float
@@ -322,14 +320,21 @@ class InboxRow:
 class ReplyState(StrEnum):
     DRAFT = "draft"
     READY = "ready"
+    SENDING = "sending"
+    """Its next part was handed over; whether it went out is not known yet."""
     SENT = "sent"
     WITHHELD = "withheld"
     AMBIGUOUS = "ambiguous"
+    """Whether it went out will never be known: it is shown as such, and not sent again."""
+    FAILED = "failed"
+    """The platform will not have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats."""
+class Reply(Struct, frozen=True):
+    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats.
+
+    What answers a command, or tells of an expiry, is one too: `turn_id` then says which.
+    """
 
     turn_id: str
     key: SessionKey
@@ -339,6 +344,8 @@ class Reply:
     state: ReplyState
     at: float
     platform_message_id: str | None = None
+    parts: int = 0
+    """So many parts of it are out."""
 
 
 class ToolState(StrEnum):
@@ -412,11 +419,10 @@ class Timer(Struct, frozen=True):
     key: SessionKey
 
 
-@dataclass(frozen=True, slots=True)
-class HookCall:
+class HookCall(Struct, frozen=True):
     """A plugin hook that a boundary asks for; run after the commit, in order per key."""
 
     hook: str
     session_id: str
     platform: str
-    detail: dict[str, str] = field(default_factory=dict[str, str])
+    detail: dict[str, str] = {}

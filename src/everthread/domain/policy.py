@@ -6,9 +6,10 @@ An instant is a float: seconds since the epoch, UTC. Wall clocks appear only ins
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from everthread.domain.errors import BadPolicy
 from everthread.domain.model import ChatType, SessionKey
@@ -27,8 +28,7 @@ class ExpiryReason(StrEnum):
     DAILY = "daily"
 
 
-@dataclass(frozen=True, slots=True)
-class ResetPolicy:
+class ResetPolicy(Struct, frozen=True):
     """When a session expires: after `idle_s` seconds of silence, daily at `daily_hour` in `zone`, both, or never.
 
     The daily rule has one occurrence per local date of the zone:
@@ -84,8 +84,7 @@ class ResetPolicy:
         return None if idle is None else (idle, ExpiryReason.IDLE)
 
 
-@dataclass(frozen=True, slots=True)
-class ResetPolicies:
+class ResetPolicies(Struct, frozen=True):
     """Which policy a session key is under: its platform's, else its chat type's, else the default."""
 
     default: ResetPolicy

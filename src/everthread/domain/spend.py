@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 PER = 1_000_000
 BYTES_PER_TOKEN = 3
 """Errs on the high side: a reservation that is too small would let a limit be passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     input: float
     output: float
     cached: float | None = None
     """For tokens that the endpoint had in its cache; as the others if not given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """One model call, as the ledger keeps it. `spend_id` is its reservation, if it had one."""
 
     model: str
@@ -28,8 +26,7 @@ class Spent:
     spend_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(Struct, frozen=True):
     """What a model was used for altogether."""
 
     model: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
@@ -84,8 +85,12 @@ class Lifecycle:
         policies: ResetPolicies | None = None,
         hooks: frozenset[str] = frozenset(),
         review_every: int = 0,
+        told_of_expiry: frozenset[str] = frozenset(),
     ) -> None:
-        """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never."""
+        """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never.
+
+        On the platforms `told_of_expiry` people are told when a conversation has ended by itself.
+        """
         self._store = store
         self._clock = clock
         self._new_id = new_id
@@ -93,6 +98,7 @@ class Lifecycle:
         self._policies = policies or ResetPolicies(ResetPolicy())
         self._hooks = hooks
         self._review_every = review_every
+        self._told_of_expiry = told_of_expiry
 
     async def accept(self, inbound: Inbound) -> tuple[InboxRow, bool]:
         """Take a message in for good; false if the platform had delivered it before."""
@@ -111,9 +117,13 @@ class Lifecycle:
         *,
         owner: str,
         actor: str = "user",
-        before_inbox: int | None = None,
+        order: int | None = None,
     ) -> Crossing:
-        """Carry out a boundary of a key, in one transaction."""
+        """Carry out a boundary of a key, in one transaction.
+
+        `order` is the command in the inbox that asks for it: what came in before it is set aside by a boundary that
+        leaves the session, what came after it is not. Raises `DoneBefore` if the command was carried out already.
+        """
         if isinstance(boundary, Forget):
             raise TypeError("a session is forgotten with `forget`, which takes its words as well")
         if not isinstance(boundary, Boundary):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
@@ -123,16 +133,32 @@ class Lifecycle:
         _check_key(key)
         _check_owner(owner)
         crossed = await self._store.write(
-            lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, before_inbox))
+            lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, order))
         )
         _log_crossing(crossed)
         return crossed
 
-    async def ask_again(self, key: SessionKey, *, owner: str) -> AskedAgain:
+    async def ask_again(self, key: SessionKey, *, owner: str, order: int | None = None) -> AskedAgain:
         """Take back the key's running or last turn, and let its words wait to be answered once more."""
         _check_key(key)
         _check_owner(owner)
-        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user")))
+        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user", order)))
+
+    async def answer_order(self, row: InboxRow, text: str | None) -> Reply | None:
+        """A command was carried out: this is what is said to it, if whoever gave it is told by way of the outbox."""
+
+        def answer(uow: UnitOfWork) -> Reply | None:
+            uow.inbox.end_command(row.id)
+            if text is None:
+                return None
+            inbound, now = row.inbound, self._clock.now()
+            here = uow.sessions.ref(inbound.key)
+            session_id = here.session_id if here is not None and here.owner == inbound.owner else ""
+            return uow.inbox.put_reply(
+                Reply(crossing.order_turn(row.id), inbound.key, session_id, inbound.owner, text, ReplyState.READY, now)
+            )
+
+        return await self._store.write(answer)
 
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
@@ -336,6 +362,10 @@ class Lifecycle:
 
         return await self._store.write(rename)
 
+    async def choose_model(self, key: SessionKey, model: str, *, owner: str) -> None:
+        """Have that model answer at the key from now on; an empty name is the usual one."""
+        await self._store.write(lambda uow: uow.sessions.choose_model(key, owner, model))
+
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact; how many sessions or notes were concerned."""
         count = await self._store.write(lambda uow: forget(uow, what, owner, self._setting(actor)))
@@ -438,7 +468,7 @@ class Lifecycle:
             return now
         return await self._store.peek(lambda uow: uow.lanes.next_timer())
 
-    def _setting(self, actor: str, before_inbox: int | None = None) -> Setting:
+    def _setting(self, actor: str, order: int | None = None) -> Setting:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
         return Setting(
             self._clock.now(),
@@ -447,8 +477,10 @@ class Lifecycle:
             self._policies,
             self._hooks,
             actor,
-            before_inbox,
-            self._review_every,
+            before_inbox=order,
+            review_every=self._review_every,
+            order=order,
+            told_of_expiry=self._told_of_expiry,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from everthread.domain.boundary import Rewind
 from everthread.domain.errors import BadInput, Busy
@@ -11,8 +11,7 @@ from everthread.lifecycle.crossing import Crossing, Setting, cross
 from everthread.ports.store import UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAgain:
+class AskedAgain(Struct, frozen=True):
     """What was taken back, and the message that waits now. There is none if the crossing was refused."""
 
     crossing: Crossing

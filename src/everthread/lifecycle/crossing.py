@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.boundary import (
     Boundary,
@@ -24,7 +24,7 @@ from everthread.domain.boundary import (
     as_of,
     plan,
 )
-from everthread.domain.errors import Gone, NotFound
+from everthread.domain.errors import DoneBefore, Gone, NotFound
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     Binding,
@@ -32,8 +32,11 @@ from everthread.domain.model import (
     Fate,
     HookCall,
     InboxRow,
+    InboxState,
     Message,
     Prefix,
+    Reply,
+    ReplyState,
     Role,
     Session,
     SessionKey,
@@ -48,10 +51,13 @@ from everthread.lifecycle.reviewing import note_rest
 from everthread.ports.store import BoundaryRow, UnitOfWork
 
 REWIND_MAX = 1_000_000
+ENDED_BY_ITSELF = {
+    Cause.IDLE: "Nobody wrote here for a while, so that conversation has ended; /resume goes back to it.",
+    Cause.DAILY: "A new day: yesterday's conversation has ended; /resume goes back to it.",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What a crossing is told from outside: time, ids and rules are arguments."""
 
     now: float
@@ -64,6 +70,10 @@ class Setting:
     """Messages that came in before this one are set aside by a boundary that leaves the session."""
     review_every: int = 0
     """After so many turns they are to be reviewed; 0 is never."""
+    order: int | None = None
+    """The command in the inbox that is carried out by this: it is never carried out twice."""
+    told_of_expiry: frozenset[str] = frozenset()
+    """The platforms on which people are told that a conversation has ended by itself."""
 
 
 class Crossing(Struct, frozen=True):
@@ -87,6 +97,8 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
         # Whoever takes a key over may start afresh there; what was said before is not theirs.
         raise NotFound(f"{key} is on no session of yours; start one with /new")
+    if setting.order is not None:
+        _begin_order(uow, setting.order)
     place = _look(uow, binding, session, boundary, owner, setting.holder)
     step = plan(place, boundary, new_id=setting.new_id(), now=setting.now)
     if step.refusal is not None:
@@ -123,6 +135,11 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         )
     )
     _announce(uow, key, boundary_id, session, opened if step.opens and step.opens.fresh else None, step, setting)
+    if step.pending is not None and session is not None and key.platform in setting.told_of_expiry:
+        text = ENDED_BY_ITSELF[step.pending]
+        uow.inbox.put_reply(
+            Reply(f"ended-{boundary_id}", key, session.id, session.owner, text, ReplyState.READY, setting.now)
+        )
     _arm(uow, key, on, setting)
     return Crossing(
         kind,
@@ -132,6 +149,18 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         hidden=step.hides,
         cancelled=step.fate is not Fate.LIVE,
     )
+
+
+def order_turn(inbox_id: int) -> str:
+    """What stands where a turn's id would, for what answers a command."""
+    return f"order-{inbox_id}"
+
+
+def _begin_order(uow: UnitOfWork, inbox_id: int) -> None:
+    row = uow.inbox.get(inbox_id)
+    if row is None or row.state is not InboxState.WAITING:
+        raise DoneBefore(f"command {inbox_id} was carried out before")
+    uow.inbox.take_up(inbox_id, "", order_turn(inbox_id))
 
 
 def owned(uow: UnitOfWork, session_id: str, owner: str) -> Session:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.events import EntryKind, LogEntry
 from everthread.domain.exchange import (
@@ -27,16 +28,14 @@ from everthread.ports.store import UnitOfWork
 TIME_MAX = 253_402_300_799.0
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """A line that stands among the turns: behind the one of this number."""
 
     behind: int
     line: RewindLine | DelegationLine
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """A session as of one moment: its line, and what stands among its turns up to the last one."""
 
     line: SessionLine

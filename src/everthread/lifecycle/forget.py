@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
@@ -14,18 +15,15 @@ from everthread.lifecycle.log import append, ref_to
 from everthread.ports.store import UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetSession:
+class ForgetSession(Struct, frozen=True):
     session_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetOwner:
+class ForgetOwner(Struct, frozen=True):
     """A person, with every session and note of theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetFact:
+class ForgetFact(Struct, frozen=True):
     """One note, in all its versions, and its words wherever they stand among what the owner has stored."""
 
     note_id: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from everthread.domain import titles
 from everthread.domain.errors import Gone
@@ -60,8 +61,7 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What there is of a session in the store: under which id, and what it has of the file's."""
 
     outcome: Outcome
@@ -73,8 +73,7 @@ class Found:
     """The position of its log then: nobody has added to it since, as long as it is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
 
     outcome: Outcome

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Kind, Session
 from everthread.ports.store import UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class Above:
+class Above(Struct, frozen=True):
     """The nearest session above that is still there: which of its turns are seen, as of which position of its log."""
 
     parent: Session | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
@@ -14,8 +14,7 @@ from everthread.ports.store import UnitOfWork
 NOTE_CHARS_MAX = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class NoteChange:
+class NoteChange(Struct, frozen=True):
     """What to do to which note. Replacing and removing name one by its id.
 
     Adding makes a new note; with an id, it brings back the one that was removed.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.model import Session
 from everthread.ports.store import UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class Prunable:
+class Prunable(Struct, frozen=True):
     """What would go, children before their parents, and what stays although it is old enough."""
 
     sessions: tuple[Session, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from everthread.domain.errors import Gone
 from everthread.domain.exchange import Base, Item, RewindLine, SessionLine, TurnLine
@@ -27,8 +28,7 @@ ITEMS_AT_ONCE = 200
 CHARS_AT_ONCE = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A session on its way in, and what became of those before it in the file."""
 
     line: SessionLine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Busy, Fenced
@@ -66,9 +66,12 @@ class Committed(Struct, frozen=True):
 
 
 def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> Ticket | None:
-    """Take up the key's next message, opening a session if the key is on none; `None` if no message waits."""
-    row = uow.inbox.first_waiting(key)
-    if row is None:
+    """Take up the key's next message, opening a session if the key is on none.
+
+    `None` if no message waits, or a command before it: that may lead to another session.
+    """
+    row = uow.inbox.next(key)
+    if row is None or row.inbound.command:
         return None
     session, epoch = _admit(uow, key, row, setting)
     if uow.slots.live(session.id) is not None:
@@ -166,8 +169,7 @@ def _put_reply(uow: UnitOfWork, slot: Slot, text: str | None, now: float) -> Rep
     # A reply to a conversation that its reader has left must not turn up in the one they are in now.
     state = ReplyState.READY if slot.fate is Fate.LIVE else ReplyState.WITHHELD
     reply = Reply(slot.turn_id, slot.ref.key, slot.ref.session_id, slot.ref.owner, text, state, now)
-    uow.inbox.put_reply(reply)
-    return reply
+    return uow.inbox.put_reply(reply)
 
 
 def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
@@ -193,6 +195,10 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
     if row is None or row.state is not InboxState.WAITING or row.inbound.key != slot.ref.key:
         return None
     if slot.fate is not Fate.LIVE or row.inbound.owner != slot.ref.owner:
+        return None
+    before = uow.inbox.next(row.inbound.key)
+    if before is not None and before.inbound.command and before.id < row.id:
+        # It may lead to another session, and what was said after it belongs there.
         return None
     uow.inbox.take_up(row.id, slot.ref.session_id, slot.turn_id)
     return row

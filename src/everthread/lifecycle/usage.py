@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from everthread.domain.model import Cause, Session
 from everthread.domain.spend import Used
@@ -12,8 +12,7 @@ DAY_S = 86_400.0
 MONTH_DAYS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """By model, the dearest first."""
 
     conversation: tuple[Used, ...]

@@ -11,8 +11,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Unavailable
 from everthread.domain.events import Delivery, EntryKind, Forgotten
@@ -30,8 +32,7 @@ OUTAGE = (Unavailable, TimeoutError, ConnectionError)
 """What a provider can do nothing about. Older ones don't put it in our words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     lanes_max: int = 4
     attempt_s_max: float = 60.0
     attempts_max: int = 8
@@ -49,8 +50,7 @@ class Limits:
         return max(self.backoff_s_max, self.breaker_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStatus:
+class ProviderStatus(Struct, frozen=True):
     name: str
     lanes: LaneCount
     breaker_open_until: float | None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from everthread.domain.events import Delivery, EntryKind, Event, LogEntry, NoteWritten
 from everthread.domain.model import FORGOTTEN, Session
 from everthread.ports.store import Cursor, Redelivery, UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(Struct, frozen=True):
     """One entry on its way to one provider."""
 
     cursor: Cursor

@@ -11,11 +11,12 @@ import hashlib
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from everthread.domain.errors import TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, chars_of
@@ -37,8 +38,7 @@ class WriteNote(Protocol):
     ) -> Awaitable[NoteVersion]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     action: NoteAction
     content: str
     note_id: str = ""

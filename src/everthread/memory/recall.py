@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from textwrap import indent
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.model import SessionRef
 from everthread.ports import RecallItem
@@ -23,8 +25,7 @@ _LABEL_CHARS_MAX = 80
 _MARKER = re.compile(r"<(?=[\W_]*recalled)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """What came back, and whose question it was. A ref that differs was made before a boundary or elsewhere."""
 
     ref: SessionRef

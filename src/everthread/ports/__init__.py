@@ -4,7 +4,8 @@ from everthread.ports.context import ContextEngine
 from everthread.ports.lanes import Drain, Lanes
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.ports.model import ModelClient
-from everthread.ports.outside import Clock, Embedder, Platform
+from everthread.ports.outside import Clock, Embedder
+from everthread.ports.platform import Platform
 from everthread.ports.store import Store, UnitOfWork
 from everthread.ports.tools import Tool
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any
 
+from msgspec import Struct
+
 from everthread.domain.events import (
     Delivery,
     Event,
@@ -38,8 +40,7 @@ class Capability(Flag):
     DEDUPLICATES = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Scorecard:
+class Scorecard(Struct, frozen=True):
     """What a provider promises: `done`, or why it is exempt."""
 
     redelivery: str
@@ -47,8 +48,7 @@ class Scorecard:
     forget: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecallItem:
+class RecallItem(Struct, frozen=True):
     """One thing that memory returns, with where it came from."""
 
     text: str

@@ -7,7 +7,6 @@ turn costs the sending of its history, never the walking of it, and what was sen
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -16,8 +15,7 @@ from msgspec import Struct
 from everthread.domain.model import Message
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSchema:
+class ToolSchema(Struct, frozen=True):
     """A tool as the model is told of it. `parameters` is a JSON schema."""
 
     name: str
@@ -25,8 +23,7 @@ class ToolSchema:
     parameters: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """The frozen start of a session's requests: what a prefix stores."""
 
     model: str
@@ -35,8 +32,7 @@ class Prompt:
     tools: tuple[ToolSchema, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Struct, frozen=True):
     """What a model can do; declared, never probed for."""
 
     tools: bool = True
@@ -45,8 +41,7 @@ class Traits:
     """It gets the short prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     head: bytes
     """Made by `head`."""
     history: bytes
@@ -75,7 +70,7 @@ class Usage(Struct, frozen=True):
 
 
 class Delta(Struct, frozen=True):
-    """A piece of an answer that is being written. No dataclass, because an answer has hundreds of them."""
+    """A piece of an answer that is being written."""
 
     text: str = ""
     reasoning: str = ""

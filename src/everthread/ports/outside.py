@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
-
-from everthread.domain.model import Inbound, Reply
 
 
 class Clock(Protocol):
@@ -14,15 +12,6 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
-
-
-class Platform(Protocol):
-    @property
-    def name(self) -> str: ...
-    def inbound(self) -> AsyncIterator[Inbound]: ...
-    async def send(self, reply: Reply) -> str:
-        """The platform's id of the message; the same reply sent twice is edited, not repeated, where it can be."""
-        ...
 
 
 class Embedder(Protocol):

@@ -7,9 +7,10 @@ repeated, so it must touch nothing but what it is handed. Its result is given to
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from everthread.domain.events import EntryKind, Event, LogEntry, View
 from everthread.domain.model import (
@@ -41,8 +42,7 @@ from everthread.domain.spend import Spent, Used
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryRow:
+class BoundaryRow(Struct, frozen=True):
     """One crossing, as the audit trail keeps it."""
 
     kind: str
@@ -56,8 +56,7 @@ class BoundaryRow:
     id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Struct, frozen=True):
     """How far a provider has come in a session's log."""
 
     provider: str
@@ -69,8 +68,7 @@ class Cursor:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Redelivery:
+class Redelivery(Struct, frozen=True):
     """An entry outside its lane's order: parked (no `due_at`), or waiting to be delivered once more."""
 
     provider: str
@@ -82,8 +80,7 @@ class Redelivery:
     due_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRow:
+class ProviderRow(Struct, frozen=True):
     """What is known of a provider beyond its cursors: how far the logs were looked through, and its breaker."""
 
     name: str
@@ -94,8 +91,7 @@ class ProviderRow:
     last_error_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LaneCount:
+class LaneCount(Struct, frozen=True):
     """A provider's lag, for people."""
 
     waiting_entries: int
@@ -103,16 +99,14 @@ class LaneCount:
     parked: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedHook:
+class QueuedHook(Struct, frozen=True):
     id: int
     key: SessionKey
     call: HookCall
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(Struct, frozen=True):
     """Something that went wrong at a boundary and changed nothing else."""
 
     at: float
@@ -121,8 +115,7 @@ class Incident:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewRow:
+class ReviewRow(Struct, frozen=True):
     """What is known of the review of some turns."""
 
     session_id: str
@@ -133,8 +126,7 @@ class ReviewRow:
     due_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Struct, frozen=True):
     """What an examination of a store has found."""
 
     engine: str
@@ -150,8 +142,7 @@ class Examined:
     """False if there was not time for all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A message that a search found, with where it stands."""
 
     session_id: str
@@ -164,8 +155,7 @@ class Hit:
     """From 0 to 1 how much it has to do with a question; of other searches 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """How much a store holds, to compare a copy by."""
 
     schema: int
@@ -235,6 +225,11 @@ class Sessions(Protocol):
     def finalized(self, session_id: str) -> None: ...
     def serving_moved(self, from_session: str, to_session: str) -> None: ...
     def set_title(self, session_id: str, title: str | None) -> None: ...
+    def chosen_model(self, key: SessionKey) -> str:
+        """The model that was chosen at the key; empty if it is the usual one."""
+        ...
+
+    def choose_model(self, key: SessionKey, owner: str, model: str) -> None: ...
 
 
 class Turns(Protocol):
@@ -382,12 +377,26 @@ class Inbox(Protocol):
         ...
 
     def get(self, inbox_id: int) -> InboxRow | None: ...
-    def first_waiting(self, key: SessionKey) -> InboxRow | None: ...
-    def keys_waiting(self) -> tuple[SessionKey, ...]:
-        """Where a message waits, the longest waiting first."""
+    def first_waiting(self, key: SessionKey) -> InboxRow | None:
+        """The key's next message."""
         ...
 
-    def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]: ...
+    def next(self, key: SessionKey) -> InboxRow | None:
+        """The key's next message or command; also a command that was begun and never answered."""
+        ...
+
+    def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
+        """The key's commands that are not answered yet."""
+        ...
+
+    def keys_waiting(self) -> tuple[SessionKey, ...]:
+        """Where a message or a command waits, the longest waiting first."""
+        ...
+
+    def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
+        """The key's messages that wait."""
+        ...
+
     def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
         """The messages that a running turn of the key answers: the one it began with, and those it was steered by."""
         ...
@@ -400,11 +409,18 @@ class Inbox(Protocol):
         """The message stands in this turn, unanswered."""
         ...
 
+    def end_command(self, inbox_id: int) -> None:
+        """The command was carried out."""
+        ...
+
     def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
         """The messages `of_turn` are done, or set aside: their words stand in the turn, if anywhere."""
         ...
 
-    def put_reply(self, reply: Reply) -> None: ...
+    def put_reply(self, reply: Reply) -> Reply:
+        """What is known of it then: the platform's id of a draft is kept."""
+        ...
+
     def reply(self, turn_id: str) -> Reply | None: ...
     def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]: ...
 

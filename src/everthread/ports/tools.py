@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from everthread.domain.model import SessionRef
 from everthread.ports.model import ToolSchema
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """Whose call it is: the session and the turn that asked for it, and the model's id of the call."""
 
     ref: SessionRef
@@ -19,8 +19,7 @@ class ToolUse:
     call_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """What the model is told, and what is run. `run` answers in words the model can read.
 
     It raises `ToolFailed` for what the model should hear about; anything else is a bug, and told to the model as one.

@@ -17,12 +17,12 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from email.utils import formatdate
 from itertools import pairwise
 from typing import Protocol as Shape
 
 import pytest
+from msgspec.structs import replace
 
 from everthread.domain.errors import (
     ContextTooLong,

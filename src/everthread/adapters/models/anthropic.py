@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
@@ -171,8 +171,7 @@ class _Said(msgspec.Struct):
 _SAID = msgspec.json.Decoder(_Said)
 
 
-@dataclass(slots=True)
-class _GrowingCall:
+class _GrowingCall(Struct):
     id: str
     name: str
     given: dict[str, object]
@@ -182,8 +181,7 @@ class _GrowingCall:
         return ToolCall(self.id, self.name, joined("".join(self.arguments)) or _JSON.encode(self.given).decode())
 
 
-@dataclass(slots=True)
-class _GrowingThought:
+class _GrowingThought(Struct):
     before: int
     text: list[str] = field(default_factory=list[str])
     signature: str = ""

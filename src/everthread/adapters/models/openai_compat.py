@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
@@ -165,8 +166,7 @@ class _Chunk(msgspec.Struct):
 _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
-@dataclass(slots=True)
-class _GrowingCall:
+class _GrowingCall(Struct):
     id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])

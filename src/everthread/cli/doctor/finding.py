@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from everthread.ports.store import Examined
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The outcome of a check. `well` is None if there was nothing to check."""
 
     well: bool | None
@@ -35,8 +35,7 @@ def skipped(says: str) -> Finding:
     return Finding(None, says)
 
 
-@dataclass(slots=True)
-class Case:
+class Case(Struct):
     """One examination. What an earlier check has opened is there for the later ones."""
 
     places: Places
@@ -58,8 +57,7 @@ class Case:
         return (self.settings or Settings(self.places.home)).db_path
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     name: str
     run: Callable[[Case], Awaitable[Finding]]
     needs: str = ""

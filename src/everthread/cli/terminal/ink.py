@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _RESET = "\x1b[0m"
 
 
-@dataclass(frozen=True, slots=True)
-class Ink:
+class Ink(Struct, frozen=True):
     colour: bool = True
     """False where the user wants none: weights stay, colours go."""
     dark: bool = True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import Fenced

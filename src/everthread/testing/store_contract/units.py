@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import Busy, StoreError, TitleTaken

@@ -11,10 +11,11 @@ import contextlib
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.errors import ModelUnavailable, ModelUnknown
 from everthread.domain.model import Message
@@ -43,8 +44,7 @@ class _Greeting(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Child:
+class _Child(Struct, frozen=True):
     process: Process
     base_url: str
     key: str

@@ -11,12 +11,12 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import apsw
+from msgspec import Struct, field
 
 from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
 from everthread.adapters.stores.sqlite.files import copy_file
@@ -31,8 +31,7 @@ TIDY_S_MAX = 0.5
 _READERS = 2
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(Struct):
     work: Callable[[UnitOfWork], Any]
     done: asyncio.Future[Any]
     result: Any = None

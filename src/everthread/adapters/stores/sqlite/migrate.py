@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.domain.errors import StoreCorrupt, StoreTooNew
@@ -13,8 +14,7 @@ APPLICATION_ID = 0x45565448
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     number: int
     name: str
     sql: str

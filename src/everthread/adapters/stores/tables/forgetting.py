@@ -102,6 +102,7 @@ class ForgettingTables:
             "UPDATE notes SET live = 0 WHERE owner = ?",
             "DELETE FROM prefixes WHERE owner = ?",
             "DELETE FROM projections WHERE owner = ?",
+            "DELETE FROM chosen_models WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
         self._scrub_errors(owner)

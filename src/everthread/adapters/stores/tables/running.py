@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.model import (
@@ -24,11 +26,11 @@ from everthread.domain.model import (
 from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
-_INBOX = "id, key, owner, content, account, update_id, accepted_at, state, session_id, turn_id"
-_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id"
+_INBOX = "id, key, owner, content, account, update_id, command, accepted_at, state, session_id, turn_id"
+_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts"
 # Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
-_UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.AMBIGUOUS)
+_UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.SENDING, ReplyState.AMBIGUOUS, ReplyState.FAILED)
 
 
 def _slot(row: tuple[Any, ...]) -> Slot:
@@ -37,7 +39,9 @@ def _slot(row: tuple[Any, ...]) -> Slot:
 
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
-    return InboxRow(row[0], Inbound(key_of(row[1]), *row[2:6]), row[6], InboxState(row[7]), *row[8:])
+    number, key, owner, text, account, update_id, command, accepted_at, state, session_id, turn_id = row
+    inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command))
+    return InboxRow(number, inbound, accepted_at, InboxState(state), session_id, turn_id)
 
 
 def _tool_row(row: tuple[Any, ...]) -> ToolRow:
@@ -162,9 +166,12 @@ class InboxTables:
         key = inbound.key
         row = first(
             self._execute(
-                "INSERT INTO inbox (key, owner, platform, account, update_id, content, accepted_at, state) "
-                f"VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING {_INBOX}",
-                (str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text, now),
+                "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, accepted_at, state) "
+                f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING {_INBOX}",
+                (
+                    *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
+                    *(inbound.command, now),
+                ),
             )
         )
         if row is not None:
@@ -185,18 +192,35 @@ class InboxTables:
     def first_waiting(self, key: SessionKey) -> InboxRow | None:
         row = first(
             self._execute(
-                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' ORDER BY id LIMIT 1", (str(key),)
+                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND NOT command ORDER BY id LIMIT 1",
+                (str(key),),
             )
         )
         return _inbox_row(row) if row else None
 
+    def next(self, key: SessionKey) -> InboxRow | None:
+        row = first(
+            self._execute(
+                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND (state = 'waiting' OR command) ORDER BY id LIMIT 1",
+                (str(key),),
+            )
+        )
+        return _inbox_row(row) if row else None
+
+    def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
+        rows = self._execute(f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND command ORDER BY id", (str(key),))
+        return tuple(_inbox_row(row) for row in rows)
+
     def keys_waiting(self) -> tuple[SessionKey, ...]:
-        rows = self._execute("SELECT key FROM inbox WHERE state = 'waiting' GROUP BY key ORDER BY MIN(id)")
+        rows = self._execute(
+            "SELECT key FROM inbox WHERE state IN ('waiting', 'running') AND (state = 'waiting' OR command) "
+            "GROUP BY key ORDER BY MIN(id)"
+        )
         return tuple(SessionKey.parse(str(key)) for (key,) in rows)
 
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
         rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND id < ? ORDER BY id",
+            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND NOT command AND id < ? ORDER BY id",
             (str(key), 2**62 if before_id is None else before_id),
         )
         return tuple(_inbox_row(row) for row in rows)
@@ -225,6 +249,9 @@ class InboxTables:
             )
         )
 
+    def end_command(self, inbox_id: int) -> None:
+        run(self._execute("UPDATE inbox SET content = '', state = 'done' WHERE id = ?", (inbox_id,)))
+
     def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
         run(
             self._execute(
@@ -233,18 +260,24 @@ class InboxTables:
             )
         )
 
-    def put_reply(self, reply: Reply) -> None:
+    def put_reply(self, reply: Reply) -> Reply:
         r = reply
         # Once it is out, or never will be, its words stand in the turn and nowhere else.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
-        run(
+        row = first(
             self._execute(
-                f"INSERT INTO replies ({_REPLY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO UPDATE SET "
-                "content = excluded.content, state = excluded.state, at = excluded.at, "
-                "platform_message_id = COALESCE(excluded.platform_message_id, platform_message_id)",
-                (r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at, r.platform_message_id),
+                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 8}?) ON CONFLICT (turn_id) DO UPDATE SET "
+                "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
+                "platform_message_id = COALESCE(excluded.platform_message_id, platform_message_id) RETURNING "
+                "platform_message_id",
+                (
+                    *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at),
+                    *(r.platform_message_id, r.parts),
+                ),
             )
         )
+        assert row is not None
+        return reply if row[0] == r.platform_message_id else replace(reply, platform_message_id=row[0])
 
     def reply(self, turn_id: str) -> Reply | None:
         row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))
@@ -252,7 +285,7 @@ class InboxTables:
 
     def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]:
         # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
-        indexed = "AND state IN ('draft', 'ready', 'ambiguous')" if state in _UNSENT else ""
+        indexed = "AND state IN ('draft', 'ready', 'sending', 'ambiguous', 'failed')" if state in _UNSENT else ""
         rows = self._execute(
             f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} ORDER BY at, turn_id LIMIT ?", (state.value, limit)
         )

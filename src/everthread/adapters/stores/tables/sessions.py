@@ -70,6 +70,19 @@ class SessionTables:
         )
         run(self._execute("UPDATE bindings SET generation = ? WHERE session_id = ?", (s.generation, s.id)))
 
+    def chosen_model(self, key: SessionKey) -> str:
+        row = first(self._execute("SELECT model FROM chosen_models WHERE key = ?", (str(key),)))
+        return row[0] if row else ""
+
+    def choose_model(self, key: SessionKey, owner: str, model: str) -> None:
+        run(self._execute("DELETE FROM chosen_models WHERE key = ?", (str(key),)))
+        if model:
+            run(
+                self._execute(
+                    "INSERT INTO chosen_models (key, owner, model) VALUES (?, ?, ?)", (str(key), owner, model)
+                )
+            )
+
     def set_title(self, session_id: str, title: str | None) -> None:
         run(
             self._execute(

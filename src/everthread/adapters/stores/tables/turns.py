@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from everthread.adapters.stores.tables.listing import SHOWN, shown_turns
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
@@ -35,8 +36,7 @@ _SHOWN_TO_PEOPLE = f"({SHOWN} OR status = '{TurnStatus.SET_ASIDE.value}')"
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(Struct, frozen=True):
     """A run of turns that one session of the lineage owns and the viewer shows, unless hidden."""
 
     session_id: str

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 
 class Away(Exception):
     """The server can't be reached; says why, on one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """A tool as its server lists it, within our bounds."""
 
     name: str
@@ -22,8 +22,7 @@ class Listed:
     idempotent: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     tools: tuple[Listed, ...]
     """By name."""
     left_out: tuple[str, ...]

@@ -1,0 +1,204 @@
+"""The outbox: each chat's replies go out in order, each once where the platform allows that.
+
+A part is marked before it is handed over and after it is out. If nobody can say whether it went out, it is marked as
+such, an incident tells of it, and it is not sent again: to repeat oneself is worse than to be asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
+from everthread.domain.model import Reply, ReplyState
+from everthread.domain.wording import excerpt
+from everthread.gateway.splitting import split
+from everthread.ports import Clock, Platform, Store, UnitOfWork
+from everthread.ports.platform import Address, Button, File, Outbound
+from everthread.ports.store import Incident
+
+log = logging.getLogger("everthread.gateway")
+
+BACKOFF_S = 0.5
+BACKOFF_S_MAX = 60.0
+SWEPT_MAX = 1000
+
+Lane = tuple[str, str]
+
+
+class Delivery:
+    """Sends what is ready. Its queues are only a shortcut: what is to be sent stands in the store."""
+
+    def __init__(
+        self, store: Store, clock: Clock, platforms: Mapping[str, Platform], random: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._platforms = platforms
+        self._random = random
+        self._lanes: dict[Lane, deque[str]] = {}
+        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._with: dict[str, tuple[tuple[Button, ...], tuple[File, ...]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(queue) for queue in self._lanes.values())
+
+    def put(self, reply: Reply, buttons: tuple[Button, ...] = (), files: tuple[File, ...] = ()) -> None:
+        """Have a reply sent that is stored. Buttons and files are extras: after a crash it goes out without them."""
+        if reply.state is not ReplyState.READY or reply.key.platform not in self._platforms:
+            return
+        lane = (reply.key.platform, reply.key.chat)
+        queue = self._lanes.setdefault(lane, deque())
+        if reply.turn_id in queue:
+            return
+        queue.append(reply.turn_id)
+        if buttons or files:
+            self._with[reply.turn_id] = buttons, files
+        if lane not in self._tasks:
+            self._tasks[lane] = asyncio.ensure_future(self._drain(lane))
+
+    async def begin(self) -> None:
+        """Take up what a process that is gone has left: whether a part that it had handed over is out, is not known."""
+        handed_over = await self._store.read(lambda uow: uow.inbox.replies(ReplyState.SENDING, SWEPT_MAX))
+        for reply in handed_over:
+            platform = self._platforms.get(reply.key.platform)
+            if platform is None:
+                continue
+            if platform.capabilities.idempotent_send:
+                await self._mark(replace(reply, state=ReplyState.READY))
+            else:
+                await self._give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        """Take up what is ready and in no queue here."""
+        for reply in await self._store.read(lambda uow: uow.inbox.replies(ReplyState.READY, SWEPT_MAX)):
+            self.put(reply)
+
+    async def finish(self, deadline: float) -> None:
+        """Let what is queued go out until then; what has not is left to the next process."""
+        while self._tasks and (left := deadline - self._clock.now()) > 0:
+            await asyncio.wait(self._tasks.values(), timeout=left)
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _drain(self, lane: Lane) -> None:
+        queue = self._lanes[lane]
+        try:
+            while queue:
+                try:
+                    await self._deliver(self._platforms[lane[0]], queue[0])
+                except Exception:
+                    # A mistake of ours or of a platform's client: it stays in the store, and holds nobody up.
+                    log.exception("a reply was not sent", extra={"turn_id": queue[0]})
+                self._with.pop(queue.popleft(), None)
+        finally:
+            del self._tasks[lane], self._lanes[lane]
+
+    async def _deliver(self, platform: Platform, turn_id: str) -> None:
+        """See one reply through, however long that takes."""
+        tries = 0
+        while True:
+            try:
+                if await self._try(platform, turn_id):
+                    return
+                tries = 0
+            except PlatformUnavailable as error:
+                tries += 1
+                pause_s = max(error.retry_after, min(BACKOFF_S * 2**tries, BACKOFF_S_MAX) * (0.5 + self._random() / 2))
+                log.info("%s: %s; tried again in %.1f s", platform.name, error, pause_s, extra={"turn_id": turn_id})
+                await self._clock.sleep(pause_s)
+            except StoreError as error:
+                log.warning("a reply waits: %s", error, extra={"turn_id": turn_id})
+                await self._clock.sleep(BACKOFF_S * 4)
+
+    async def _try(self, platform: Platform, turn_id: str) -> bool:
+        """Send the next part; whether that was the last of it."""
+        safe = platform.capabilities.idempotent_send
+        reply = await (
+            self._store.peek(lambda uow: _ready(uow, turn_id))
+            if safe
+            else self._store.write(lambda uow: _claimed(uow, turn_id))
+        )
+        if reply is None:
+            return True
+        parts = split(reply.text, platform.capabilities.text_chars_max)
+        last = reply.parts + 1 >= len(parts)
+        sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
+        try:
+            message_id = await asyncio.shield(sent)
+        except asyncio.CancelledError:
+            await self._stopped(sent, reply, safe)
+            raise
+        except SendUncertain as error:
+            if safe:
+                raise PlatformUnavailable(str(error)) from error
+            await self._give_up(reply, ReplyState.AMBIGUOUS, str(error))
+            return True
+        except PlatformRefused as error:
+            await self._give_up(reply, ReplyState.FAILED, str(error))
+            return True
+        except PlatformUnavailable:
+            if not safe:
+                await self._mark(replace(reply, state=ReplyState.READY))
+            raise
+        state = ReplyState.SENT if last else ReplyState.READY
+        await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id))
+        return last
+
+    async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
+        buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
+        to = Address.of(reply.key)
+        if reply.parts == 0 and reply.platform_message_id is not None:
+            await platform.edit(to, reply.platform_message_id, text, buttons)
+            return reply.platform_message_id
+        return await platform.send(Outbound(f"{reply.turn_id}.{reply.parts}", to, text, buttons, files))
+
+    async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool) -> None:
+        """The process ends: if the part goes out in the next moment, that is written down."""
+        done, _ = await asyncio.wait({sent}, timeout=1.0)
+        if not done:
+            sent.cancel()
+        elif not sent.cancelled() and sent.exception() is None:
+            parts = split(reply.text, self._platforms[reply.key.platform].capabilities.text_chars_max)
+            state = ReplyState.SENT if reply.parts + 1 >= len(parts) else ReplyState.READY
+            await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result()))
+        elif not safe and isinstance(sent.exception(), PlatformUnavailable):
+            await self._mark(replace(reply, state=ReplyState.READY))
+
+    async def _mark(self, reply: Reply) -> None:
+        await self._store.write(lambda uow: _update(uow, reply))
+
+    async def _give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
+        def give_up(uow: UnitOfWork) -> None:
+            _update(uow, replace(reply, state=state))
+            what = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
+            text = f"a reply {what} {reply.key.platform} chat {reply.key.chat}: {excerpt(why, 200)}"
+            uow.lanes.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
+
+        await self._store.write(give_up)
+        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra={"turn_id": reply.turn_id})
+
+
+def _ready(uow: UnitOfWork, turn_id: str) -> Reply | None:
+    """The reply as it is now: it may have been forgotten since it was queued."""
+    reply = uow.inbox.reply(turn_id)
+    return reply if reply is not None and reply.state is ReplyState.READY else None
+
+
+def _claimed(uow: UnitOfWork, turn_id: str) -> Reply | None:
+    reply = _ready(uow, turn_id)
+    return uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING)) if reply is not None else None
+
+
+def _update(uow: UnitOfWork, reply: Reply) -> None:
+    if uow.inbox.reply(reply.turn_id) is not None:
+        uow.inbox.put_reply(reply)

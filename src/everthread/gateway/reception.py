@@ -1,0 +1,116 @@
+"""Taking in what platforms hand over: who it is from, where it belongs, stored before it is acknowledged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from everthread.commands import Order, carry_out, parse
+from everthread.commands.desk import Desk
+from everthread.config import Gateway, PlatformAccount
+from everthread.domain.errors import BadInput
+from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey
+from everthread.gateway.access import Access, Guest, TurnedAway
+from everthread.gateway.delivery import Delivery
+from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
+from everthread.gateway.working import Working
+from everthread.lifecycle import Lifecycle
+from everthread.ports import Clock, Store
+from everthread.ports.platform import Update
+
+log = logging.getLogger("everthread.gateway")
+
+FOR_ADMINS = "That command is for admins only."
+
+MakeDesk = Callable[[SessionKey, str, str, str | None], Desk]
+"""For a key, an owner, an account and an update of it."""
+
+
+class Reception:
+    """Where every update of every platform comes in."""
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        store: Store,
+        clock: Clock,
+        access: Access,
+        working: Working,
+        delivery: Delivery,
+        desk: MakeDesk,
+        *,
+        profile: str,
+        gateway: Gateway,
+        accounts: Mapping[str, PlatformAccount],
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._store = store
+        self._clock = clock
+        self._access = access
+        self._working = working
+        self._delivery = delivery
+        self._desk = desk
+        self._profile = profile
+        self._gateway = gateway
+        self._accounts = accounts
+        self.taken = 0
+        self.turned_away = 0
+
+    async def take(self, update: Update) -> None:
+        """Comes back once the update is stored, or turned away for good. Raises only if it could not be stored."""
+        try:
+            key = key_of(update, self._profile, self._sharings(update.platform))
+            who = await self._access.admit(update)
+            if isinstance(who, TurnedAway):
+                await self._turn_away(update, key, who.told)
+            else:
+                await self._take(update, key, who)
+        except BadInput as error:
+            # Nobody can do anything with it, the platform least of all.
+            log.warning("%s: an update was dropped: %s", update.platform, error)
+
+    async def _take(self, update: Update, key: SessionKey, who: Guest) -> None:
+        owner = owner_of(key, who.owner)
+        found = parse(update.text)
+        if isinstance(found, Order) and found.command.name in self._gateway.admin_commands and not who.admin:
+            await self._turn_away(update, key, FOR_ADMINS)
+            return
+        if isinstance(found, Order) and found.command.takes_message and found.argument:
+            # It stores what is said itself, under the update's number.
+            said = await carry_out(self._desk(key, owner, update.account, update.update_id), found)
+            await self._say(f"said-{update.platform}-{update.account}-{update.update_id}", key, owner, said.text)
+            self._working.wake(key)
+            return
+        command = found is not None
+        text = update.text if command else words_of(update, key)
+        if not text.strip():
+            return
+        row, new = await self._lifecycle.accept(
+            Inbound(key, owner, text, update.account, update.update_id, command=command)
+        )
+        self.taken += new
+        if new or row.state is InboxState.WAITING:
+            self._working.take(row, self.busy_mode(update.platform))
+
+    async def _turn_away(self, update: Update, key: SessionKey, told: str) -> None:
+        self.turned_away += 1
+        if told:
+            owner = f"{update.platform}:{update.user}"
+            await self._say(f"door-{update.platform}-{update.account}-{update.update_id}", key, owner, told)
+
+    async def _say(self, name: str, key: SessionKey, owner: str, text: str) -> None:
+        """Once, however often the update is delivered."""
+        reply = Reply(name, key, "", owner, text, ReplyState.READY, self._clock.now())
+        stored = await self._store.write(
+            lambda uow: None if uow.inbox.reply(name) is not None else uow.inbox.put_reply(reply)
+        )
+        if stored is not None:
+            self._delivery.put(stored)
+
+    def busy_mode(self, platform: str) -> str:
+        account = self._accounts.get(platform)
+        return (account.busy if account is not None else None) or self._gateway.busy
+
+    def _sharings(self, platform: str) -> Sharings:
+        account = self._accounts.get(platform)
+        return Sharings(account.groups, account.threads) if account is not None else Sharings()

@@ -1,0 +1,71 @@
+"""Which conversation a message belongs to, whose that is, and what the model reads of it. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from everthread.domain.model import ChatType, SessionKey, whole
+from everthread.domain.wording import excerpt
+from everthread.ports.platform import Media, Update
+
+NAME_CHARS_MAX = 80
+_QUOTED_CHARS_MAX = 300
+
+Sharing = Literal["per_user", "shared"]
+
+
+class Sharings(Struct, frozen=True):
+    """Whether those who write in one place have one conversation there, or each their own."""
+
+    groups: Sharing = "per_user"
+    threads: Sharing = "shared"
+
+
+def key_of(update: Update, profile: str, sharings: Sharings) -> SessionKey:
+    """Where the update's conversation takes place."""
+    shared = sharings.threads if update.chat_type is ChatType.THREAD else sharings.groups
+    alone = update.chat_type is ChatType.DM or shared == "shared"
+    return SessionKey(
+        profile, update.platform, update.chat_type, update.chat, update.thread or None, None if alone else update.user
+    )
+
+
+def is_shared(key: SessionKey) -> bool:
+    """Whether several people have one conversation there."""
+    return key.chat_type is not ChatType.DM and key.user is None
+
+
+def owner_of(key: SessionKey, person: str) -> str:
+    """Whose the conversation is: the person's who writes, or that of all who share the place."""
+    if not is_shared(key):
+        return person
+    return ":".join(part for part in ("group", key.platform, key.chat, key.thread or "") if part)
+
+
+def words_of(update: Update, key: SessionKey) -> str:
+    """What the model reads. Who wrote it is said only where several people do."""
+    said = [_quoted(update), whole(update.text), *(_named(media) for media in update.media)]
+    text = "\n".join(part for part in said if part)
+    name = " ".join(whole(update.user_name).split())[:NAME_CHARS_MAX] or update.user
+    return f"{name}: {text}" if is_shared(key) else text
+
+
+def _quoted(update: Update) -> str:
+    if update.reply_to is None or not update.reply_to.text.strip():
+        return ""
+    return f"(In answer to {excerpt(whole(update.reply_to.text), _QUOTED_CHARS_MAX)})"
+
+
+def _named(media: Media) -> str:
+    about = ", ".join(
+        part
+        for part in (whole(media.name)[:NAME_CHARS_MAX], media.mime, _size(media.size) if media.size else "")
+        if part
+    )
+    return f"[{media.kind}{f': {about}' if about else ''}]"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{max(size // 1000, 1)} kB"

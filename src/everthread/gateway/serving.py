@@ -1,0 +1,185 @@
+"""The gateway as a whole: every platform is listened to, what was left behind is taken up, and it ends in good time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everthread.agent.asking import Choice
+from everthread.agent.turn import Agent
+from everthread.commands import Desk
+from everthread.config import Settings
+from everthread.domain.errors import EverthreadError, PlatformError
+from everthread.domain.model import InboxRow, SessionKey
+from everthread.gateway.access import Access
+from everthread.gateway.delivery import Delivery
+from everthread.gateway.reception import Reception
+from everthread.gateway.stalls import Stalls
+from everthread.gateway.streaming import Showing
+from everthread.gateway.working import Working
+from everthread.lifecycle import Lifecycle
+from everthread.memory import MemoryManager
+from everthread.memory.notes import Notebook
+from everthread.ports import Clock, Platform, Store
+
+log = logging.getLogger("everthread.gateway")
+
+SWEEP_S = 5.0
+RETRY_S = 1.0
+RETRY_S_MAX = 60.0
+HTTP = "http"
+
+
+class Runtime(Protocol):
+    """The part of a wired-up core, with an agent, that a gateway uses."""
+
+    settings: Settings
+    lifecycle: Lifecycle
+    store: Store
+    clock: Clock
+    agent: Agent
+    memory: MemoryManager
+    notebook: Notebook
+
+    def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def known_models(self) -> tuple[str, ...]: ...
+
+
+class PlatformState(Struct):
+    """How a platform is doing."""
+
+    up: bool = False
+    problem: str = ""
+
+
+class Gateway:
+    """Serves every platform that it was given."""
+
+    def __init__(self, runtime: Runtime, platforms: Sequence[Platform]) -> None:
+        self._runtime = runtime
+        self.settings, self.clock = runtime.settings, runtime.clock
+        self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
+        self.platforms: Mapping[str, Platform] = {platform.name: platform for platform in platforms}
+        self.states = {name: PlatformState() for name in self.platforms}
+        self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
+        self.working = Working(self, self.delivery, lambda platform: platform in self.platforms)
+        self.access = Access(
+            self.store, self.clock, self.settings.gateway, self.settings.platforms, self.settings.owner
+        )
+        self.reception = Reception(
+            self.lifecycle,
+            self.store,
+            self.clock,
+            self.access,
+            self.working,
+            self.delivery,
+            lambda key, owner, account, update_id: replace(
+                self.desk_at(key, owner, ""), account=account, update_id=update_id
+            ),
+            profile=self.settings.profile,
+            gateway=self.settings.gateway,
+            accounts=self.settings.platforms,
+        )
+        self.stalls = Stalls(self.clock)
+        self.started_at = 0.0
+        self._listening: list[asyncio.Future[None]] = []
+        self.draining = False
+
+    # --- What the work is done with (see `working.Bench`) ------------------------------------------------------------
+
+    def choices(self, model: str = "") -> Sequence[Choice]:
+        return self._runtime.choices(model)
+
+    def desk(self, row: InboxRow, model: str) -> Desk:
+        return replace(self.desk_at(row.inbound.key, row.inbound.owner, model), order=row.id)
+
+    def desk_at(self, key: SessionKey, owner: str, model: str) -> Desk:
+        runtime, settings = self._runtime, self.settings
+        return Desk(
+            runtime.lifecycle,
+            runtime.store,
+            runtime.agent,
+            runtime.memory,
+            runtime.notebook,
+            key,
+            owner,
+            settings.memory.notes_chars,
+            settings.memory.user_chars,
+            model=model,
+            choices=self.choices,
+            known_models=runtime.known_models(),
+            spend_per_day=settings.limits.spend_per_day,
+        )
+
+    def showing(self, platform: str) -> Showing | None:
+        there = self.platforms.get(platform)
+        if there is None:
+            return None
+        account = self.settings.platforms.get(platform)
+        return Showing(there, self.lifecycle, self.clock, edits=account is None or account.stream)
+
+    # --- Coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up what was left behind, then listen. Comes back at once: a platform that is down is tried again."""
+        self.started_at = self.clock.now()
+        await self.delivery.begin()
+        await self.working.recover(self._is_served)
+        self.agent.attend_to_reviews()
+        self._listening = [asyncio.ensure_future(self._listen(platform)) for platform in self.platforms.values()]
+        self._listening += [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self.stalls.watch())]
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Take nothing more in, let what runs end within the bound, give the rest back."""
+        self.draining = True
+        deadline = self.clock.now() + (self.settings.gateway.drain_s if drain_s is None else drain_s)
+        for task in self._listening:
+            task.cancel()
+        if self._listening:
+            await asyncio.wait(self._listening)
+        await self.working.finish(deadline)
+        await self.delivery.finish(deadline)
+        for platform in self.platforms.values():
+            await platform.aclose()
+
+    def _is_served(self, platform: str) -> bool:
+        return platform in self.platforms or platform in (HTTP, "hooks")
+
+    async def _listen(self, platform: Platform) -> None:
+        pause_s, state = RETRY_S, self.states[platform.name]
+        while True:
+            try:
+                state.up = True
+                await platform.run(self.reception.take)
+            except PlatformError as error:
+                state.problem = str(error)
+            except EverthreadError as error:
+                # It could not be stored: it was not acknowledged, so it comes again.
+                state.problem = str(error)
+            except Exception as error:
+                log.exception("%s failed", platform.name)
+                state.problem = repr(error)
+            else:
+                state.problem = "it stopped"
+            state.up = False
+            log.warning("%s: %s; tried again in %.0f s", platform.name, state.problem, pause_s)
+            await self.clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S_MAX)
+
+    async def _sweep(self) -> None:
+        """Now and then, look for what nobody was told of: a killed process's turns, a notice written by a timer."""
+        while True:
+            await self.clock.sleep(SWEEP_S)
+            try:
+                await self.working.recover(self._is_served)
+                await self.delivery.sweep()
+            except EverthreadError as error:
+                log.warning("what was left behind is looked for again later: %s", error)
+            except Exception:
+                log.exception("what was left behind is looked for again later")

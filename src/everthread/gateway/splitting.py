@@ -1,0 +1,63 @@
+"""Long replies in parts that a platform takes: at paragraphs, lines or words, and never with a code fence left open."""
+
+from __future__ import annotations
+
+import re
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+_SMALLEST = 64
+
+
+def split(text: str, chars_max: int) -> list[str]:
+    """The parts of a text, each at most that long; at least one, and none of them blank but that one.
+
+    A code block that must be cut is closed in the one part and opened again, in its language, in the next.
+    """
+    if chars_max < _SMALLEST:
+        raise ValueError(f"a part has at least {_SMALLEST} characters")
+    parts: list[str] = []
+    rest = text.strip("\n")
+    while len(rest) > chars_max:
+        part, rest = _cut(rest, chars_max)
+        if part.strip():
+            parts.append(part)
+    return [*parts, rest] if rest.strip() or not parts else parts
+
+
+def _cut(text: str, chars_max: int) -> tuple[str, str]:
+    room = _place(text, chars_max)
+    opening = _open_fence(text[:room])
+    if opening is None:
+        return text[:room].rstrip(), text[room:].lstrip("\n")
+    mark, start = opening.group(1), opening.start()
+    if start > 0 and text[:start].strip() and len(text[:start]) >= chars_max // 4:
+        # The block goes whole into the next part, if it fits there.
+        return text[:start].rstrip(), text[start:]
+    # Made smaller by what closes it.
+    room = _place(text, chars_max - len(mark) - 1)
+    head = text[:room].rstrip("\n")
+    if len(head) <= opening.end():
+        # Only the opening line would be left: cut inside the first line of the code.
+        head, room = text[: chars_max - len(mark) - 1], chars_max - len(mark) - 1
+    return f"{head}\n{mark}", f"{opening.group(0).strip()}\n{text[room:].lstrip(chr(10))}"
+
+
+def _place(text: str, chars_max: int) -> int:
+    """Where to cut: after a paragraph, a line or a word, whichever is last in the second half; else anywhere."""
+    window = text[:chars_max]
+    for mark in ("\n\n", "\n", " "):
+        found = window.rfind(mark)
+        if found >= chars_max // 2:
+            return found + len(mark)
+    return chars_max
+
+
+def _open_fence(text: str) -> re.Match[str] | None:
+    """The fence that is open at the end of a text."""
+    opened: re.Match[str] | None = None
+    for match in _FENCE.finditer(text):
+        if opened is None:
+            opened = match
+        elif match.group(1)[0] == opened.group(1)[0] and len(match.group(1)) >= len(opened.group(1)):
+            opened = None if not match.group(2).strip() else opened
+    return opened

@@ -1,0 +1,106 @@
+"""Showing an answer while it is written: one message, sent once and then edited, not more often than is welcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
+from everthread.agent.waiting import until_done
+from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
+from everthread.lifecycle import Lifecycle, Ticket
+from everthread.ports import Clock, Platform
+from everthread.ports.platform import Address, Outbound
+
+log = logging.getLogger("everthread.gateway")
+
+FIRST_S = 0.8
+"""An answer that is whole by then is sent as it is."""
+TYPING_S = 4.0
+GOING_ON = " …"
+
+
+class Showing:
+    """What somebody sees of one turn while it runs. Nothing that goes wrong here concerns the turn."""
+
+    def __init__(self, platform: Platform, lifecycle: Lifecycle, clock: Clock, *, edits: bool) -> None:
+        self._platform = platform
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._edits = edits and platform.capabilities.edits
+        self._ticket: Ticket | None = None
+        self._tasks: list[asyncio.Future[None]] = []
+        self._text = ""
+        self._shown = ""
+        self._message_id: str | None = None
+
+    def begin(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+        if self._platform.capabilities.typing:
+            self._tasks.append(asyncio.ensure_future(self._show_typing(Address.of(ticket.ref.key))))
+
+    def hear(self, event: TurnEvent) -> None:
+        match event:
+            case TextWritten():
+                self._text += event.text
+                if self._edits and self._ticket is not None and self._shown == "" and len(self._tasks) < 2:
+                    self._tasks.append(asyncio.ensure_future(self._show_text(self._ticket)))
+            case ToolBegan() if self._text:
+                self._text += "\n\n"
+            case Retrying():
+                self._text = ""
+            case _:
+                pass
+
+    async def end(self, *, withheld: bool) -> None:
+        """Nothing more is shown of it. A beginning that will never be finished is marked as such."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if withheld and self._message_id is not None and self._ticket is not None:
+            with suppress(PlatformError):
+                to = Address.of(self._ticket.ref.key)
+                await self._platform.edit(to, self._message_id, f"{self._shown.removesuffix(GOING_ON)}\n(stopped)")
+
+    async def _show_typing(self, to: Address) -> None:
+        while True:
+            with suppress(PlatformError):
+                await self._platform.show_typing(to)
+            await self._clock.sleep(TYPING_S)
+
+    async def _show_text(self, ticket: Ticket) -> None:
+        to, every_s = Address.of(ticket.ref.key), self._platform.capabilities.edit_every_s
+        pause_s = FIRST_S
+        try:
+            while True:
+                await self._clock.sleep(pause_s)
+                text = self._beginning()
+                if text == self._shown or not text.strip():
+                    continue
+                try:
+                    # Not to be torn apart: what was sent must be known to be.
+                    showing = asyncio.ensure_future(self._once(ticket, to, text))
+                    stopped = await until_done(showing)
+                    showing.result()
+                    if stopped is not None:
+                        raise stopped
+                    pause_s = every_s
+                except PlatformUnavailable as error:
+                    pause_s = max(error.retry_after, 2 * pause_s)
+        except EverthreadError as error:
+            log.info("an answer is not shown while it is written: %s", error, extra={"turn_id": ticket.turn_id})
+
+    async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
+        if self._message_id is None:
+            await self._lifecycle.draft_reply(ticket, text)
+            self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
+            await self._lifecycle.draft_reply(ticket, text, self._message_id)
+        else:
+            await self._platform.edit(to, self._message_id, text)
+        self._shown = text
+
+    def _beginning(self) -> str:
+        room = self._platform.capabilities.text_chars_max - len(GOING_ON)
+        return self._text[:room].rstrip() + GOING_ON if self._text.strip() else ""

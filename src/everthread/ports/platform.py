@@ -1,0 +1,137 @@
+"""Platforms: where people write to the agent from elsewhere.
+
+A platform hands over what came in and sends what is to go out. It knows nothing of sessions, owners or commands, and
+keeps nothing that must outlive it: what it was handed is acknowledged upstream only after it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from everthread.domain.model import ChatType, SessionKey
+
+MediaKind = Literal["image", "audio", "video", "file"]
+
+
+class Media(Struct, frozen=True):
+    """Something that came with a message: what it is, not what is in it."""
+
+    kind: MediaKind
+    name: str = ""
+    mime: str = ""
+    size: int | None = None
+    handle: str = ""
+    """What the platform would be asked for it by."""
+
+
+class Quoted(Struct, frozen=True):
+    """The message that another one answers."""
+
+    text: str
+    user_name: str = ""
+
+
+class Update(Struct, frozen=True):
+    """What came in. `update_id` is the platform's own number for it: delivered twice, it is taken once."""
+
+    platform: str
+    account: str
+    update_id: str
+    chat: str
+    chat_type: ChatType
+    user: str
+    text: str
+    thread: str | None = None
+    user_name: str = ""
+    media: tuple[Media, ...] = ()
+    reply_to: Quoted | None = None
+
+
+class Button(Struct, frozen=True):
+    """Something to press: what it shows, and the command that comes in when it is pressed."""
+
+    label: str
+    command: str
+
+
+class Address(Struct, frozen=True):
+    """Where something goes."""
+
+    chat: str
+    thread: str | None = None
+
+    @classmethod
+    def of(cls, key: SessionKey) -> Address:
+        return cls(key.chat, key.thread)
+
+
+class File(Struct, frozen=True):
+    name: str
+    content: bytes
+
+
+class Outbound(Struct, frozen=True):
+    """What goes out, in Markdown. `id` is the same however often it is tried."""
+
+    id: str
+    to: Address
+    text: str
+    buttons: tuple[Button, ...] = ()
+    files: tuple[File, ...] = ()
+
+
+class Capabilities(Struct, frozen=True):
+    """What a platform can do."""
+
+    text_chars_max: int
+    edits: bool = False
+    """A message that is out can be given another text: answers are shown while they are written."""
+    edit_every_s: float = 1.0
+    """Not more often than that, in one chat."""
+    typing: bool = False
+    buttons: bool = False
+    files: bool = False
+    threads: bool = False
+    idempotent_send: bool = False
+    """What is sent twice under one id goes out once: a send of which nothing was heard can be repeated."""
+
+
+Take = Callable[[Update], Awaitable[None]]
+"""Comes back once the update is stored, or was turned away for good: only then may it be acknowledged upstream."""
+
+
+class Platform(Protocol):
+    """One account on one platform. Its methods raise `PlatformError`s and nothing else."""
+
+    @property
+    def name(self) -> str:
+        """As in session keys; two accounts on one platform have two names."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def run(self, take: Take) -> None:
+        """Hand over what comes in, in order for each chat, until cancelled. Raises `PlatformUnavailable` if it can't:
+        it is run again after a while.
+        """
+        ...
+
+    async def send(self, message: Outbound) -> str:
+        """The platform's own id of the message. Raises `PlatformUnavailable` if it has certainly not gone out,
+        `SendUncertain` if it may have, `PlatformRefused` if it never will.
+        """
+        ...
+
+    async def edit(self, to: Address, message_id: str, text: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Give a message another text. Doing it twice is doing it once."""
+        ...
+
+    async def show_typing(self, to: Address) -> None:
+        """Show for some seconds that an answer is being written."""
+        ...
+
+    async def aclose(self) -> None: ...

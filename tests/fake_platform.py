@@ -1,0 +1,97 @@
+"""A fake platform, in the test's own process: what is said to it comes in, what is sent to it is kept.
+
+It is strict as real ones are: it refuses what is too long, delivers again what was not taken, and can be told to fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable
+from everthread.domain.model import ChatType
+from everthread.ports.platform import Address, Button, Capabilities, Outbound, Take, Update
+
+Fault = Callable[[], Exception | None]
+
+
+class FakePlatform:
+    def __init__(self, name: str = "fake", **capabilities: object) -> None:
+        self.name = name
+        self.capabilities = Capabilities(**{"text_chars_max": 4000, **capabilities})  # type: ignore[arg-type]
+        self.sent: list[Outbound] = []
+        self.shown: dict[str, str] = {}
+        """Each message as it reads now, by its id."""
+        self.edits: list[tuple[str, str]] = []
+        self.typing = 0
+        self.faults: deque[Exception] = deque()
+        """What the next sends come to."""
+        self.taken: list[str] = []
+        self._updates: deque[Update] = deque()
+        self._news = asyncio.Event()
+        self._count = 0
+
+    def say(
+        self,
+        text: str,
+        *,
+        chat: str = "42",
+        user: str = "",
+        chat_type: ChatType = ChatType.DM,
+        thread: str | None = None,
+        update_id: str = "",
+    ) -> Update:
+        self._count += 1
+        user = user or chat
+        update = Update(
+            self.name, "bot", update_id or str(self._count), chat, chat_type, user, text, thread, user_name=user.title()
+        )
+        self.deliver(update)
+        return update
+
+    def deliver(self, update: Update) -> None:
+        self._updates.append(update)
+        self._news.set()
+
+    def texts(self, chat: str = "42") -> list[str]:
+        """What a person sees of the agent in a chat."""
+        return [self.shown[str(number)] for number, out in enumerate(self.sent) if out.to.chat == chat]
+
+    async def run(self, take: Take) -> None:
+        while True:
+            while self._updates:
+                await take(self._updates[0])
+                self.taken.append(self._updates.popleft().update_id)
+            self._news.clear()
+            await self._news.wait()
+
+    async def send(self, message: Outbound) -> str:
+        if self.faults:
+            raise self.faults.popleft()
+        if len(message.text) > self.capabilities.text_chars_max or not message.text.strip():
+            raise PlatformRefused("too long, or empty")
+        await asyncio.sleep(0)
+        if self.capabilities.idempotent_send:
+            for number, known in enumerate(self.sent):
+                if known.id == message.id:
+                    return str(number)
+        self.sent.append(message)
+        self.shown[str(len(self.sent) - 1)] = message.text
+        return str(len(self.sent) - 1)
+
+    async def edit(self, to: Address, message_id: str, text: str, buttons: tuple[Button, ...] = ()) -> None:
+        if not self.capabilities.edits:
+            raise PlatformRefused("nothing can be edited here")
+        if message_id not in self.shown:
+            raise PlatformRefused("no such message")
+        self.edits.append((message_id, text))
+        self.shown[message_id] = text
+
+    async def show_typing(self, to: Address) -> None:
+        self.typing += 1
+        if not self.capabilities.typing:
+            raise PlatformUnavailable("no such thing")
+
+    async def aclose(self) -> None:
+        pass
