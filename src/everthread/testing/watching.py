@@ -54,9 +54,9 @@ class WatchedLifecycle(Lifecycle):
         *,
         owner: str,
         actor: str = "user",
-        before_inbox: int | None = None,
+        order: int | None = None,
     ) -> Crossing:
-        work = super().cross(key, boundary, owner=owner, actor=actor, before_inbox=before_inbox)
+        work = super().cross(key, boundary, owner=owner, actor=actor, order=order)
         name = f"{type(boundary).__name__} by {actor}"
         if isinstance(boundary, Suspend):
             return await self._as(asked.Stop(self._name, boundary.close_memory), work, name)
