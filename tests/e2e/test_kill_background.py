@@ -74,8 +74,7 @@ async def live(
     """One life of the worker, killed some time after it asked for that; whether it was."""
     # What its predecessor had asked for is not its own.
     script.asked = asyncio.Queue()
-    message = f"message {life}" if kill_at else ""
-    orders = {"home": str(home), "url": url, "life": life, "message": message, "compresses": compresses}
+    orders = {"home": str(home), "url": url, "life": life, "message": f"message {life}", "compresses": compresses}
     worker = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", WORKER, json.dumps(orders)), cwd=ROOT, stdout=DEVNULL, stderr=DEVNULL
     )
@@ -109,7 +108,7 @@ async def killed_lives(home: Path, *, compresses: bool, kill_at: tuple[str, ...]
             life += 1
         last = await live(home, url, script, life, compresses=compresses, kill_at=(), after_s=0.0)
         assert not last
-    return life
+    return life + 1
 
 
 @contextmanager
