@@ -172,6 +172,8 @@ class Workshop:
         await self._titler.aclose()
         await self._reviewer.aclose()
         await self._compressor.aclose()
+        await self._delegation.aclose()
+        await self.agent.aclose()
         if self._mcp is not None:
             await self._mcp.aclose()
         await self.models.aclose()
