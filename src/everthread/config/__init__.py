@@ -132,7 +132,7 @@ class Settings:
         return self.home / "models" / "local"
 
     def spend_per_day_of(self, owner: str) -> float | None:
-        """In US dollars: that of `limits`, for everybody but the person at this machine the lower of both; None is none."""
+        """In US dollars; None is no limit. Others than the person at this machine have the lower of two."""
         guests = self.gateway.spend_per_day if owner != self.owner else None
         both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
         return min(both, default=None)

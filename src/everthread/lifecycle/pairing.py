@@ -122,10 +122,10 @@ class Pairings:
         found = await self._store.write(approve)
         if found is None:
             raise NotFound("no one waits with that code; codes hold for an hour, and a stranger who writes gets one")
-        if isinstance(found, float):
-            minutes = counted(max(math.ceil(found / 60), 1), "minute")
-            raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
-        return found
+        if isinstance(found, Paired):
+            return found
+        minutes = counted(max(math.ceil(found / 60), 1), "minute")
+        raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
 
     async def revoke(self, platform: str, user: str) -> bool:
         """Let them in no more, and have their code hold no more; whether there was anything of either."""
