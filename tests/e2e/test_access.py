@@ -231,6 +231,19 @@ async def test_too_much_at_once_is_dropped_and_told_of_once_but_stop_and_help_ar
         assert there.platform.texts("7") == ["Hello."]
 
 
+async def test_that_a_platform_repeats_itself_is_not_held_against_a_person(tmp_path: Path) -> None:
+    gateway = Gateway(messages_per_minute=2)
+    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, gateway=gateway) as there:
+        update = there.platform.say("one")
+        for _ in range(4):
+            there.platform.deliver(update)
+        there.platform.say("two")
+        await taken(there, 6)
+        assert [turn.user_text for turn in await there.turns()] == ["one", "two"]
+        there.platform.say("three")
+        await until(lambda: "too much at once" in there.platform.texts()[-1])
+
+
 async def test_a_guest_may_spend_less_than_the_person_at_the_machine(tmp_path: Path) -> None:
     gateway = Gateway(spend_per_day=0.0, links={"me": ("fake:bert",)})
     prices = {"stub/one": Price(1.0, 1.0)}

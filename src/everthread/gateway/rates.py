@@ -48,6 +48,11 @@ class Rates:
         bucket.told_at = now
         return TOO_MANY.format(seconds=counted(max(math.ceil((1 - bucket.left) / self._per_s - 1e-6), 1), "second"))
 
+    def give_back(self, owner: str) -> None:
+        """The message that was just taken was none."""
+        if (bucket := self._buckets.get(owner)) is not None:
+            bucket.left = min(bucket.left + 1, self._size)
+
     def _let_go(self, now: float) -> None:
         if len(self._buckets) >= self._kept_max:
             self._buckets = {

@@ -46,6 +46,7 @@ class Reception:
         access: Access,
         pairings: Pairings,
         door: Door,
+        rates: Rates,
         working: Working,
         delivery: Delivery,
         desk: MakeDesk,
@@ -60,7 +61,7 @@ class Reception:
         self._access = access
         self._pairings = pairings
         self._door = door
-        self._rates = Rates(gateway.messages_per_minute)
+        self._rates = rates
         self._working = working
         self._delivery = delivery
         self._desk = desk
@@ -108,6 +109,9 @@ class Reception:
             Inbound(key, owner, text, update.account, update.update_id, command=command)
         )
         self.taken += new
+        if not new:
+            # That a platform repeats itself is not held against whoever wrote it.
+            self._rates.give_back(who.owner)
         if new or row.state is InboxState.WAITING:
             self._working.take(row, self.busy_mode(update.platform))
 

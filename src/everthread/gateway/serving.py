@@ -21,6 +21,7 @@ from everthread.domain.model import InboxRow, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
+from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
 from everthread.gateway.stalls import Stalls
 from everthread.gateway.streaming import Showing
@@ -74,6 +75,7 @@ class Gateway:
         self.working = Working(self, self.delivery, lambda platform: platform in self.platforms)
         self.access = Access(self.store, self.settings.gateway, self.settings.platforms)
         pairings = Pairings(self.store, self.clock)
+        self.rates = Rates(self.settings.gateway.messages_per_minute)
         self.door = Door(pairings, self.platforms, secrets.choice)
         self.reception = Reception(
             self.lifecycle,
@@ -82,6 +84,7 @@ class Gateway:
             self.access,
             pairings,
             self.door,
+            self.rates,
             self.working,
             self.delivery,
             lambda key, owner, account, update_id: replace(
