@@ -23,6 +23,7 @@ from everthread.config.schema import (
     Provider,
     ProviderKind,
     Review,
+    Terminal,
     Tools,
     built_in_providers,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "ProviderKind",
     "Review",
     "Settings",
+    "Terminal",
     "Tools",
     "Variables",
     "child_environment",
@@ -104,6 +106,7 @@ class Settings:
     compression: Compression = Compression()
     review: Review = Review()
     tools: Tools = Tools()
+    terminal: Terminal = Terminal()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))
     gateway: Gateway = Gateway()

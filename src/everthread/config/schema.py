@@ -116,6 +116,14 @@ def _without_secrets(value: Struct, *hidden: str) -> str:
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
+Background = Literal["auto", "dark", "light"]
+
+
+class Terminal(Struct, frozen=True):
+    background: Background = "auto"
+    """What is behind the text, for the colours of code; `auto` is what the terminal says, or dark if it is silent."""
+
+
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
 
