@@ -32,7 +32,7 @@ def pairings(there: Plaza) -> Pairings:
     return Pairings(there.runtime.store, there.runtime.clock)
 
 
-async def shown(there: Plaza, user: str = "anna", chat: str = "42") -> str:
+async def shown(there: Plaza, user: str = "42", chat: str = "42") -> str:
     """The code that a stranger who writes is shown."""
     before = len(there.platform.texts(chat))
     there.platform.say("let me in", user=user, chat=chat)
@@ -56,10 +56,10 @@ async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path) -> 
         assert len(there.platform.texts()) == 1, "nothing more is said for an hour"
         there.platform.say(f"/pair {code}", user="root", chat="1")
         await until(lambda: there.platform.texts() and there.platform.texts()[-1] == LET_IN)
-        assert there.platform.texts("1") == ["fake:anna (Anna) may write to me now, and is told so."]
+        assert there.platform.texts("1") == ["fake:42 (42) may write to me now, and is told so."]
         there.platform.say("hello!")
         await until(lambda: there.platform.texts()[-1] == "Hello Anna.")
-        assert (await there.session()).owner == "fake:anna"
+        assert (await there.session()).owner == "fake:42"
         (turn,) = await there.turns()
         assert turn.user_text == "hello!", "what a stranger said is not kept"
 
@@ -108,7 +108,7 @@ async def test_a_code_that_could_not_be_sent_is_none_and_one_that_may_have_been_
         there.platform.faults.append(SendUncertain("no answer"))
         there.platform.say("hello", user="bert", chat="7")
         await until(lambda: not there.platform.faults and not there.gateway.door._showing)  # noqa: SLF001
-        assert [pairing.user for pairing in (await pairings(there).known()).waiting] == ["anna", "bert"]
+        assert [pairing.user for pairing in (await pairings(there).known()).waiting] == ["42", "bert"]
 
 
 async def test_a_platform_that_hangs_on_a_code_holds_nobody_up(tmp_path: Path) -> None:

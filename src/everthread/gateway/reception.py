@@ -134,7 +134,7 @@ class Reception:
         desk = replace(
             self._desk(key, owner, update.account, update.update_id),
             withheld=self._withheld(who),
-            pair=partial(self._pairings.approve, scope=scope) if who.admin else None,
+            pair=partial(self._pairings.approve, scope=scope),
         )
         said = await carry_out(desk, order)
         await self._say(name, key, owner, said.text)
