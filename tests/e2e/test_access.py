@@ -14,6 +14,7 @@ from tests.plaza import Plaza, plaza
 from everthread.config import Gateway, PlatformAccount, Price
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
+from everthread.gateway import serving
 from everthread.gateway.reception import FOR_ADMINS
 from everthread.lifecycle.pairing import LET_IN, TERMINAL, Pairings
 from everthread.testing.model_replies import Say
@@ -47,7 +48,9 @@ async def taken(there: Plaza, count: int) -> None:
     await there.rest()
 
 
-async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path) -> None:
+async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # They are told at once, and not only when somebody looks for what was left behind.
+    monkeypatch.setattr(serving, "SWEEP_S", 600.0)
     async with ModelServer(lambda _: Say("Hello Anna.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
         code = await shown(there)
         there.platform.say("hello?")
