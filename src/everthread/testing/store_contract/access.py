@@ -72,13 +72,14 @@ class WhoMayWrite(OnAStore):
             own, stays = replace(BEA, user="9", owner="telegram:9"), replace(BEA, user="1", owner="ann")
             for guest in (BEA, own, stays):
                 await store.write(lambda uow, guest=guest: uow.access.let_in(guest))
-            for user in ("7", "9", "1"):
+            for user in ("7", "9", "1", "5"):
                 pairing = replace(ASKING, user=user)
                 await store.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))
             await store.write(lambda uow: uow.access.put_wrong_codes(WrongCodes("telegram:9", 1)))
             await talk.lifecycle.forget(ForgetOwner(), owner="bea")
             assert await store.read(lambda uow: uow.access.guests()) == (stays, own)
-            await talk.lifecycle.forget(ForgetOwner(), owner="telegram:9")
+            for account in ("telegram:9", "telegram:5"):
+                await talk.lifecycle.forget(ForgetOwner(), owner=account)
             assert await store.read(lambda uow: uow.access.guests()) == (stays,)
             assert [p.user for p in await store.read(lambda uow: uow.access.pairings())] == ["1"]
             assert await store.read(lambda uow: uow.access.wrong_codes("telegram:9")) is None
