@@ -13,7 +13,7 @@ from everthread.config.secrets import address_problem
 from everthread.domain.access import owner_problem
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = ("cli", "http", "hooks", "delegation", "group")
+_RESERVED = ("cli", "group", "hooks", "http", "subagent")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[^\s:]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")

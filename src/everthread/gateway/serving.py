@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.asking import Choice
+from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands import Desk, withheld
 from everthread.config import Settings
@@ -53,6 +54,8 @@ class Runtime(Protocol):
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
+    @property
+    def skills(self) -> SkillFolders: ...
 
 
 class PlatformState(Struct):
@@ -123,6 +126,7 @@ class Gateway:
             choices=self.choices,
             known_models=runtime.known_models(),
             spend_per_day=settings.spend_per_day_of(owner),
+            skills=runtime.skills if owner == settings.owner else None,
             withheld=withheld(settings.gateway.admin_commands, admin=False),
         )
 
