@@ -66,7 +66,7 @@ class DelegatingHouse(AgentHouse):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        asker = Asker(self.lifecycle, self.clock, lambda: 0.5, self.hooks, None, self._child_spend)
+        asker = Asker(self.lifecycle, self.clock, lambda: 0.5, self.hooks, spend_per_session=self._child_spend)
         runner = ToolRunner(self.lifecycle, self.hooks, self._allowed)
         self.children = Agent(
             self.lifecycle,

@@ -30,6 +30,7 @@ EXAMPLES = {
     "sessions import --as-mine {place}/all.jsonl": {"same", "renamed"},
     "sessions prune --older-than 1y --yes": {"found", "kept"},
     "skills list": {"skills", "problems"},
+    "pairing list": {"waiting", "guests"},
     "backup {place}/all.tar.gz": {"file", "schema"},
     "restore --force {place}/all.tar.gz": {"home", "schema"},
     "forget 日本旅行 --yes": {"forgotten"},

@@ -33,6 +33,7 @@ _COMMANDS = {
     "journal": "See and repair what memory providers are told.",
     "logs": "Show the last lines of the log that conversations keep.",
     "memory": "Look after the curated notes.",
+    "pairing": "Let people in who write from elsewhere.",
     "recall": "Show what memory would recall.",
     "restore": "Bring back from FILE what `everthread backup` has put there.",
     "sessions": "Look at conversations, name them, copy them, remove them.",

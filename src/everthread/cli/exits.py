@@ -51,7 +51,7 @@ def code_of(error: Exception) -> int:
     from everthread.domain import errors
 
     match error:
-        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy():
+        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy() | errors.LockedOut():
             return RETRY
         case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
             return CONFIGURATION

@@ -147,6 +147,12 @@ class Settings(Struct, frozen=True, eq=False):
         """The folder of the local model, which `everthread setup local` fills."""
         return self.home / "models" / "local"
 
+    def spend_per_day_of(self, owner: str) -> float | None:
+        """In US dollars; None is no limit. Others than the person at this machine have the lower of two."""
+        guests = self.gateway.spend_per_day if owner != self.owner else None
+        both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
+        return min(both, default=None)
+
     def secret(self, name: str) -> str | None:
         """The value of that variable, from the environment or else from `.env`; None if neither has one."""
         return self.variables.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -14,17 +15,20 @@ from msgspec.structs import replace
 from everthread.agent.asking import Choice
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
-from everthread.commands import Desk
+from everthread.commands import Desk, withheld
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, PlatformError
 from everthread.domain.model import InboxRow, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.delivery import Delivery
+from everthread.gateway.door import Door
+from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
 from everthread.gateway.stalls import Stalls
 from everthread.gateway.streaming import Showing
 from everthread.gateway.working import Working
 from everthread.lifecycle import Lifecycle
+from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Clock, Platform, Store
@@ -72,14 +76,18 @@ class Gateway:
         self.states = {name: PlatformState() for name in self.platforms}
         self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
         self.working = Working(self, self.delivery, lambda platform: platform in self.platforms)
-        self.access = Access(
-            self.store, self.clock, self.settings.gateway, self.settings.platforms, self.settings.owner
-        )
+        self.access = Access(self.store, self.settings.gateway, self.settings.platforms)
+        pairings = Pairings(self.store, self.clock)
+        self.rates = Rates(self.settings.gateway.messages_per_minute)
+        self.door = Door(pairings, self.platforms, secrets.choice)
         self.reception = Reception(
             self.lifecycle,
             self.store,
             self.clock,
             self.access,
+            pairings,
+            self.door,
+            self.rates,
             self.working,
             self.delivery,
             lambda key, owner, account, update_id: replace(
@@ -117,8 +125,9 @@ class Gateway:
             model=model,
             choices=self.choices,
             known_models=runtime.known_models(),
-            spend_per_day=settings.limits.spend_per_day,
+            spend_per_day=settings.spend_per_day_of(owner),
             skills=runtime.skills if owner == settings.owner else None,
+            withheld=withheld(settings.gateway.admin_commands, admin=False),
         )
 
     def showing(self, platform: str) -> Showing | None:
@@ -147,6 +156,7 @@ class Gateway:
             task.cancel()
         if self._listening:
             await asyncio.wait(self._listening)
+        await self.door.finish()
         await self.working.finish(deadline)
         await self.delivery.finish(deadline)
         for platform in self.platforms.values():

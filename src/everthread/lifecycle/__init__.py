@@ -248,7 +248,7 @@ class Lifecycle:
                 uow.spend.settle(paid, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
                 return (
-                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; raise limits.spend_per_day, or wait"
+                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; wait, or have spend_per_day raised"
                 )
             if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
                 return (

@@ -38,6 +38,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.review import Review, ReviewState, Window
 from everthread.domain.spend import Spent, Used
+from everthread.ports.access import AccessRows
 
 T = TypeVar("T")
 
@@ -644,6 +645,8 @@ class UnitOfWork(Protocol):
     def forgetting(self) -> Forgetting: ...
     @property
     def archive(self) -> Archive: ...
+    @property
+    def access(self) -> AccessRows: ...
 
 
 class Store(Protocol):

@@ -13,6 +13,7 @@ tests close the handles that they don't crash. `crash` may be overridden too: by
 dropped.
 """
 
+from everthread.testing.store_contract.access import WhoMayWrite
 from everthread.testing.store_contract.lanes import CursorsAndLanes
 from everthread.testing.store_contract.reviews import WindowsOfReviews
 from everthread.testing.store_contract.stage import OpenStore
@@ -24,5 +25,5 @@ from everthread.testing.store_contract.words import Words
 __all__ = ["OpenStore", "StoreContract"]
 
 
-class StoreContract(UnitsOfWork, RunningTurns, Views, Words, CursorsAndLanes, WindowsOfReviews):
+class StoreContract(UnitsOfWork, RunningTurns, Views, Words, CursorsAndLanes, WindowsOfReviews, WhoMayWrite):
     """Every test here is a promise that the rest of the program relies on."""
