@@ -433,4 +433,10 @@ def _note(finish: Finish, message: Message, output_tokens: int) -> str:
 
 def _place(ticket: Ticket) -> dict[str, object]:
     """What a line of the log names it by."""
-    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
+    ref = ticket.ref
+    return {
+        "session": ref.session_id,
+        "turn_id": ticket.turn_id,
+        "platform": ref.key.platform,
+        "key": str(ref.key),
+    }

@@ -223,6 +223,17 @@ def working_folder() -> Path | None:
         return None
 
 
+def notify_socket(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where a service manager wants to be told how this process is."""
+    return environ.get("NOTIFY_SOCKET") or None
+
+
+def user_units(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the services that a user's systemd starts."""
+    folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
+    return (folder if folder.is_absolute() else _expanded("~/.config")) / "systemd" / "user"
+
+
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a traceback is wanted where one line would do."""
     return environ.get("EVERTHREAD_DEBUG", "") not in ("", "0")
