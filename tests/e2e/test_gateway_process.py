@@ -266,9 +266,10 @@ def test_an_answer_that_was_cut_off_by_a_kill_is_given_once_after_the_start(tmp_
             assert house.out() == []
             house.run()
             answered(house)
-            time.sleep(1.0)
+            until(lambda: lines(house.home / "diary.jsonl") == [{"turn": "hello"}], "told")
+            time.sleep(0.5)
             assert len(house.out()) == 1
-            assert lines(house.home / "diary.jsonl") == [{"turn": "hello"}]
+            assert len(lines(house.home / "diary.jsonl")) == 1
         finally:
             house.leave()
 

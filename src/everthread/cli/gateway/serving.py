@@ -109,4 +109,4 @@ class _Service:
             for each in done:
                 if not each.cancelled() and (error := each.exception()) is not None:
                     log.error("the end was not a good one", exc_info=error)
-        await self._runtime.stop(max(deadline - clock.now(), wrap_up_s), shutdown_s=SHUTDOWN_S)
+        await self._runtime.stop(max(deadline - clock.now(), wrap_up_s) - wrap_up_s / 2, shutdown_s=SHUTDOWN_S)
