@@ -362,6 +362,10 @@ class Lifecycle:
 
         return await self._store.write(rename)
 
+    async def choose_model(self, key: SessionKey, model: str, *, owner: str) -> None:
+        """Have that model answer at the key from now on; an empty name is the usual one."""
+        await self._store.write(lambda uow: uow.sessions.choose_model(key, owner, model))
+
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact; how many sessions or notes were concerned."""
         count = await self._store.write(lambda uow: forget(uow, what, owner, self._setting(actor)))
