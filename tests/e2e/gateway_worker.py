@@ -1,7 +1,7 @@
 """The `everthread` command with a platform made of files: python gateway_worker.py WAYS.json ARGUMENT...
 
-What is written to `in.jsonl` in the home comes in; what goes out is written to `out.jsonl`. A second file, `taken`, says
-how many lines were acknowledged, as a platform elsewhere would know it. WAYS says what is not as usual.
+What is written to `in.jsonl` in the home comes in; what goes out is written to `out.jsonl`. A third file, `taken`,
+says how many lines were acknowledged, as a platform elsewhere would know it. WAYS says what is not as usual.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class Post:
             for number, line in enumerate(lines[taken:], taken + 1):
                 said = json.loads(line)
                 await take(
-                    Update(NAME, "box", str(number), said["chat"], ChatType.DM, said["chat"], said["text"], user_name="A")
+                    Update(
+                        NAME, "box", str(number), said["chat"], ChatType.DM, said["chat"], said["text"], user_name="A"
+                    )
                 )
                 self._taken.write_text(str(number))
                 if self._ways.get("holds_the_loop"):
-                    time.sleep(1000)
+                    time.sleep(1000)  # noqa: ASYNC251 - that is the point
             await asyncio.sleep(0.01)
 
     async def send(self, message: Outbound) -> str:

@@ -120,9 +120,9 @@ def test_the_files_of_a_gateway_are_for_its_owner_only(house: GatewayHouse) -> N
 
 
 def test_looking_at_the_lock_all_the_time_keeps_nobody_from_starting(house: GatewayHouse) -> None:
-    look = f"from everthread.cli.gateway.holding import look\nfrom pathlib import Path\nwhile True: look(Path({str(house.home)!r}))"
     (house.home / "gateway.lock").touch(mode=0o600)
-    with subprocess.Popen([sys.executable, "-c", look]) as looking:
+    look = "import sys, pathlib, everthread.cli.gateway.holding as h\nwhile True: h.look(pathlib.Path(sys.argv[1]))"
+    with subprocess.Popen([sys.executable, "-c", look, str(house.home)]) as looking:
         assert house.end(house.run())[0] == 0
         looking.kill()
 
@@ -154,7 +154,7 @@ def test_s19_a_hook_that_raises_at_the_shutdown_changes_nothing_else(house: Gate
     answered(house, "2")
     code, took_s = house.end(process)
     assert (code, took_s < 2.0 + MARGIN_S) == (0, True)
-    assert {bell["session"] for bell in lines(house.home / "hooks.jsonl")}.__len__() == 2
+    assert len({bell["session"] for bell in lines(house.home / "hooks.jsonl")}) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

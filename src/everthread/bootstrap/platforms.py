@@ -41,7 +41,9 @@ def _made(
     make = _maker(account.kind, where, others)
     token = (settings.secret(account.token_env) if account.token_env else None) or ""
     if account.token_env and not token:
-        raise BadConfig(f"{where}: {account.token_env} is not set; put {account.token_env}=... into {settings.env_path}")
+        raise BadConfig(
+            f"{where}: {account.token_env} is not set; put {account.token_env}=... into {settings.env_path}"
+        )
     return make(name, account, token, clock)
 
 
@@ -55,5 +57,5 @@ def _maker(kind: str, where: str, others: Mapping[str, EntryPoint]) -> MakePlatf
         raise BadConfig(f"{where}: there is no kind of platform {kind!r}; {hint}")
     try:
         return cast("MakePlatform", others[kind].load())
-    except Exception as error:  # noqa: BLE001 - somebody else's code, which may raise anything
+    except Exception as error:
         raise BadConfig(f"{where}: {others[kind].value} can't be loaded: {error!r}; install it anew") from error

@@ -39,6 +39,7 @@ _COMMANDS = {
     "sessions": "Look at conversations, name them, copy them, remove them.",
     "setup": "Choose a model and a key, and try them.",
     "skills": "Look at skills, begin new ones, check them.",
+    "tokens": "Make and revoke the tokens of the HTTP interface.",
 }
 
 

@@ -37,8 +37,8 @@ def gateway() -> None:
 def run(invocation: Invocation, as_json: bool) -> None:
     """Serve in this terminal, until Ctrl-C or SIGTERM.
 
-    Answers that are being written may end within `gateway.drain_s` seconds; the rest is gone on with at the next start. A
-    second signal ends it at once. With --json, one line says when it is up.
+    Answers that are being written may end within `gateway.drain_s` seconds; the rest is gone on with at the next start.
+    A second signal ends it at once. With --json, one line says when it is up.
 
     \b
     Examples:
@@ -115,7 +115,9 @@ def install(invocation: Invocation, only_print: bool, system: bool, as_json: boo
     elif only_print:
         click.echo(text, nl=False)
     else:
-        click.echo(f"{file} is written. everthread gateway start begins it now; loginctl enable-linger has it run while")
+        click.echo(
+            f"{file} is written. everthread gateway start begins it now; loginctl enable-linger has it run while"
+        )
         click.echo("you are not logged in.")
 
 

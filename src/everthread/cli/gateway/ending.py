@@ -36,7 +36,7 @@ class Ending:
         self._watching.start()
         self._before = {number: signal.signal(number, self._hear) for number in _ENDS}
         # A terminal that goes away takes no service with it.
-        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _heed_not)
         return self
 
     def __exit__(
@@ -71,3 +71,7 @@ class Ending:
         if os.read(self._read, 1) == b"!" and not select.select([self._read], [], [], self._bound_s + LAST_S)[0]:
             os.write(2, b"everthread: stopped in the middle; what was not finished is gone on with at the next start\n")
             os._exit(0)
+
+
+def _heed_not(number: int, frame: FrameType | None) -> None:
+    """Unlike a signal that is ignored, one that is heard is not ignored by children as well."""

@@ -19,7 +19,7 @@ from everthread.domain.errors import Busy, StoreUnwritable
 
 FILE = "gateway.lock"
 TAKE_S_MAX = 1.0
-"""Whoever looks at the lock holds it for a moment, shared: a gateway that starts just then must not take that for another one."""
+"""Whoever looks at the lock shares it for a moment: a gateway that starts just then must not take that for another."""
 _LOOK_S = 0.02
 _BYTES = 1024
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -96,17 +96,20 @@ class _Service:
         clock, drain_s = self._runtime.clock, self._runtime.settings.gateway.drain_s
         deadline = clock.now() + drain_s
         wrap_up_s = min(WRAP_UP_S, drain_s / 2)
-        ending: list[asyncio.Future[None]] = []
-        if self._web is not None:
-            ending.append(asyncio.ensure_future(self._web.stop()))
         if self.gateway is not None:
-            ending.append(asyncio.ensure_future(self.gateway.stop(drain_s - wrap_up_s)))
-        if ending:
-            done, late = await asyncio.wait(ending, timeout=drain_s)
-            for each in late:
-                log.warning("something did not end within %g s", drain_s)
-                each.cancel()
-            for each in done:
-                if not each.cancelled() and (error := each.exception()) is not None:
-                    log.error("the end was not a good one", exc_info=error)
+            await _within(drain_s, self.gateway.stop(drain_s - wrap_up_s), "the platforms")
+        if self._web is not None:
+            # Since the gateway stops, it takes nothing more either; now it has nothing left to wait for.
+            await _within(max(deadline - clock.now(), wrap_up_s), self._web.stop(), "HTTP")
         await self._runtime.stop(max(deadline - clock.now(), wrap_up_s) - wrap_up_s / 2, shutdown_s=SHUTDOWN_S)
+
+
+async def _within(bound_s: float, work: Coroutine[Any, Any, None], what: str) -> None:
+    """See it through, or leave it; whatever it meets, the rest of the end comes after it."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task}, timeout=bound_s)
+    if not task.done():
+        log.warning("%s did not end within %g s", what, bound_s)
+        task.cancel()
+    elif not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s did not end well", what, exc_info=error)

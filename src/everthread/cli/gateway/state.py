@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -20,8 +21,10 @@ COUNTED_MAX = 10_000
 class Waiting(Struct, frozen=True):
     """What stands in the store, whoever serves it."""
 
-    messages: int = 0
-    """Conversations where something waits to be answered."""
+    conversations: int = 0
+    """Where something waits to be answered."""
+    elsewhere: int = 0
+    """Of these, those that a gateway serves."""
     replies: int = 0
     ambiguous: int = 0
     failed: int = 0
@@ -37,12 +40,19 @@ class State(Struct, frozen=True):
 
 def of(invocation: Invocation) -> State:
     home = invocation.settings.home
+    return invocation.look(lambda runtime: at(home, runtime), nothing=State(*_seen(home), Waiting()))
+
+
+async def at(home: Path, runtime: Runtime) -> State:
+    return State(*_seen(home), await _waiting_in(runtime))
+
+
+def _seen(home: Path) -> tuple[Seen, Report | None]:
     seen = holding.look(home)
-    report = reporting.read(home, seen.by.holder) if seen.by is not None else None
-    return State(seen, report, invocation.look(waiting_in, nothing=Waiting()))
+    return seen, reporting.read(home, seen.by.holder) if seen.by is not None else None
 
 
-async def waiting_in(runtime: Runtime) -> Waiting:
+async def _waiting_in(runtime: Runtime) -> Waiting:
     store = runtime.store
 
     async def count(*states: ReplyState) -> int:
@@ -50,8 +60,10 @@ async def waiting_in(runtime: Runtime) -> Waiting:
         return sum(found)
 
     providers = await runtime.memory.journal.status()
+    keys = await store.read(lambda uow: uow.inbox.keys_waiting())
     return Waiting(
-        len(await store.read(lambda uow: uow.inbox.keys_waiting())),
+        len(keys),
+        sum(1 for key in keys if key.platform != "cli"),
         await count(ReplyState.READY, ReplyState.SENDING),
         await count(ReplyState.AMBIGUOUS),
         await count(ReplyState.FAILED),
@@ -77,7 +89,7 @@ def as_json(state: State) -> dict[str, Any]:
         "turned_away": report.turned_away if report is not None else None,
         "running_turns": report.running_turns if report is not None else None,
         "loop_stall_ms_max": report.loop_stall_ms_max if report is not None else None,
-        "conversations_waiting": waiting.messages,
+        "conversations_waiting": waiting.conversations,
         "replies_waiting": waiting.replies,
         "replies_ambiguous": waiting.ambiguous,
         "replies_failed": waiting.failed,
@@ -104,7 +116,7 @@ def in_words(state: State) -> Iterator[str]:
         )
         yield f"Longest stall: {report.loop_stall_ms_max:g} ms."
     yield (
-        f"Waiting: {show.counted(waiting.messages, 'conversation')}, "
+        f"Waiting: {show.counted(waiting.conversations, 'conversation')}, "
         f"{show.counted(waiting.replies, 'reply', 'replies')}, "
         f"{show.counted(waiting.lag, 'memory entry', 'memory entries')}."
     )

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from everthread.cli.exits import REFUSED
@@ -41,7 +41,9 @@ def start(settings: Settings, home: str | None) -> Held:
     """
     seen = holding.look(settings.home)
     if seen.running:
-        raise Busy(f"a gateway serves this home already ({holding.who(seen.by)}); everthread gateway restart begins anew")
+        raise Busy(
+            f"a gateway serves this home already ({holding.who(seen.by)}); everthread gateway restart begins anew"
+        )
     if systemd.is_installed(settings):
         systemd.ask("start", systemd.NAME)
         return _until_up(settings.home, lambda: None)
@@ -50,7 +52,7 @@ def start(settings: Settings, home: str | None) -> Held:
 
 
 def stop(settings: Settings) -> Held | None:
-    """End the gateway of this home; who it was. Raises `NotFound` if there is none, `Busy` if it does not end in time."""
+    """End the gateway of this home; who it was. Raises `NotFound` if there is none, `Busy` if it takes too long."""
     seen = holding.look(settings.home)
     bound_s = settings.gateway.drain_s + STOP_S_MORE
     by_systemd = systemd.is_installed(settings) and systemd.is_active()
@@ -61,15 +63,17 @@ def stop(settings: Settings) -> Held | None:
     if holding.look(settings.home).running:
         seen = _told_to_end(settings.home)
     if not _comes_true("Stopping", lambda: not holding.look(settings.home).running, bound_s):
-        raise Busy(f"the gateway has not ended within {bound_s:g} s ({holding.who(seen.by)}); try again, or see its log")
+        raise Busy(
+            f"the gateway has not ended within {bound_s:g} s ({holding.who(seen.by)}); try again, or see its log"
+        )
     return seen.by
 
 
 def _told_to_end(home: Path) -> Seen:
     """Send the signal to the process that holds the lock, and to no other.
 
-    A handle on the process is taken first. Whoever holds the lock after that was alive all the while, so that its number
-    was not given to another.
+    A handle on the process is taken first. Whoever holds the lock after that was alive all the while, so that its
+    number was not given to another.
     """
     deadline = time.monotonic() + holding.TAKE_S_MAX
     while (seen := holding.look(home)).running and time.monotonic() < deadline:
@@ -94,7 +98,7 @@ def _told_to_end(home: Path) -> Seen:
 
 
 @contextlib.contextmanager
-def _handle(pid: int) -> Iterator[Callable[[signal.Signals], None]]:
+def _handle(pid: int) -> Generator[Callable[[signal.Signals], None]]:
     if not hasattr(os, "pidfd_open"):
         yield lambda number: os.kill(pid, number)
         return

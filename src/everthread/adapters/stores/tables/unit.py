@@ -7,11 +7,13 @@ from everthread.adapters.stores.tables.cursors import CursorTables
 from everthread.adapters.stores.tables.forgetting import ForgettingTables
 from everthread.adapters.stores.tables.lanes import LaneTables
 from everthread.adapters.stores.tables.log import LogTables
+from everthread.adapters.stores.tables.news import NewsTables
 from everthread.adapters.stores.tables.notes import NoteTables
 from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.adapters.stores.tables.rows import Execute, tolerant
 from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
 from everthread.adapters.stores.tables.sessions import SessionTables
+from everthread.adapters.stores.tables.tokens import TokenTables
 from everthread.adapters.stores.tables.turns import TurnTables
 
 
@@ -30,3 +32,5 @@ class Tables:
         self.reviews = ReviewTables(execute)
         self.forgetting = ForgettingTables(execute)
         self.archive = ArchiveTables(execute)
+        self.tokens = TokenTables(execute)
+        self.news = NewsTables(execute)
