@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from everthread.cli import show
-from everthread.cli.doctor.finding import Case, Finding, bad, skipped, well
+from everthread.cli.doctor.finding import Case, Finding, bad, well
 from everthread.cli.doctor.inside import RECENT_S
 from everthread.domain.model import Reply, ReplyState
 
@@ -37,7 +37,7 @@ async def gateway(case: Case) -> Finding:
         says, fix = problems[0]
         return bad(f"{says}{f' (and {len(problems) - 1} more)' if len(problems) > 1 else ''}", fix)
     if not found.seen.running:
-        return skipped("it does not run")
+        return well("it does not run, and nothing waits for it")
     up = len(found.report.platforms) if found.report is not None else 0
     return well(f"it runs, {show.counted(up, 'platform')} up")
 
@@ -52,10 +52,8 @@ async def _open_to_all(settings: Settings, runtime: Runtime) -> list[tuple[str, 
 
 def _not_served(found: State) -> Iterator[tuple[str, str]]:
     waiting = found.waiting
-    if not found.seen.running and (waiting.elsewhere or waiting.replies):
-        what = (
-            f"{show.counted(waiting.elsewhere, 'conversation')} and {show.counted(waiting.replies, 'reply', 'replies')}"
-        )
+    if not found.seen.running and (waiting.conversations or waiting.replies):
+        what = f"{show.counted(waiting.conversations, 'conversation')} and {show.counted(waiting.replies, 'reply', 'replies')}"
         yield f"{what} wait, and no gateway runs", "everthread gateway start"
 
 

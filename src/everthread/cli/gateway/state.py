@@ -16,15 +16,15 @@ from everthread.cli.opened import Invocation, Runtime
 from everthread.domain.model import ReplyState
 
 COUNTED_MAX = 10_000
+_HERE = ("cli", "delegation")
+"""What is said there does not go through a gateway."""
 
 
 class Waiting(Struct, frozen=True):
-    """What stands in the store, whoever serves it."""
+    """What stands in the store for a gateway, whether one runs or not."""
 
     conversations: int = 0
     """Where something waits to be answered."""
-    elsewhere: int = 0
-    """Of these, those that a gateway serves."""
     replies: int = 0
     ambiguous: int = 0
     failed: int = 0
@@ -56,14 +56,13 @@ async def _waiting_in(runtime: Runtime) -> Waiting:
     store = runtime.store
 
     async def count(*states: ReplyState) -> int:
-        found = await store.read(lambda uow: [len(uow.inbox.replies(state, COUNTED_MAX)) for state in states])
-        return sum(found)
+        found = await store.read(lambda uow: [uow.inbox.replies(state, COUNTED_MAX) for state in states])
+        return sum(1 for replies in found for reply in replies if reply.key.platform not in _HERE)
 
     providers = await runtime.memory.journal.status()
     keys = await store.read(lambda uow: uow.inbox.keys_waiting())
     return Waiting(
-        len(keys),
-        sum(1 for key in keys if key.platform != "cli"),
+        sum(1 for key in keys if key.platform not in _HERE),
         await count(ReplyState.READY, ReplyState.SENDING),
         await count(ReplyState.AMBIGUOUS),
         await count(ReplyState.FAILED),
