@@ -53,7 +53,8 @@ async def _open_to_all(settings: Settings, runtime: Runtime) -> list[tuple[str, 
 def _not_served(found: State) -> Iterator[tuple[str, str]]:
     waiting = found.waiting
     if not found.seen.running and (waiting.conversations or waiting.replies):
-        what = f"{show.counted(waiting.conversations, 'conversation')} and {show.counted(waiting.replies, 'reply', 'replies')}"
+        replies = show.counted(waiting.replies, "reply", "replies")
+        what = f"{show.counted(waiting.conversations, 'conversation')} and {replies}"
         yield f"{what} wait, and no gateway runs", "everthread gateway start"
 
 
