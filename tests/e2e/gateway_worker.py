@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,8 @@ def main() -> int:
             plugins=(Bells(settings.home, ways),),
         )
 
+    if ways.get("thread"):
+        threading.Thread(target=lambda: time.sleep(1000)).start()
     return cli.run(open_runtime, sys.argv[2:], open_serving=open_serving)
 
 

@@ -214,6 +214,13 @@ def test_an_end_is_in_time_even_if_something_holds_the_loop(house: GatewayHouse)
     assert house.end(house.run())[0] == 0, "the lock went with it"
 
 
+def test_a_thread_of_somebody_elses_that_never_ends_holds_up_no_end(house: GatewayHouse) -> None:
+    process = house.run(thread=True)
+    code, took_s = house.end(process)
+    assert code == 0
+    assert took_s < 2.0
+
+
 def test_a_second_signal_ends_it_at_once(mute: GatewayHouse) -> None:
     process = mute.run()
     mute.say("hello")

@@ -63,11 +63,12 @@ def run(invocation: Invocation, as_json: bool) -> None:
 
     settings = invocation.settings
     holding = Holding(settings.home)
-    try:
-        with Ending(settings.gateway.drain_s) as ending:
+    with Ending(settings.gateway.drain_s) as ending:
+        try:
             invocation.serve(lambda runtime: serve(runtime, holding, ending, tell))
-    finally:
-        holding.leave()
+        finally:
+            holding.leave()
+        ending.leave()
 
 
 @gateway.command()

@@ -10,6 +10,7 @@ import asyncio
 import os
 import select
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Self
@@ -49,6 +50,14 @@ class Ending:
         os.close(self._write)
         self._watching.join()
         os.close(self._read)
+
+    def leave(self) -> None:
+        """Be gone, if told to: all is stored and closed. What is left to do is to free memory, and to wait for others'
+        threads, which may never end.
+        """
+        if self._begun:
+            sys.stdout.flush()
+            os._exit(0)
 
     def told(self) -> asyncio.Event:
         """Set once the program has been told to end."""
