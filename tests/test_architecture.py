@@ -17,7 +17,7 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
     "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
-    "boundary boundaries is_served served chosen_model",
+    "boundary boundaries is_served served chosen_model keys_of",
     "turns": "view last_visible view_for_people count get own number asked prefix prefix_number is_indexed search "
     "recall",
     "slots": "held_by get live of_session delegated orphans tools",
@@ -153,3 +153,12 @@ def test_every_row_of_somebodys_conversation_or_memory_says_whose_it_is() -> Non
     assert sorted(tables) == sorted(OWNED + STRANGERS + UNOWNED), "a new table: say whether its rows are somebody's"
     for table in OWNED:
         assert re.search(r"^\s*owner\s+TEXT NOT NULL", tables[table], re.MULTILINE), table
+
+
+def test_every_mutant_still_fits_what_it_breaks() -> None:
+    import tomllib
+
+    root = SOURCE.parents[1]
+    for path in sorted((root / "tests" / "mutants").glob("*.toml")):
+        mutant = tomllib.loads(path.read_text())
+        assert (root / mutant["file"]).read_text().count(mutant["old"]) == 1, path.name

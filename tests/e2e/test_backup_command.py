@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.commands import everthread, printed, problems, refused
 
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
@@ -30,7 +31,6 @@ from everthread.domain.boundary import New
 from everthread.domain.errors import StoreCorrupt, StoreUnwritable
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.testing.consistency import inconsistencies
 from everthread.testing.recording import RecordingProvider
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
@@ -59,39 +59,6 @@ def home(tmp_path: Path) -> Path:
     (home / ".env").chmod(0o600)
     (home / "mcp.json").write_text('{"mcpServers": {}}\n')
     return home
-
-
-def everthread(home: Path, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "everthread", "--home", str(home), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=19,
-        check=False,
-        **more,
-    )
-
-
-def printed(home: Path, *arguments: str) -> Any:
-    done = everthread(home, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith("everthread: ")
-    assert done.stderr.count("\n") == 1
-    for word in words:
-        assert word in done.stderr
-
-
-def problems(home: Path) -> list[str]:
-    database = connect(str(home / "everthread.db"))
-    try:
-        return inconsistencies(database)
-    finally:
-        database.close()
 
 
 def files(folder: Path) -> dict[str, bytes]:

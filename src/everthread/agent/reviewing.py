@@ -108,6 +108,7 @@ class Reviewer:
                 async with asyncio.timeout(LOOK_S):
                     await self._wanted.wait()
             except TimeoutError:
+                # Nobody here has asked for one; another process may have left one behind.
                 pass
 
     async def _see_through(self, review: Review, ref: SessionRef) -> None:

@@ -178,6 +178,11 @@ class Agent:
         if self._reviewer is not None:
             self._reviewer.look()
 
+    async def settle_titles(self, bound_s: float) -> None:
+        """Let titles that are being thought of be found, within the bound. For a process that is about to end."""
+        if self._titler is not None:
+            await self._titler.settle(bound_s)
+
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
         running = Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))

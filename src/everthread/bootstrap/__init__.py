@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.adapters.memory.builtin import BuiltinMemory
+from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
 from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, renumber
@@ -125,6 +125,11 @@ class Runtime:
         self._serving: asyncio.Task[None] | None = None
         self._workshop: Workshop | None = None
         self._stopped = False
+
+    @property
+    def provider_names(self) -> tuple[str, ...]:
+        """The memory providers that are used here, its own first. Needs no store."""
+        return (BUILTIN, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = loaded(self._plugins)

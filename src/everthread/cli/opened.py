@@ -72,6 +72,8 @@ class Unopened(Protocol):
 
     clock: Clock
 
+    @property
+    def provider_names(self) -> tuple[str, ...]: ...
     async def __aenter__(self) -> Runtime: ...
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /

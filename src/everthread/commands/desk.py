@@ -143,5 +143,6 @@ def way_to(uow: UnitOfWork, session: Session) -> str:
             if find_session(uow, session.title, owner=session.owner).id == session.id:
                 return session.title
         except (BadInput, NotFound):
+            # Others are called the same, or it reads like an id: the id leads there all the same.
             pass
     return session.id
