@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
     from everthread.gateway.serving import Gateway
+    from everthread.web import Web
 
 log = logging.getLogger("everthread")
 
@@ -186,6 +187,12 @@ class Runtime:
         from everthread.gateway.serving import Gateway
 
         return Gateway(self, self._platforms)
+
+    def web(self, gateway: Gateway) -> Web:
+        """The HTTP interface of that gateway; not started."""
+        from everthread.web import Web
+
+        return Web(gateway)
 
     def _told_of_expiry(self) -> frozenset[str]:
         names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}

@@ -15,6 +15,7 @@ from everthread.config.schema import (
     Compression,
     Delegation,
     Gateway,
+    Http,
     Limits,
     McpServer,
     Memory,
@@ -24,6 +25,7 @@ from everthread.config.schema import (
     ProviderKind,
     Review,
     Tools,
+    Webhook,
     built_in_providers,
 )
 from everthread.domain.errors import BadConfig, StoreUnwritable
@@ -33,6 +35,7 @@ __all__ = [
     "Compression",
     "Delegation",
     "Gateway",
+    "Http",
     "Limits",
     "McpServer",
     "Memory",
@@ -44,6 +47,7 @@ __all__ = [
     "Review",
     "Settings",
     "Tools",
+    "Webhook",
     "Variables",
     "child_environment",
     "debugging",
