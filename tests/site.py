@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -58,7 +59,8 @@ class Place(Plaza):
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token:
             sent["Authorization"] = f"Bearer {token}"
-        data = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+        raw = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        data = None if raw is None else io.BytesIO(raw)
         async with self.http.request(method, self.url + path, data=data, headers=sent) as response:
             return Answer(response.status, response.headers, await response.read())
 

@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 BODY_S_MAX = 60.0
+POURED_BYTES_MAX = 16 * 1024 * 1024
+POUR_S_MAX = 2.0
+_CLOSING = {"Connection": "close"}
 
 
 class Caller(Struct, frozen=True):
@@ -99,22 +102,36 @@ class Call(Struct):
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
         """All that was sent, if it is not too much and comes in good time."""
         said = self.header("content-length") or ""
-        if said.isdigit() and int(said) > bytes_max:
-            raise _too_large(bytes_max)
         parts: list[bytes] = []
-        size = 0
+        size = length if said.isdigit() and (length := int(said[:18])) > bytes_max else 0
         try:
             async with asyncio.timeout(BODY_S_MAX):
                 async for part in self.request.stream():
                     size += len(part)
                     if size > bytes_max:
-                        raise _too_large(bytes_max)
+                        break
                     parts.append(part)
+            if size > bytes_max:
+                await self._pour_away()
         except TimeoutError:
-            raise Refused(408, "the body did not come in time", "timeout") from None
+            raise Refused(408, "the body did not come in time", "timeout", _CLOSING) from None
         except ClientDisconnect:
-            raise Refused(400, "the body was cut off", "cut_off") from None
+            raise Refused(400, "the body was cut off", "cut_off", _CLOSING) from None
+        if size > bytes_max:
+            raise Refused(413, f"a body has at most {bytes_max:,} bytes", "too_large", _CLOSING)
         return b"".join(parts)
+
+    async def _pour_away(self) -> None:
+        """Read on for a while: whoever is cut off while still sending never reads the answer."""
+        poured = 0
+        try:
+            async with asyncio.timeout(POUR_S_MAX):
+                async for part in self.request.stream():
+                    poured += len(part)
+                    if poured > POURED_BYTES_MAX:
+                        return
+        except TimeoutError:
+            pass
 
     async def read(self, kind: type[T]) -> T:
         """The body as JSON of that shape."""
@@ -137,7 +154,3 @@ def decoded(body: bytes, kind: type[T]) -> T:
         raise Refused(400, f"the body is not as it must be: {error}", "bad_request") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Refused(400, "the body is no JSON", "bad_json") from None
-
-
-def _too_large(bytes_max: int) -> Refused:
-    return Refused(413, f"a body has at most {bytes_max:,} bytes", "too_large", {"Connection": "close"})
