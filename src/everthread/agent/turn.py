@@ -126,6 +126,11 @@ class Agent:
         self._limits = limits or TurnLimits()
         self._running: dict[str, Running] = {}
 
+    @property
+    def asker(self) -> Asker:
+        """For what is asked of a model without being a turn."""
+        return self._asker
+
     async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
         if self._compressor is not None:

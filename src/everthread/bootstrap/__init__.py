@@ -201,6 +201,12 @@ class Runtime:
 
         return Web(gateway)
 
+    def web(self, gateway: Gateway) -> Web:
+        """The HTTP interface of that gateway; not started."""
+        from everthread.web import Web
+
+        return Web(gateway)
+
     def _told_of_expiry(self) -> frozenset[str]:
         names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
         return frozenset(names) if self.settings.gateway.notices else frozenset()

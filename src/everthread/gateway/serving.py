@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -48,6 +48,7 @@ class Runtime(Protocol):
     agent: Agent
     memory: MemoryManager
     notebook: Notebook
+    new_id: Callable[[], str]
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
@@ -67,6 +68,7 @@ class Gateway:
         self._runtime = runtime
         self.settings, self.clock = runtime.settings, runtime.clock
         self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
+        self.new_id = runtime.new_id
         self.platforms: Mapping[str, Platform] = {platform.name: platform for platform in platforms}
         self.states = {name: PlatformState() for name in self.platforms}
         self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
@@ -97,6 +99,9 @@ class Gateway:
 
     def choices(self, model: str = "") -> Sequence[Choice]:
         return self._runtime.choices(model)
+
+    def known_models(self) -> tuple[str, ...]:
+        return self._runtime.known_models()
 
     def desk(self, row: InboxRow, model: str) -> Desk:
         return replace(self.desk_at(row.inbound.key, row.inbound.owner, model), order=row.id)

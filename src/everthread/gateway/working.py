@@ -51,7 +51,13 @@ class SetAside(Struct, frozen=True):
     session_id: str
 
 
-Hear = Callable[[TurnEvent | SetAside], None]
+class Answered(Struct, frozen=True):
+    """A command was carried out, and this is what is said to it."""
+
+    said: Said
+
+
+Hear = Callable[[TurnEvent | SetAside | Answered], None]
 """Told of what becomes of one message. Must return at once."""
 
 
@@ -112,6 +118,11 @@ class Working:
     @property
     def running(self) -> int:
         return sum(1 for place in self._places.values() if place.at is not None)
+
+    @property
+    def waited_for(self) -> int:
+        """Of how many messages somebody waits to hear."""
+        return len(self._hearing)
 
     def hear(self, inbox_id: int, hear: Hear) -> None:
         """Tell of what becomes of a message, until `unhear`. To be called before it is taken up."""
@@ -333,6 +344,8 @@ class Working:
             document = said.document
             files = (File(document.file_name, document.text.encode()),) if document is not None else ()
             self._delivery.put(reply, tuple(Button(offer.label, offer.command) for offer in said.offers), files)
+        if (hear := self._hearing.get(now.id)) is not None:
+            hear(Answered(said))
         await self._tell_of_set_aside()
         if said.wakes:
             self.wake(now.inbound.key)
