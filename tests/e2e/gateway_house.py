@@ -30,13 +30,13 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 
 class GatewayHouse:
-    def __init__(self, home: Path, model_url: str, *, drain_s: float = 2.0, more: str = "", http: bool = False) -> None:
+    def __init__(self, home: Path, model_url: str, *, drain_s: float = 2.0, http: bool = False) -> None:
         self.home = home
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "config.toml").write_text(
             f'model = "stub/one"\n[providers.stub]\nbase_url = "{model_url}"\n[review]\nevery_turns = 0\n'
             f"[platforms.post]\nallow_all = true\n[gateway]\ndrain_s = {drain_s}\n"
-            f"[gateway.http]\nenabled = {'true' if http else 'false'}\n{more}"
+            f"[gateway.http]\nport = 0\nenabled = {'true' if http else 'false'}\n"
         )
         self.processes: list[subprocess.Popen[str]] = []
 

@@ -129,8 +129,10 @@ class Stand:
 
 
 class Served(Runtime):
+    stand_in = True
+
     def web(self, gateway: Any) -> Any:
-        return Stand(self.settings.home)
+        return Stand(self.settings.home) if self.stand_in else super().web(gateway)
 
 
 def main() -> int:
@@ -140,13 +142,15 @@ def main() -> int:
         return Runtime(settings)
 
     def open_serving(settings: Settings) -> Runtime:
-        return Served(
+        served = Served(
             settings,
             policies=settings.reset,
             platforms=(Post(settings.home, ways),),
             providers=(Diary(settings.home, bool(ways.get("diary_hangs"))),) if ways.get("diary", True) else (),
             plugins=(Bells(settings.home, ways),),
         )
+        served.stand_in = not ways.get("http")
+        return served
 
     if ways.get("thread"):
         threading.Thread(target=lambda: time.sleep(1000)).start()

@@ -313,6 +313,26 @@ def test_http_is_started_and_stopped_with_the_rest_and_its_port_is_known(tmp_pat
         house.leave()
 
 
+def test_a_request_over_http_that_waits_for_ever_holds_up_no_end(tmp_path: Path, silence: str) -> None:
+    house = GatewayHouse(tmp_path / "home", silence, http=True)
+    try:
+        process = house.run(http=True)
+        port = json.loads(house.ask("status", "--json").stdout)["port"]
+        said = json.dumps({"model": "everthread", "messages": [{"role": "user", "content": "hello"}]})
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(f"{head}X-Session-Key: one\r\nContent-Length: {len(said)}\r\n\r\n{said}".encode())
+            until(lambda: json.loads((house.home / "gateway.json").read_text())["running_turns"] == 1, "running")
+            code, took_s = house.end(process)
+            assert code == 0
+            assert took_s < 2.0 + MARGIN_S
+            assert b"503" in client.recv(1000), "whoever waited is told"
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), timeout=1)
+    finally:
+        house.leave()
+
+
 def test_an_unknown_kind_of_platform_is_a_mistake_in_the_configuration(house: GatewayHouse) -> None:
     with (house.home / "config.toml").open("a") as config:
         config.write('[platforms.elsewhere]\nkind = "pigeon"\n')

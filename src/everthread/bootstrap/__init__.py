@@ -196,12 +196,6 @@ class Runtime:
         return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
 
     def web(self, gateway: Gateway) -> Web:
-        """The same over HTTP."""
-        from everthread.web import Web
-
-        return Web(gateway)
-
-    def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
         from everthread.web import Web
 
