@@ -36,6 +36,7 @@ from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
     from everthread.agent.asking import Choice
+    from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
     from everthread.gateway.serving import Gateway
@@ -254,6 +255,13 @@ class Runtime:
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
+
+    @property
+    def skills(self) -> SkillFolders:
+        """The skills of the person whose home it is, and those of the project. Needs no store."""
+        from everthread.agent.skill_folders import SkillFolders
+
+        return SkillFolders(self.settings.skills_path, self.project, self.clock.now)
 
     def context_engine(self) -> ContextEngine | None:
         """The one that a plugin brings in place of the usual, if any does."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from everthread.agent.asking import Choice
+    from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config import Settings
     from everthread.domain.model import Session
@@ -57,6 +58,8 @@ class Runtime(Protocol):
     notebook: Notebook
     new_id: Callable[[], str]
 
+    @property
+    def skills(self) -> SkillFolders: ...
     async def ready(self) -> Sequence[str]: ...
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
