@@ -204,6 +204,19 @@ async def test_what_happens_is_told_and_nothing_twice_after_coming_back(tmp_path
         assert (await there.ask("GET", "/api/events", Last_Event_ID="nonsense")).status == 400
 
 
+async def test_whoever_comes_back_late_is_told_all_of_it_a_little_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.web.events.WINDOW", 2)
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        await talk(there, "one", "/new", "two", "/new", "three")
+        async with there.http.get(there.url + "/api/events", headers={"Last-Event-ID": "b0-l0"}) as stream:
+            await event(stream)
+            seen = [await event(stream) for _ in range(6)]
+        assert sorted(one["event"] for one in seen) == ["boundary"] * 3 + ["turn"] * 3
+        assert len({one["id"] for one in seen}) == 6
+
+
 async def test_listeners_are_counted_let_go_and_told_of_the_end(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, site(tmp_path, model) as there:
         streams = [await there.http.get(there.url + "/api/events") for _ in range(16)]
