@@ -16,7 +16,7 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
-    "sessions": "ref at get tip titled named matching recent conversations of_owner descendants binding keys_on "
+    "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
     "boundary boundaries is_served served chosen_model keys_of",
     "turns": "view last_visible view_for_people count get own number asked prefix prefix_number is_indexed search "
     "recall",

@@ -19,6 +19,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command.md").read_te
 EXAMPLES = {
     "sessions list": {"end_reason", "cause"},
     "boundaries": {"boundary", "epoch"},
+    "gateway status": {"running", "journal_lag"},
+    "gateway install --print": {"written", "unit"},
     "journal status": {"waiting_entries"},
     "journal retry picky": {"provider", "entries"},
     "journal replay picky 日本旅行": {"provider", "sessions"},

@@ -133,6 +133,11 @@ class Agent:
         """Stop trying to give back what could not be: others find it."""
         await self._giving_back.aclose()
 
+    @property
+    def asker(self) -> Asker:
+        """For what is asked of a model without being a turn."""
+        return self._asker
+
     async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
         if self._compressor is not None:
@@ -456,4 +461,10 @@ def _note(finish: Finish, message: Message, output_tokens: int) -> str:
 
 def _place(ticket: Ticket) -> dict[str, object]:
     """What a line of the log names it by."""
-    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
+    ref = ticket.ref
+    return {
+        "session": ref.session_id,
+        "turn_id": ticket.turn_id,
+        "platform": ref.key.platform,
+        "key": str(ref.key),
+    }

@@ -15,6 +15,7 @@ from everthread.config.schema import (
     Compression,
     Delegation,
     Gateway,
+    Http,
     Limits,
     McpServer,
     Memory,
@@ -25,6 +26,7 @@ from everthread.config.schema import (
     Review,
     Terminal,
     Tools,
+    Webhook,
     built_in_providers,
     without_secrets,
 )
@@ -35,6 +37,7 @@ __all__ = [
     "Compression",
     "Delegation",
     "Gateway",
+    "Http",
     "Limits",
     "McpServer",
     "Memory",
@@ -47,6 +50,7 @@ __all__ = [
     "Settings",
     "Terminal",
     "Tools",
+    "Webhook",
     "Variables",
     "child_environment",
     "debugging",
@@ -243,6 +247,17 @@ def working_folder() -> Path | None:
         return Path.cwd()
     except OSError:
         return None
+
+
+def notify_socket(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where a service manager wants to be told how this process is."""
+    return environ.get("NOTIFY_SOCKET") or None
+
+
+def user_units(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the services that a user's systemd starts."""
+    folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
+    return (folder if folder.is_absolute() else _expanded("~/.config")) / "systemd" / "user"
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:

@@ -84,7 +84,7 @@ class Reception:
                 await self._take(update, key, who)
         except BadInput as error:
             # Nobody can do anything with it, the platform least of all.
-            log.warning("%s: an update was dropped: %s", update.platform, error)
+            log.warning("%s: an update was dropped: %s", update.platform, error, extra={"platform": update.platform})
 
     async def _take(self, update: Update, key: SessionKey, who: Guest) -> None:
         owner = owner_of(key, who.owner)

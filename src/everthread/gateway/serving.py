@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -38,6 +38,8 @@ log = logging.getLogger("everthread.gateway")
 SWEEP_S = 5.0
 RETRY_S = 1.0
 RETRY_S_MAX = 60.0
+LEAVE_S = 0.3
+"""What a platform gets to stop, or to close: one that takes longer is left behind."""
 HTTP = "http"
 
 
@@ -51,6 +53,7 @@ class Runtime(Protocol):
     agent: Agent
     memory: MemoryManager
     notebook: Notebook
+    new_id: Callable[[], str]
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
@@ -72,6 +75,7 @@ class Gateway:
         self._runtime = runtime
         self.settings, self.clock = runtime.settings, runtime.clock
         self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
+        self.new_id = runtime.new_id
         self.platforms: Mapping[str, Platform] = {platform.name: platform for platform in platforms}
         self.states = {name: PlatformState() for name in self.platforms}
         self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
@@ -106,6 +110,9 @@ class Gateway:
 
     def choices(self, model: str = "") -> Sequence[Choice]:
         return self._runtime.choices(model)
+
+    def known_models(self) -> tuple[str, ...]:
+        return self._runtime.known_models()
 
     def desk(self, row: InboxRow, model: str) -> Desk:
         return replace(self.desk_at(row.inbound.key, row.inbound.owner, model), order=row.id)
@@ -155,12 +162,19 @@ class Gateway:
         for task in self._listening:
             task.cancel()
         if self._listening:
-            await asyncio.wait(self._listening)
+            await asyncio.wait(self._listening, timeout=LEAVE_S)
         await self.door.finish()
         await self.working.finish(deadline)
         await self.delivery.finish(deadline)
-        for platform in self.platforms.values():
-            await platform.aclose()
+        closing = {asyncio.ensure_future(platform.aclose()): name for name, platform in self.platforms.items()}
+        if closing:
+            await asyncio.wait(closing, timeout=LEAVE_S)
+        for task, name in closing.items():
+            if not task.done():
+                log.warning("%s did not close in time", name, extra={"platform": name})
+                task.cancel()
+            elif (error := task.exception()) is not None:
+                log.warning("%s did not close well: %s", name, error, extra={"platform": name})
 
     def _is_served(self, platform: str) -> bool:
         return platform in self.platforms or platform in (HTTP, "hooks")
@@ -177,12 +191,18 @@ class Gateway:
                 # It could not be stored: it was not acknowledged, so it comes again.
                 state.problem = str(error)
             except Exception as error:
-                log.exception("%s failed", platform.name)
+                log.exception("%s failed", platform.name, extra={"platform": platform.name})
                 state.problem = repr(error)
             else:
                 state.problem = "it stopped"
             state.up = False
-            log.warning("%s: %s; tried again in %.0f s", platform.name, state.problem, pause_s)
+            log.warning(
+                "%s: %s; tried again in %.0f s",
+                platform.name,
+                state.problem,
+                pause_s,
+                extra={"platform": platform.name},
+            )
             await self.clock.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 

@@ -39,22 +39,11 @@ from everthread.domain.model import (
 from everthread.domain.review import Review, ReviewState, Window
 from everthread.domain.spend import Spent, Used
 from everthread.ports.access import AccessRows
+from everthread.ports.news import BoundaryRow as BoundaryRow
+from everthread.ports.news import News
+from everthread.ports.tokens import Tokens
 
 T = TypeVar("T")
-
-
-class BoundaryRow(Struct, frozen=True):
-    """One crossing, as the audit trail keeps it."""
-
-    kind: str
-    key: SessionKey
-    owner: str
-    from_session: str | None
-    to_session: str | None
-    epoch: int
-    actor: str
-    at: float
-    id: int = 0
 
 
 class Cursor(Struct, frozen=True):
@@ -212,6 +201,10 @@ class Sessions(Protocol):
 
         Work that was delegated is left out, unless it is asked for.
         """
+        ...
+
+    def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+        """The owner's conversations, the last active first, behind the one that was active then and has that id."""
         ...
 
     def of_owner(self, owner: str) -> tuple[Session, ...]: ...
@@ -647,6 +640,10 @@ class UnitOfWork(Protocol):
     def archive(self) -> Archive: ...
     @property
     def access(self) -> AccessRows: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def news(self) -> News: ...
 
 
 class Store(Protocol):

@@ -45,6 +45,17 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
     return tuple(session_of(row) for row in rows)
 
 
+def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+    """The same of one owner, behind the one that was active then and has that id."""
+    clauses = ["1"] + ["(active_at, id) < (?, ?)"] * (before is not None)
+    rows = execute(
+        f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?) "
+        f"AND {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
+        (owner, Kind.NOTES.value, Kind.SUBAGENT.value, *(before or ()), limit),
+    )
+    return tuple(session_of(row) for row in rows)
+
+
 def shown_turns(execute: Execute, session: Session) -> int:
     """How many turns the session shows, inherited ones included: what its view holds, counted where it lies."""
     row = first(

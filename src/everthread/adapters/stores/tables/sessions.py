@@ -142,6 +142,9 @@ class SessionTables:
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
         return listing.conversations(self._execute, limit, delegated=delegated)
 
+    def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+        return listing.page(self._execute, owner, limit, before)
+
     def of_owner(self, owner: str) -> tuple[Session, ...]:
         rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE owner = ? ORDER BY id", (owner,))
         return tuple(session_of(row) for row in rows)
