@@ -66,6 +66,7 @@ async def plaza(
     plugins: tuple[object, ...] = (),
     policies: Any = None,
     drain_s: float = 5.0,
+    others: tuple[FakePlatform, ...] = (),
     clock: MovableClock | None = None,
     **more: Any,
 ) -> AsyncIterator[Plaza]:
@@ -76,11 +77,11 @@ async def plaza(
         home,
         model="stub/one",
         providers={"stub": Provider("openai_compat", model.base_url)},
-        platforms={platform.name: account or PlatformAccount("fake", allow_all=True)},
+        platforms={each.name: account or PlatformAccount("fake", allow_all=True) for each in (platform, *others)},
         **more,
     )
     runtime = Runtime(
-        settings, platforms=(platform,), providers=providers, plugins=plugins, policies=policies, clock=clock
+        settings, platforms=(platform, *others), providers=providers, plugins=plugins, policies=policies, clock=clock
     )
     async with runtime:
         await runtime.ready()

@@ -16,8 +16,8 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
-    "sessions": "ref at get tip titled named matching recent conversations of_owner descendants binding keys_on "
-    "boundary boundaries is_served served chosen_model",
+    "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
+    "boundary boundaries is_served served chosen_model keys_of",
     "turns": "view last_visible view_for_people count get own number asked prefix prefix_number is_indexed search "
     "recall",
     "slots": "held_by get live of_session delegated orphans tools",
@@ -51,7 +51,9 @@ OWNED = """sessions summaries bindings boundaries turns messages prefixes slots 
     note_versions projections tombstones chosen_models guests tokens""".split()
 # They hold no words of anybody's, and what they name has an owner; of strangers, nobody knows who they are yet.
 STRANGERS = "pairings wrong_codes".split()
-UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews".split()
+UNOWNED = (
+    "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests".split()
+)
 
 CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")

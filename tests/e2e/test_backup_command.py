@@ -24,6 +24,8 @@ import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
 
 from everthread.adapters.stores.sqlite.connection import connect
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skills import Written
 from everthread.bootstrap import Runtime
 from everthread.cli.safekeeping import put_in_place, unpack
 from everthread.config import Settings
@@ -96,6 +98,33 @@ def test_a_backup_and_its_restoration_are_the_same_home_without_secrets(home: Pa
     assert problems(other) == []
     assert printed(other, "sessions", "show", "Bees") == printed(home, "sessions", "show", "Bees")
     assert [path.name for path in home.iterdir() if path.name.startswith(".backup")] == []
+
+
+def test_skills_and_standing_rules_are_in_a_backup_and_come_back(home: Path, tmp_path: Path) -> None:
+    folders = SkillFolders(home / "skills")
+    folders.write(Written("knots", "How to tie knots.", "Over."))
+    folders.write(Written("knots", "How to tie knots.", "Over, under."))
+    (home / "skills/knots/scripts").mkdir()
+    (home / "skills/knots/scripts/tie.sh").write_text("tie\n")
+    (home / "skills/linked").symlink_to(tmp_path)
+    (home / "AGENTS.md").write_text("Never speak of whales.\n")
+    printed(home, "backup", str(tmp_path / "b.tar.gz"))
+    new = tmp_path / "new"
+    printed(new, "restore", str(tmp_path / "b.tar.gz"))
+    assert (new / "AGENTS.md").read_text() == "Never speak of whales.\n"
+    skills = {name: content for name, content in files(home / "skills").items() if name != ".old/lock"}
+    assert files(new / "skills") == skills
+    assert len(skills) == 4
+    again = SkillFolders(new / "skills")
+    again.take_back("knots", 2)
+    assert "Over.\n" in again.text(again.get("knots"))
+
+
+def test_a_backup_without_skills_leaves_those_there_are(home: Path, tmp_path: Path) -> None:
+    printed(home, "backup", str(tmp_path / "b.tar.gz"))
+    SkillFolders(home / "skills").write(Written("knots", "How to tie knots.", "Over."))
+    printed(home, "restore", "--force", str(tmp_path / "b.tar.gz"))
+    assert SkillFolders(home / "skills").get("knots")
 
 
 def test_without_a_name_a_new_file_is_made_here_and_none_is_overwritten(home: Path, tmp_path: Path) -> None:

@@ -272,6 +272,24 @@ async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
         assert (await there.session()).id == mine, "where it was begun it goes on as well"
 
 
+async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
+    gateway = Gateway(links={"anna": ("fake:42", "tower:7")})
+    tower = FakePlatform("tower")
+    async with model() as server, plaza(tmp_path, server, others=(tower,), gateway=gateway) as there:
+        tower.say("hello", chat="7")
+        await until(lambda: tower.texts("7"))
+        await there.hear("the lamp is green")
+        mine = (await there.session()).id
+        assert "tower" in (await there.hear("/handoff nowhere"))[0]
+        (answer,) = await there.hear("/handoff tower")
+        assert "goes on at tower" in answer
+        await until(lambda: "Going on here" in tower.texts("7")[-1], "a word on the other platform")
+        tower.say("which colour?", chat="7")
+        await until(lambda: tower.texts("7")[-1] == "You said: which colour?")
+        assert (await there.session(SessionKey.parse("agent:main:tower:dm:7"))).id == mine
+        assert b"the lamp is green" in server.requests[-1]
+
+
 async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with model() as server, plaza(tmp_path, server, providers=(diary,)) as there:

@@ -17,8 +17,8 @@ from msgspec import json as msgspec_json
 
 from everthread.adapters.stores.sqlite.connection import connect_bare
 from everthread.testing.loopback.people import People
-from tests.e2e import gateway_worker
-from tests.e2e.gateway_worker import BACK_END, Orders, diary_path, mood_path
+from tests.faults import worker
+from tests.faults.worker import BACK_END, Orders, diary_path, mood_path
 
 PATIENCE_S = 60.0
 SOON = "--delay-ms=0"
@@ -47,7 +47,7 @@ class Life:
         self._complaints = complaints
         with complaints.open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, str(gateway_worker.__file__), msgspec_json.encode(orders).decode()],
+                [sys.executable, str(worker.__file__), msgspec_json.encode(orders).decode()],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )

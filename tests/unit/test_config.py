@@ -8,7 +8,6 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import fields
 
 from everthread.config import (
     Compression,
@@ -238,6 +237,12 @@ WRONG = [
     ("[limits]\nspend_per_day = -0.01", 2, "limits.spend_per_day: out of range; give a number from 0 to 1000000"),
     (f"[limits]\niterations = 0x{'f' * 9000}", 2, "limits.iterations: out of range"),
     ("[memory]\nrecall_s = 0", 2, "memory.recall_s: out of range; give a number from 0.01 to 60"),
+    # Who is who
+    ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 is ann's already"),
+    ("[gateway.links]\n'group:a' = ['a:1']", 2, "a name that begins with group: is a group's"),
+    ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
+    ("[platforms.group]\nallow_all = true", 1, "is a name that is taken; choose another"),
+    ("[platforms.telegram]\nallow_all = true\nallow = ['1']", 2, "lets everybody in, so `allow` means nothing"),
     # Names and models
     ("owner = ''", 1, "owner: must have 1 to 256 characters"),
     ("owner = 'a\tb'", 1, "owner: has characters that can't be seen"),
@@ -349,8 +354,7 @@ KINDS = (
     *(Gateway, Http, Webhook, PlatformAccount),
 )
 NAMED = [
-    *(field.name for field in fields(Settings)),
-    *(field.name for kind in KINDS for field in structs.fields(kind)),
+    *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
 ]
 VALUES = st.recursive(
@@ -383,7 +387,7 @@ def test_the_reference_has_every_setting() -> None:
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
     tables |= {"gateway", "platforms", "terminal"}
     scalars = {field.name for field in fields(Settings)} - tables
-    for name in (*scalars, *(field.name for kind in KINDS for field in structs.fields(kind))):
+    for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name
     for provider, values in built_in_providers().items():
         assert f"\n| `{provider}` | `{values.kind}` |" in page

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
 from everthread.agent.delegation import Delegation, tools_of_children
-from everthread.agent.memory_tools import memory_tool, memory_tools
+from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.review_tools import Wrote, review_tools
 from everthread.agent.reviewing import Reviewer
-from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
@@ -123,7 +123,7 @@ class Workshop:
         kept = runtime.settings.memory
         self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
         self.models = Models(runtime.settings)
-        self._skills = SkillFolders(runtime.settings.skills_path, runtime.project)
+        self._skills = runtime.skills
         self.agent = self._agent()
         self._delegation = self._delegating()
 
@@ -172,13 +172,15 @@ class Workshop:
         await self._titler.aclose()
         await self._reviewer.aclose()
         await self._compressor.aclose()
+        await self._delegation.aclose()
+        await self.agent.aclose()
         if self._mcp is not None:
             await self._mcp.aclose()
         await self.models.aclose()
 
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
-        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day)
+        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of)
         self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
         usual = Summariser(runtime.lifecycle, asker, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
@@ -224,7 +226,7 @@ class Workshop:
                 runtime.clock,
                 random.random,
                 runtime.hooks,
-                limits.spend_per_day,
+                self._settings.spend_per_day_of,
                 spend_per_turn=own.spend,
             ),
             self._runner(),
@@ -237,20 +239,27 @@ class Workshop:
             output_tokens=limits.output_tokens,
         )
 
-    def _tools_of_a_review(self, review: Review) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote) -> Toolbox:
         runtime = self._runtime
-        write_note = partial(runtime.lifecycle.write_note, review=review)
         return Toolbox(
-            (
-                memory_tool(write_note, runtime.store, self._note_limits, runtime.sync_notes, condenses=True),
-                *skill_tools(self._skills, self._settings.owner),
+            review_tools(
+                review,
+                wrote,
+                lifecycle=runtime.lifecycle,
+                store=runtime.store,
+                limits=self._note_limits,
+                skills=self._skills,
+                owner=self._settings.owner,
+                written=runtime.sync_notes,
             )
         )
 
     def _delegating(self) -> Delegation:
         """What works on its own: with tools, limits and prepared prompts of its own, and without being recalled to."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
-        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day, own.spend)
+        asker = Asker(
+            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of, own.spend
+        )
         worker = Agent(
             runtime.lifecycle,
             runtime.memory,

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from everthread.agent.events import TurnEnded
+from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.answering import Answering
 from everthread.cli.approving import Approving
 from everthread.cli.exits import INTERRUPTED, REFUSED
@@ -107,7 +107,7 @@ class Chat:
         work = [self._work(), self._read()]
         if self._face.interactive:
             work.append(self._recovery.run())
-            self._runtime.agent.attend_to_reviews()
+            self._runtime.agent.attend_to_reviews(self._reviewed)
         work += [self._watch()] if self._face.capable else []
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -241,6 +241,7 @@ class Chat:
             choices=runtime.choices,
             known_models=runtime.known_models(),
             spend_per_day=settings.limits.spend_per_day,
+            skills=runtime.skills,
         )
 
     # --- What the face asks for --------------------------------------------------------------------------------------
@@ -303,6 +304,13 @@ class Chat:
     def _not_finished(self, why: str) -> None:
         if self._wish.verbose:
             self._face.notice(why)
+
+    def _reviewed(self, event: Reviewed) -> None:
+        """A process may carry out the review of anybody's conversation; what it wrote is for its owner to read."""
+        if event.ref.owner == self._owner and not self._left.is_set():
+            self._face.hear(event)
+            if not self._busy:
+                self._face.prompt()
 
     # --- Coming and going --------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from everthread.agent.events import (
     CompressionFailed,
     Recalled,
     Retrying,
+    Reviewed,
     Steered,
     TextWritten,
     ToolBegan,
@@ -45,7 +46,7 @@ class Hearing:
                 self._ended(event)
             case ToolBegan() | Retrying() | Steered() | ToolEnded() | Recalled():
                 self._beside(event)
-            case Compressing() | Compressed() | CompressionFailed():
+            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
                 self._screen.notice(event.text)
             case _:
                 pass

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from everthread.cli import completing, show
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, pass_invocation
 
-if TYPE_CHECKING:
-    from everthread.domain.exchange import AnyLine
-    from everthread.lifecycle.export import Head
-
-_TURNS_AT_ONCE = 200
 _OBEYED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
@@ -89,49 +84,19 @@ async def write_lines(
     from importlib.metadata import version
 
     from everthread.cli.progress import bar
-    from everthread.domain.exchange import VERSION, EndLine, Header, written
+    from everthread.domain.exchange import EndLine, SessionLine, written
     from everthread.lifecycle import export
+    from everthread.lifecycle.writing_out import write_out
 
     sessions = await runtime.store.read(lambda uow: export.chosen(uow, names))
-    count = turns = 0
-
-    def put(line: AnyLine) -> None:
-        write(written(line))
-
-    put(Header(VERSION, runtime.clock.now(), version("everthread")))
-    included: set[str] = set()
-    owners: set[str] = set()
+    done = Written(0, 0, 0)
     with bar("Exporting", len(sessions)) as advance:
-        for session in sessions:
-            before = frozenset(included)
-            head = await runtime.store.read(lambda uow, s=session.id, b=before: export.head(uow, s, b))
-            advance(1)
-            if head is None:  # forgotten meanwhile
-                continue
-            put(head.line)
-            included.add(session.id)
-            owners.add(session.owner)
-            count += 1
-            turns += await _write_turns(runtime, session.id, head, put)
-    notes = await runtime.store.read(lambda uow: export.notes(uow, sorted(owners))) if with_notes else []
-    for note in notes:
-        put(note)
-    put(EndLine(count, turns, len(notes)))
-    return Written(count, turns, len(notes))
-
-
-async def _write_turns(runtime: Runtime, session_id: str, head: Head, put: Callable[[AnyLine], None]) -> int:
-    from everthread.lifecycle import export
-
-    after = count = 0
-    while True:
-        some = await runtime.store.read(
-            lambda uow, after=after: uow.turns.own(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
-        )
-        last = len(some) < _TURNS_AT_ONCE
-        for item in export.items(head, some, after, last=last):
-            put(item)
-        count += len(some)
-        if last:
-            return count
-        after = some[-1].number
+        async for line in write_out(
+            runtime.store, sessions, runtime.clock.now(), version("everthread"), with_notes=with_notes
+        ):
+            write(written(line))
+            if isinstance(line, SessionLine):
+                advance(1)
+            elif isinstance(line, EndLine):
+                done = Written(line.sessions, line.turns, line.notes)
+    return done

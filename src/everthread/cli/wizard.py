@@ -139,9 +139,8 @@ def _tell_of_memory(found: dict[str, Any]) -> None:
 
 def _with(invocation: Invocation, wanted: Wanted) -> Settings:
     """The settings as they will be."""
-    from dataclasses import replace
-
     from msgspec import structs
+    from msgspec.structs import replace
 
     from everthread import config
 

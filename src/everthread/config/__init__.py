@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from everthread.config.schema import (
     BASE_URLS,
@@ -15,6 +15,7 @@ from everthread.config.schema import (
     Compression,
     Delegation,
     Gateway,
+    Http,
     Limits,
     McpServer,
     Memory,
@@ -25,7 +26,9 @@ from everthread.config.schema import (
     Review,
     Terminal,
     Tools,
+    Webhook,
     built_in_providers,
+    without_secrets,
 )
 from everthread.domain.errors import BadConfig, StoreUnwritable
 from everthread.domain.policy import ResetPolicies, ResetPolicy
@@ -34,6 +37,7 @@ __all__ = [
     "Compression",
     "Delegation",
     "Gateway",
+    "Http",
     "Limits",
     "McpServer",
     "Memory",
@@ -46,6 +50,7 @@ __all__ = [
     "Settings",
     "Terminal",
     "Tools",
+    "Webhook",
     "Variables",
     "child_environment",
     "debugging",
@@ -81,8 +86,7 @@ class Variables(Struct, frozen=True):
         return self.environ.get(name) or self.file.get(name) or None
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True, eq=False):
     home: Path
     """The folder that holds everything this program keeps."""
     config_path: Path = Path("config.toml")
@@ -114,11 +118,24 @@ class Settings:
     """By the names that they have in session keys."""
     warnings: tuple[str, ...] = ()
     """What is not wrong, but should not stay as it is."""
-    variables: Variables = field(default_factory=Variables, repr=False, compare=False)
+    variables: Variables = field(default_factory=Variables)
 
     def __post_init__(self) -> None:
         for name in ("config_path", "env_path", "mcp_path"):
-            object.__setattr__(self, name, self.home / getattr(self, name))
+            force_setattr(self, name, self.home / getattr(self, name))
+
+    def __repr__(self) -> str:
+        return without_secrets(self, "variables")
+
+    def __eq__(self, other: object) -> bool:
+        """Wherever they were read from."""
+        return isinstance(other, Settings) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "variables"
+        )
+
+    def __ne__(self, other: object) -> bool:
+        # A Struct brings its own, which knows nothing of the one above.
+        return not self == other
 
     @property
     def db_path(self) -> Path:
@@ -133,6 +150,12 @@ class Settings:
     def local_model_path(self) -> Path:
         """The folder of the local model, which `everthread setup local` fills."""
         return self.home / "models" / "local"
+
+    def spend_per_day_of(self, owner: str) -> float | None:
+        """In US dollars; None is no limit. Others than the person at this machine have the lower of two."""
+        guests = self.gateway.spend_per_day if owner != self.owner else None
+        both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
+        return min(both, default=None)
 
     def secret(self, name: str) -> str | None:
         """The value of that variable, from the environment or else from `.env`; None if neither has one."""
@@ -224,6 +247,17 @@ def working_folder() -> Path | None:
         return Path.cwd()
     except OSError:
         return None
+
+
+def notify_socket(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where a service manager wants to be told how this process is."""
+    return environ.get("NOTIFY_SOCKET") or None
+
+
+def user_units(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the services that a user's systemd starts."""
+    folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
+    return (folder if folder.is_absolute() else _expanded("~/.config")) / "systemd" / "user"
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:

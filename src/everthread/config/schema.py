@@ -33,7 +33,7 @@ class Provider(Struct, frozen=True):
     context_tokens: int = 128_000
 
     def __repr__(self) -> str:
-        return _without_secrets(self, "headers")
+        return without_secrets(self, "headers")
 
 
 class Limits(Struct, frozen=True):
@@ -107,10 +107,10 @@ class McpServer(Struct, frozen=True):
     disabled: bool = False
 
     def __repr__(self) -> str:
-        return _without_secrets(self, "args", "env", "url", "headers")
+        return without_secrets(self, "args", "env", "url", "headers")
 
 
-def _without_secrets(value: Struct, *hidden: str) -> str:
+def without_secrets(value: Struct, *hidden: str) -> str:
     """The value in words, but for what may hold a key or a password: what is shown here ends up in logs."""
     shown = (f"{name}={getattr(value, name)!r}" for name in value.__struct_fields__ if name not in hidden)
     return f"{type(value).__name__}({', '.join(shown)})"
@@ -166,6 +166,18 @@ class Http(Struct, frozen=True):
     enabled: bool = True
     host: str = "127.0.0.1"
     port: int = 8642
+
+    @property
+    def only_here(self) -> bool:
+        """Whether nobody but this machine can reach it."""
+        if self.host.lower() == "localhost":
+            return True
+        from ipaddress import ip_address  # noqa: PLC0415 - only a gateway asks, and the program starts sooner without
+
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 class Gateway(Struct, frozen=True):

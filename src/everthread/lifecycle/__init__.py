@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from everthread.domain import titles
-from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
+from everthread.domain.boundary import Boundary, Expire, Forget, Resume, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
@@ -220,8 +220,8 @@ class Lifecycle:
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
             )
         )
-        where = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
-        _log("turn committed", {**where, "status": committed.status.value})
+        ids = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
+        _log("turn committed", {**ids, "status": committed.status.value, **_where(committed.ref.key)})
         return committed
 
     async def steer(self, ticket: Ticket, inbox_id: int) -> InboxRow | None:
@@ -248,7 +248,7 @@ class Lifecycle:
                 uow.spend.settle(paid, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
                 return (
-                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; raise limits.spend_per_day, or wait"
+                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; wait, or have spend_per_day raised"
                 )
             if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
                 return (
@@ -361,6 +361,20 @@ class Lifecycle:
             return title
 
         return await self._store.write(rename)
+
+    async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> Crossing:
+        """Go on with a session at another of the owner's keys, and say so there."""
+
+        def hand_over(uow: UnitOfWork) -> Crossing:
+            crossed = crossing.cross(uow, key, Resume(session_id), owner, self._setting("handoff"))
+            if crossed.refusal is None and crossed.ref is not None:
+                name, at = f"handoff-{self._new_id()}", self._clock.now()
+                uow.inbox.put_reply(Reply(name, key, crossed.ref.session_id, owner, text, ReplyState.READY, at))
+            return crossed
+
+        crossed = await self._store.write(hand_over)
+        _log_crossing(crossed)
+        return crossed
 
     async def choose_model(self, key: SessionKey, model: str, *, owner: str) -> None:
         """Have that model answer at the key from now on; an empty name is the usual one."""
@@ -494,7 +508,12 @@ def _log(text: str, fields: dict[str, object]) -> None:
 def _log_crossing(crossed: Crossing) -> None:
     session = crossed.ref.session_id if crossed.ref is not None else crossed.left
     how = "refused" if crossed.refusal is not None else "crossed"
-    _log(f"{crossed.kind}: {how}", {"session": session, "boundary": crossed.kind})
+    where = _where(crossed.ref.key) if crossed.ref is not None else {}
+    _log(f"{crossed.kind}: {how}", {"session": session, "boundary": crossed.kind, **where})
+
+
+def _where(key: SessionKey) -> dict[str, str]:
+    return {"platform": key.platform, "key": str(key)}
 
 
 def _check_key(key: SessionKey) -> None:

@@ -38,22 +38,12 @@ from everthread.domain.model import (
 )
 from everthread.domain.review import Review, ReviewState, Window
 from everthread.domain.spend import Spent, Used
+from everthread.ports.access import AccessRows
+from everthread.ports.news import BoundaryRow as BoundaryRow
+from everthread.ports.news import News
+from everthread.ports.tokens import Tokens
 
 T = TypeVar("T")
-
-
-class BoundaryRow(Struct, frozen=True):
-    """One crossing, as the audit trail keeps it."""
-
-    kind: str
-    key: SessionKey
-    owner: str
-    from_session: str | None
-    to_session: str | None
-    epoch: int
-    actor: str
-    at: float
-    id: int = 0
 
 
 class Cursor(Struct, frozen=True):
@@ -113,6 +103,18 @@ class Incident(Struct, frozen=True):
     source: str
     session_id: str | None
     text: str
+
+
+class Rest(Struct, frozen=True):
+    """Why a session is not compressed for now: a summary failed, or the last ones saved too little."""
+
+    session_id: str
+    model: str
+    """The one that it was with."""
+    poor: int
+    """Passes in a row that saved too little."""
+    cool_until: float
+    problem: str
 
 
 class ReviewRow(Struct, frozen=True):
@@ -201,6 +203,10 @@ class Sessions(Protocol):
         """
         ...
 
+    def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+        """The owner's conversations, the last active first, behind the one that was active then and has that id."""
+        ...
+
     def of_owner(self, owner: str) -> tuple[Session, ...]: ...
     def descendants(self, session_id: str) -> tuple[Session, ...]: ...
     def binding(self, key: SessionKey) -> Binding | None: ...
@@ -214,6 +220,10 @@ class Sessions(Protocol):
 
     def bind(self, binding: Binding) -> None: ...
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]: ...
+    def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
+        """Where the owner has been, the last active first."""
+        ...
+
     def add_boundary(self, row: BoundaryRow) -> int: ...
     def boundary(self, boundary_id: int) -> BoundaryRow | None: ...
     def boundaries(
@@ -519,6 +529,14 @@ class Reviews(Protocol):
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]: ...
 
 
+class Rests(Protocol):
+    """Why sessions are not compressed for now."""
+
+    def get(self, session_id: str) -> Rest | None: ...
+    def put(self, rest: Rest) -> None: ...
+    def drop(self, session_id: str) -> None: ...
+
+
 class Spend(Protocol):
     def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int: ...
     def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
@@ -618,9 +636,17 @@ class UnitOfWork(Protocol):
     @property
     def reviews(self) -> Reviews: ...
     @property
+    def rests(self) -> Rests: ...
+    @property
     def forgetting(self) -> Forgetting: ...
     @property
     def archive(self) -> Archive: ...
+    @property
+    def access(self) -> AccessRows: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def news(self) -> News: ...
 
 
 class Store(Protocol):

@@ -15,6 +15,7 @@ from everthread.agent.events import (
     ReasoningWritten,
     Recalled,
     Retrying,
+    Reviewed,
     Steered,
     TextWritten,
     ToolBegan,
@@ -87,7 +88,7 @@ class Live:
                 return self._ended(event, columns)
             case Recalled() | Retrying() | ToolBegan() | ToolEnded() | Steered():
                 return self._beside(event, columns)
-            case Compressing() | Compressed() | CompressionFailed():
+            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
                 return self._note(event.text, columns)
         return ""
 

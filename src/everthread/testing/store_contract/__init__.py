@@ -13,9 +13,12 @@ tests close the handles that they don't crash. `crash` may be overridden too: by
 dropped.
 """
 
+from everthread.testing.store_contract.access import WhoMayWrite
+from everthread.testing.store_contract.following import Following
 from everthread.testing.store_contract.lanes import CursorsAndLanes
 from everthread.testing.store_contract.reviews import WindowsOfReviews
 from everthread.testing.store_contract.stage import OpenStore
+from everthread.testing.store_contract.tokens import KeysOfTheInterface
 from everthread.testing.store_contract.turns import RunningTurns
 from everthread.testing.store_contract.units import UnitsOfWork
 from everthread.testing.store_contract.views import Views
@@ -24,5 +27,15 @@ from everthread.testing.store_contract.words import Words
 __all__ = ["OpenStore", "StoreContract"]
 
 
-class StoreContract(UnitsOfWork, RunningTurns, Views, Words, CursorsAndLanes, WindowsOfReviews):
+class StoreContract(
+    UnitsOfWork,
+    RunningTurns,
+    Views,
+    Words,
+    CursorsAndLanes,
+    WindowsOfReviews,
+    WhoMayWrite,
+    KeysOfTheInterface,
+    Following,
+):
     """Every test here is a promise that the rest of the program relies on."""

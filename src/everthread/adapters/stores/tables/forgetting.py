@@ -54,6 +54,7 @@ class ForgettingTables:
             "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
             "DELETE FROM prefixes WHERE session_id = ?",
             "DELETE FROM reviews WHERE session_id = ?",
+            "DELETE FROM rests WHERE session_id = ?",
             "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
             "DELETE FROM incidents WHERE session_id = ?",
             "UPDATE cursors SET error = NULL WHERE session_id = ?",
@@ -103,6 +104,14 @@ class ForgettingTables:
             "DELETE FROM prefixes WHERE owner = ?",
             "DELETE FROM projections WHERE owner = ?",
             "DELETE FROM chosen_models WHERE owner = ?",
+            # Words that stand in no turn: what commands were answered, and what was not sent yet.
+            "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' "
+            "ELSE state END WHERE owner = ? AND content <> ''",
+            "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
+            "AND g.user = pairings.user AND g.owner = ?)",
+            "DELETE FROM pairings WHERE platform || ':' || user = ?",
+            "DELETE FROM wrong_codes WHERE scope = ?",
+            "DELETE FROM guests WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
         self._scrub_errors(owner)
@@ -131,6 +140,7 @@ class ForgettingTables:
         """What providers said of a person's entries may repeat their words."""
         for sql in (
             f"DELETE FROM incidents WHERE {_THEIRS}",
+            f"UPDATE rests SET problem = '' WHERE {_THEIRS}",
             f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",
             f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",
         ):

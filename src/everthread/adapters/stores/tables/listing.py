@@ -37,9 +37,21 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
     """
     left_out = Kind.NOTES if delegated else Kind.SUBAGENT
     rows = execute(
-        f"SELECT {COLUMNS} FROM sessions WHERE forgotten_seq IS NULL AND kind NOT IN (?, ?) "
-        "ORDER BY active_at DESC, id DESC LIMIT ?",
+        # The newest are chosen by as little as possible: sorting whole rows of many sessions would take twice as long.
+        f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM sessions WHERE forgotten_seq IS NULL "
+        "AND kind NOT IN (?, ?) ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
         (Kind.NOTES.value, left_out.value, limit),
+    )
+    return tuple(session_of(row) for row in rows)
+
+
+def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+    """The same of one owner, behind the one that was active then and has that id."""
+    clauses = ["1"] + ["(active_at, id) < (?, ?)"] * (before is not None)
+    rows = execute(
+        f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?) "
+        f"AND {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
+        (owner, Kind.NOTES.value, Kind.SUBAGENT.value, *(before or ()), limit),
     )
     return tuple(session_of(row) for row in rows)
 

@@ -142,6 +142,9 @@ class SessionTables:
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
         return listing.conversations(self._execute, limit, delegated=delegated)
 
+    def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+        return listing.page(self._execute, owner, limit, before)
+
     def of_owner(self, owner: str) -> tuple[Session, ...]:
         rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE owner = ? ORDER BY id", (owner,))
         return tuple(session_of(row) for row in rows)
@@ -201,6 +204,14 @@ class SessionTables:
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]:
         rows = self._execute("SELECT key FROM bindings WHERE session_id = ? ORDER BY key", (session_id,))
         return tuple(key_of(row[0]) for row in rows)
+
+    def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
+        rows = self._execute(
+            "SELECT b.key FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.owner = ? "
+            "ORDER BY s.active_at DESC, b.key",
+            (owner,),
+        )
+        return tuple(key_of(key) for (key,) in rows)
 
     def add_boundary(self, row: BoundaryRow) -> int:
         added = first(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from everthread.adapters.stores.tables.access import AccessTables
 from everthread.adapters.stores.tables.archive import ArchiveTables
 from everthread.adapters.stores.tables.cursors import CursorTables
 from everthread.adapters.stores.tables.forgetting import ForgettingTables
 from everthread.adapters.stores.tables.lanes import LaneTables
 from everthread.adapters.stores.tables.log import LogTables
+from everthread.adapters.stores.tables.news import NewsTables
 from everthread.adapters.stores.tables.notes import NoteTables
+from everthread.adapters.stores.tables.rests import RestTables
 from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.adapters.stores.tables.rows import Execute, tolerant
 from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
 from everthread.adapters.stores.tables.sessions import SessionTables
+from everthread.adapters.stores.tables.tokens import TokenTables
 from everthread.adapters.stores.tables.turns import TurnTables
 
 
@@ -28,5 +32,9 @@ class Tables:
         self.lanes = LaneTables(execute)
         self.spend = SpendTables(execute)
         self.reviews = ReviewTables(execute)
+        self.rests = RestTables(execute)
         self.forgetting = ForgettingTables(execute)
         self.archive = ArchiveTables(execute)
+        self.access = AccessTables(execute)
+        self.tokens = TokenTables(execute)
+        self.news = NewsTables(execute)

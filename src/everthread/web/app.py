@@ -1,0 +1,167 @@
+"""Every route in one table, and how a request is answered: who asks, what it is about, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from everthread.web import completions, description, events, hooks, metrics, sessions, shapes
+from everthread.web.description import Door, Operation, Parameter
+from everthread.web.places import ID_HEADER, KEY_HEADER, find_theirs
+from everthread.web.refusals import Refused, refused
+from everthread.web.site import Call, Site
+from everthread.web.tokens import caller_of
+
+_JSON, _SSE = "application/json", "text/event-stream"
+_LIMIT = Parameter("limit", "query", "How many at most.", {"type": "integer", "minimum": 1})
+_CURSOR = Parameter("cursor", "query", "`next_cursor` of the answer before.", {"type": "string"})
+
+OPERATIONS = (
+    Operation("GET", "/v1/models", completions.list_models, "The models there are.", {200: completions.Models}),
+    Operation(
+        "POST",
+        "/v1/chat/completions",
+        completions.chat,
+        "Ask a model; or, if a header names one, say something in a conversation.",
+        {200: shapes.Completion},
+        body=shapes.ChatRequest,
+        parameters=(
+            Parameter(KEY_HEADER, "header", "A conversation by a name of your own.", {"type": "string"}),
+            Parameter(ID_HEADER, "header", "A conversation by its session.", {"type": "string"}),
+            Parameter("Idempotency-Key", "header", "What is sent twice with it is taken once.", {"type": "string"}),
+        ),
+        also=_SSE,
+        refusals=(404, 409, 413, 429, 502, 503),
+    ),
+    Operation(
+        "GET",
+        "/api/sessions",
+        sessions.list_sessions,
+        "Your conversations, the last active first.",
+        {200: sessions.SessionPage},
+        parameters=(_LIMIT, _CURSOR),
+    ),
+    Operation("GET", "/api/sessions/{session_id}", sessions.show_session, "One.", {200: sessions.SessionSaid}),
+    Operation(
+        "PATCH",
+        "/api/sessions/{session_id}",
+        sessions.rename_session,
+        "Give it another title.",
+        {200: sessions.SessionSaid},
+        body=sessions.Rename,
+        refusals=(409, 413),
+    ),
+    Operation(
+        "DELETE",
+        "/api/sessions/{session_id}",
+        sessions.delete_session,
+        "Forget it, for good.",
+        {200: sessions.Deleted},
+    ),
+    Operation(
+        "GET",
+        "/api/sessions/{session_id}/messages",
+        sessions.list_messages,
+        "What was said in it; `limit` counts turns.",
+        {200: sessions.MessagePage},
+        parameters=(_LIMIT, _CURSOR),
+    ),
+    Operation(
+        "POST",
+        "/api/sessions/{session_id}/fork",
+        sessions.fork_session,
+        "Go on in a copy; this one stays as it is.",
+        {201: sessions.Continued},
+        body=sessions.Fork,
+        refusals=(409, 413),
+    ),
+    Operation(
+        "POST",
+        "/api/sessions/{session_id}/resume",
+        sessions.resume_session,
+        "Have a name of yours lead to it.",
+        {200: sessions.Continued},
+        body=sessions.Go,
+        refusals=(409, 413),
+    ),
+    Operation(
+        "GET",
+        "/api/sessions/{session_id}/export",
+        sessions.export_session,
+        "The lines that `everthread sessions export` writes.",
+        {200: "application/x-ndjson"},
+    ),
+    Operation(
+        "GET",
+        "/api/events",
+        events.follow,
+        "What happens to your conversations, as it happens.",
+        {200: _SSE},
+        parameters=(
+            Parameter("Last-Event-ID", "header", "The id of the event after which to go on.", {"type": "string"}),
+        ),
+        refusals=(429,),
+    ),
+    Operation(
+        "POST",
+        "/hooks/{name}",
+        hooks.take,
+        "Have something said to the agent; signed.",
+        {202: hooks.Taken},
+        body={},
+        parameters=(
+            Parameter("X-Signature", "header", "sha256= and the HMAC of timestamp, dot, body.", {"type": "string"}),
+            Parameter("X-Timestamp", "header", "Seconds since 1970.", {"type": "string"}),
+        ),
+        door=Door.SIGNED,
+        refusals=(401, 404, 413),
+    ),
+    Operation("GET", "/health", metrics.health, "Whether it is alive.", {200: metrics.Health}, door=Door.OPEN),
+    Operation("GET", "/ready", metrics.ready, "Whether it takes messages.", {200: metrics.Health}, door=Door.OPEN),
+    Operation("GET", "/metrics", metrics.metrics, "How it is doing, for Prometheus.", {200: "text/plain"}),
+    Operation("GET", "/openapi.json", description.show, "This description.", {200: _JSON}, door=Door.OPEN),
+)
+
+
+def make_app(site: Site) -> Starlette:
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    routes = [Route(path, _endpoint(site, methods), methods=list(methods)) for path, methods in paths.items()]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _not_served})
+    app.router.redirect_slashes = False
+    app.state.description = description.of(OPERATIONS)
+    return app
+
+
+def _endpoint(site: Site, methods: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        operation = methods["GET" if request.method == "HEAD" else request.method]
+        try:
+            response = await _carried_out(Call(site, request), operation)
+        except Exception as error:  # noqa: BLE001 - the end of the line: told to the client, in words
+            response = refused(error).response()
+        site.requests[response.status_code] = site.requests.get(response.status_code, 0) + 1
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+    return answer
+
+
+async def _carried_out(call: Call, operation: Operation) -> Response:
+    if operation.door is Door.TOKEN:
+        call.who = await caller_of(call)
+    if (session_id := call.request.path_params.get("session_id")) is not None:
+        call.session = await find_theirs(call.gateway, session_id, call.caller.owner)
+    return await operation.act(call)
+
+
+async def _not_served(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = {404: "there is nothing here; GET /openapi.json says what there is", 405: "this can't be done here"}
+    return Refused(error.status_code, said.get(error.status_code, error.detail), headers=error.headers).response()

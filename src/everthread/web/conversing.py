@@ -1,0 +1,300 @@
+"""A message in a conversation: taken in as on any platform, answered by its turn. The response is the reply.
+
+Whoever asked may leave: the turn goes on, and its answer stands in the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+
+from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
+from everthread.agent.turn import WENT_WRONG
+from everthread.commands import Order, Said, carry_out, parse
+from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
+from everthread.gateway.reception import FOR_ADMINS
+from everthread.gateway.serving import HTTP
+from everthread.gateway.working import Answered, SetAside
+from everthread.ports import UnitOfWork
+from everthread.ports.model import Usage
+from everthread.web import refusals, shapes
+from everthread.web.places import There, headers_of
+from everthread.web.refusals import Refused, refused
+from everthread.web.shapes import ChatRequest
+from everthread.web.site import Call, Stopping
+from everthread.web.streams import DONE, EventStream, event
+
+LOOK_S = 5.0
+"""Whoever waits looks into the store now and then: what happens there need not have happened here."""
+LOOK_AGAIN_S = 0.25
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+UPDATE_CHARS_MAX = 255
+DONE_BEFORE = "This was carried out before."
+BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
+
+
+class Begun(Struct, frozen=True):
+    session_id: str
+    turn_id: str
+
+
+class Ended(Struct, frozen=True):
+    """What a message came to."""
+
+    text: str
+    session_id: str
+    turn_id: str = ""
+    model: str = ""
+    usage: Usage = Usage()
+    finish: str = "stop"
+
+
+Heard = Begun | TextWritten | ToolBegan | Retrying | Ended
+
+
+async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
+    await _check_model(call, asked, place)
+    if asked.tools:
+        raise Refused(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
+    text, update_id = shapes.last_words(asked), _update_id(call)
+    if call.gateway.draining:
+        raise _stopping()
+    following = await _taken_in(call, place, text, update_id)
+    said = _Said(call, place, asked)
+    if isinstance(following, Ended):
+        return said.at_once(following)
+    try:
+        heard = await following.next()
+        # A status and the ids come before the first word: they are known once the turn has begun.
+        while not isinstance(heard, Ended) and not (asked.stream and isinstance(heard, Begun)):
+            heard = await following.next()
+    except BaseException:
+        await following.leave()
+        raise
+    if isinstance(heard, Begun):
+        return EventStream(
+            said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
+        )
+    await following.leave()
+    return said.at_once(heard)
+
+
+async def _check_model(call: Call, asked: ChatRequest, place: There) -> None:
+    if asked.model in shapes.OUR_MODELS:
+        return
+    gateway = call.gateway
+    chosen = await gateway.store.peek(lambda uow: uow.sessions.chosen_model(place.key))
+    if asked.model != gateway.choices(chosen)[0].name:
+        raise Refused(
+            400, f"a conversation is answered by its own model; ask for {shapes.OUR_MODELS[0]!r}", "model_not_chosen"
+        )
+
+
+def _update_id(call: Call) -> str | None:
+    text = call.header(IDEMPOTENCY_HEADER)
+    if text is not None and not 1 <= len(text) <= UPDATE_CHARS_MAX:
+        raise Refused(400, f"{IDEMPOTENCY_HEADER} must have 1 to {UPDATE_CHARS_MAX} characters", "bad_request")
+    return text
+
+
+async def _taken_in(call: Call, place: There, text: str, update_id: str | None) -> _Following | Ended:
+    gateway, caller = call.gateway, call.caller
+    found = parse(text)
+    # Tokens of two people may have one name, and what is taken once must be taken once of each.
+    account = f"{caller.owner}/{caller.name}"
+    if isinstance(found, Order):
+        if found.command.name in gateway.settings.gateway.admin_commands and caller.owner != gateway.settings.owner:
+            return Ended(FOR_ADMINS, await _where(call, place))
+        if found.command.takes_message and found.argument:
+            # It stores what is said itself.
+            desk = msgspec.structs.replace(
+                gateway.desk_at(place.key, caller.owner, ""), account=account, update_id=update_id
+            )
+            said = await carry_out(desk, found)
+            gateway.working.wake(place.key)
+            return Ended(said.text, await _where(call, place))
+    row, new = await gateway.lifecycle.accept(
+        Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
+    )
+    gateway.reception.taken += new
+    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner):
+        raise Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
+    return _Following(call, place, row, new)
+
+
+async def _where(call: Call, place: There) -> str:
+    here = await call.gateway.lifecycle.current(place.key)
+    return here.session_id if here is not None and here.owner == call.caller.owner else ""
+
+
+class _Following:
+    """One message, and what becomes of it. To be left in any case."""
+
+    def __init__(self, call: Call, place: There, row: InboxRow, new: bool) -> None:
+        self._call, self._place, self._row, self._new = call, place, row, new
+        self._heard = call.site.wait()
+        self._turn_id = ""
+        working = call.gateway.working
+        if new:
+            working.hear(row.id, self._heard.put_nowait)
+            working.take(row, call.gateway.reception.busy_mode(HTTP))
+        elif row.state is InboxState.WAITING:
+            working.wake(row.inbound.key)
+
+    async def leave(self) -> None:
+        self._call.site.waits.discard(self._heard)
+        if self._new:
+            self._call.gateway.working.unhear(self._row.id)
+
+    async def next(self) -> Heard:
+        """What is heard next; raises `Refused` if there will be no answer."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
+                    heard = await self._heard.get()
+            except TimeoutError:
+                if (stored := await self._stored()) is not None:
+                    return stored
+                continue
+            match heard:
+                case TurnBegan():
+                    self._turn_id = heard.ticket.turn_id
+                    return Begun(heard.ref.session_id, heard.ticket.turn_id)
+                case TextWritten() | ToolBegan() | Retrying():
+                    return heard
+                case TurnEnded():
+                    return self._ended(heard)
+                case Answered():
+                    return Ended(_in_words(heard.said), await _where(self._call, self._place))
+                case SetAside():
+                    raise self._left(heard.session_id)
+                case Stopping():
+                    raise _stopping(self._headers())
+                case _:
+                    pass
+
+    def _ended(self, heard: TurnEnded) -> Ended:
+        committed = heard.committed
+        session_id = committed.ref.session_id
+        if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            raise self._left(session_id)
+        if not heard.text:
+            problem = refused(heard.error) if heard.error is not None else Refused(502, _told(heard), "no_answer")
+            problem.headers |= headers_of(self._place, session_id, self._turn_id)
+            raise problem
+        finish = "length" if heard.problem else "stop"
+        return Ended(heard.text, session_id, self._turn_id, heard.model, heard.usage, finish)
+
+    async def _stored(self) -> Ended | None:
+        """What the store says that it came to, if it has come to anything yet."""
+        row, turn = await self._call.gateway.store.read(self._look)
+        if row is None:
+            raise refusals.no_such_session()
+        if row.state is InboxState.SET_ASIDE or (turn is not None and turn.status is TurnStatus.SET_ASIDE):
+            raise self._left(row.session_id or "")
+        if row.state is not InboxState.DONE:
+            return None
+        if row.inbound.command:
+            return Ended(DONE_BEFORE, await _where(self._call, self._place))
+        if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            raise self._left(row.session_id or "")
+        said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
+        if not said:
+            raise Refused(502, "there was no answer", "no_answer", headers_of(self._place, turn.session_id))
+        return Ended(said[-1], turn.session_id, turn.turn_id)
+
+    def _look(self, uow: UnitOfWork) -> tuple[InboxRow | None, Turn | None]:
+        row = uow.inbox.get(self._row.id)
+        if row is None or row.session_id is None or row.turn_id is None:
+            return row, None
+        number = uow.turns.number(row.session_id, row.turn_id)
+        return row, uow.turns.get(row.session_id, number) if number is not None else None
+
+    def _headers(self, session_id: str = "") -> dict[str, str]:
+        return headers_of(self._place, session_id)
+
+    def _left(self, session_id: str) -> Refused:
+        return Refused(
+            409,
+            "the conversation was left before this was answered; the message is kept in the session it was in",
+            "set_aside",
+            self._headers(session_id),
+        )
+
+
+def _told(heard: TurnEnded) -> str:
+    # What a bug says may name anything.
+    return WENT_WRONG if heard.problem.startswith(WENT_WRONG) else heard.problem or "there was no answer"
+
+
+def _in_words(said: Said) -> str:
+    return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
+
+
+def _stopping(headers: dict[str, str] | None = None) -> Refused:
+    said = "this is being stopped; what it has taken in is answered when it is back"
+    return Refused(503, said, "stopping", {"Retry-After": "5", **(headers or {})})
+
+
+class _Said:
+    """An answer in the shape that clients know."""
+
+    def __init__(self, call: Call, place: There, asked: ChatRequest) -> None:
+        self._place, self._asked = place, asked
+        self._created = int(call.gateway.clock.now())
+        self._id = f"chatcmpl-{call.gateway.new_id()}"
+
+    def at_once(self, ended: Ended) -> Response:
+        headers = headers_of(self._place, ended.session_id, ended.turn_id)
+        if self._asked.stream:
+            return EventStream(self._few(ended), headers)
+        choice = shapes.ChoiceSaid(shapes.MessageSaid(ended.text), ended.finish)
+        said = shapes.Completion(
+            self._id, self._created, ended.model or shapes.OUR_MODELS[0], [choice], shapes.usage_said(ended.usage)
+        )
+        return Response(msgspec.json.encode(said), 200, headers, "application/json")
+
+    async def _few(self, ended: Ended) -> AsyncGenerator[bytes, None]:
+        yield self._piece(shapes.Delta("assistant", ended.text))
+        for piece in self._last(ended):
+            yield piece
+
+    async def chunks(self, following: _Following) -> AsyncGenerator[bytes, None]:
+        """The words as they come; the end once the turn is stored."""
+        written = ""
+        try:
+            yield self._piece(shapes.Delta("assistant"))
+            while not isinstance(heard := await following.next(), Ended):
+                if isinstance(heard, TextWritten):
+                    written += heard.text
+                    yield self._piece(shapes.Delta(content=heard.text))
+                elif written and isinstance(heard, ToolBegan | Retrying):
+                    written = ""
+                    again = BEGINS_AGAIN if isinstance(heard, Retrying) else "\n\n"
+                    yield self._piece(shapes.Delta(content=again))
+            if rest := _rest(heard.text, written):
+                yield self._piece(shapes.Delta(content=rest))
+            for piece in self._last(heard):
+                yield piece
+        except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
+            yield event(refused(error).body)
+
+    def _last(self, ended: Ended) -> list[bytes]:
+        pieces = [self._piece(shapes.Delta(), ended.finish)]
+        if self._asked.wants_usage:
+            usage = shapes.usage_said(ended.usage)
+            pieces.append(event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], [], usage)))
+        return [*pieces, DONE]
+
+    def _piece(self, delta: shapes.Delta, finish: str | None = None) -> bytes:
+        choices = [shapes.ChoiceDelta(delta, finish)]
+        return event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], choices))
+
+
+def _rest(text: str, written: str) -> str:
+    """What is stored of an answer and was not passed on while it was written."""
+    return text.removeprefix(written) if text.startswith(written) else f"\n\n{text}"

@@ -1,0 +1,94 @@
+"""`/api/events`: what happens to the caller's conversations, as it happens. Read from the store, and from any point."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+
+from starlette.responses import Response
+
+from everthread.ports.news import BoundaryRow, Mark, TurnNews
+from everthread.web.refusals import Refused
+from everthread.web.site import Call, Stopping
+from everthread.web.streams import EventStream, named_event
+
+LOOK_S = 0.25
+HEARTBEAT_S = 15.0
+WINDOW = 1000
+LISTENERS_MAX = 16
+"""Of one owner."""
+_ID = re.compile(r"b(\d{1,15})-l(\d{1,15})")
+
+
+async def follow(call: Call) -> Response:
+    end = await call.gateway.store.peek(lambda uow: uow.news.end())
+    mark = _mark_of(call.header("last-event-id"), end)
+    listeners, owner = call.site.listeners, call.caller.owner
+    if listeners.get(owner, 0) >= LISTENERS_MAX:
+        raise Refused(429, f"at most {LISTENERS_MAX} may listen at once", "too_many_listeners", {"Retry-After": "30"})
+    listeners[owner] = listeners.get(owner, 0) + 1
+    news = call.site.follow()
+
+    async def leave() -> None:
+        call.site.followers.discard(news)
+        listeners[owner] -= 1
+
+    return EventStream(_events(call, owner, mark, news), ended=leave)
+
+
+def _mark_of(text: str | None, end: Mark) -> Mark:
+    """Where a listener was. What is beyond the end was given by a store that has been replaced since."""
+    if text is None:
+        return end
+    found = _ID.fullmatch(text.strip())
+    if found is None:
+        raise Refused(400, "Last-Event-ID must be the id of an event from here", "bad_event_id")
+    return Mark(min(int(found[1]), end.boundary), min(int(found[2]), end.pos))
+
+
+async def _events(call: Call, owner: str, mark: Mark, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
+    store, loop = call.gateway.store, asyncio.get_running_loop()
+    yield named_event("listening", _id(mark), {})
+    seen, sent_at = -1, loop.time()
+    while True:
+        # Asked before it is looked: what is committed in between is seen the next time.
+        now = await store.changed()
+        while seen != now:
+            found, to, end = await store.read(lambda uow, at=mark: (*uow.news.after(owner, at, WINDOW), uow.news.end()))
+            for one in found:
+                mark = _behind(mark, one)
+                sent_at = loop.time()
+                yield _event(one, mark)
+            mark = to
+            seen = now if to == end else seen
+        if loop.time() - sent_at >= HEARTBEAT_S:
+            sent_at = loop.time()
+            # Others' news counts as seen, too.
+            yield f": still here\nid: {_id(mark)}\n\n".encode()
+        try:
+            async with asyncio.timeout(LOOK_S):
+                if isinstance(await news.get(), Stopping):
+                    return
+        except TimeoutError:
+            pass
+
+
+def _behind(mark: Mark, one: BoundaryRow | TurnNews) -> Mark:
+    if isinstance(one, BoundaryRow):
+        return Mark(max(mark.boundary, one.id), mark.pos)
+    return Mark(mark.boundary, max(mark.pos, one.pos))
+
+
+def _event(one: BoundaryRow | TurnNews, mark: Mark) -> bytes:
+    if isinstance(one, BoundaryRow):
+        said = {"kind": one.kind, "from": one.from_session, "to": one.to_session, "actor": one.actor}
+        name = "boundary"
+    else:
+        said = {"session": one.session_id, "turn": one.number, "turn_id": one.turn_id, "status": one.status.value}
+        name = "turn"
+    return named_event(name, _id(mark), {**said, "key": str(one.key), "at": one.at})
+
+
+def _id(mark: Mark) -> str:
+    return f"b{mark.boundary}-l{mark.pos}"

@@ -1,0 +1,43 @@
+"""Server-sent events, and an answer made of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(value: object) -> bytes:
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+def named_event(name: str, event_id: str, value: object) -> bytes:
+    return f"event: {name}\nid: {event_id}\ndata: ".encode() + msgspec.json.encode(value) + b"\n\n"
+
+
+class EventStream(StreamingResponse):
+    """Sends what a generator yields; `ended` is awaited in any case, also if the client left before the first byte."""
+
+    def __init__(
+        self,
+        content: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str] | None = None,
+        ended: Callable[[], Awaitable[None]] | None = None,
+        media_type: str = "text/event-stream",
+    ) -> None:
+        no_cache = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(content, 200, {**no_cache, **(headers or {})}, media_type)
+        self._content = content
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._content.aclose()
+            if self._ended is not None:
+                await self._ended()

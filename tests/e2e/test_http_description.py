@@ -1,0 +1,89 @@
+"""The OpenAPI description: it says what there is, and what there is keeps to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from tests.e2e.test_http_hooks import ENVIRONMENT
+from tests.site import site
+
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+from everthread.web.app import OPERATIONS, make_app
+from everthread.web.description import of
+from everthread.web.site import Site
+
+EXAMPLES = 8
+CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
+ENDLESS = "/api/events"
+
+
+def test_every_route_is_described_and_nothing_else() -> None:
+    app = make_app(Site.__new__(Site))
+    served = {
+        (method, route.path)  # type: ignore[attr-defined]
+        for route in app.routes
+        for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
+    }
+    described = msgspec.json.decode(of(OPERATIONS))
+    assert {(method.upper(), path) for path, one in described["paths"].items() for method in one} == served
+    named = set(described["components"]["schemas"])
+    used = {word for word in str(described).split("'") if word.startswith("#/components/schemas/")}
+    assert {f"#/components/schemas/{name}" for name in named} == used
+    assert all(one["responses"] for path in described["paths"].values() for one in path.values())
+    ids = [one["operationId"] for path in described["paths"].values() for one in path.values()]
+    assert len(set(ids)) == len(ids) == len(OPERATIONS)
+
+
+@pytest.mark.timeout(60)
+def test_whatever_is_sent_to_any_route_is_answered_as_described(tmp_path: Path) -> None:
+    """Requests made from the description, right ones and wrong ones: never a 500, never a status it does not name."""
+
+    async def serve() -> None:
+        async with ModelServer(lambda _: Say("Hello.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+            first = await there.say("hello", X_Session_Key="desk")
+            await asyncio.to_thread(try_all, there.url, first.headers["X-Session-Id"])
+
+    asyncio.run(serve())
+
+
+def try_all(url: str, session_id: str) -> None:
+    schema = schemathesis.openapi.from_url(url + "/openapi.json")
+    tried = set[str]()
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.path == ENDLESS:
+            continue
+        for mode in GenerationMode:
+            try_operation(operation, mode, {})
+        if "{session_id}" in operation.path and operation.method != "delete":
+            try_operation(operation, GenerationMode.POSITIVE, {"session_id": session_id})
+        tried.add(operation.path)
+    assert tried == {one.path for one in OPERATIONS} - {ENDLESS, "/openapi.json"}
+
+
+def try_operation(operation: Any, mode: GenerationMode, path: dict[str, str]) -> None:
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(operation.as_strategy(mode, path_parameters=path or None))
+    def ask(case: Any) -> None:
+        response = case.call_and_validate(checks=CHECKS, timeout=10)
+        assert "Traceback" not in response.text
+
+    # There may be nothing wrong to be made from what is described.
+    with contextlib.suppress(Unsatisfiable):
+        ask()

@@ -1,0 +1,159 @@
+"""Webhooks: what is signed is taken once, and whatever else comes changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.site import Answer, Place, site
+
+from everthread.config import Gateway, Variables, Webhook
+from everthread.domain.model import SessionKey
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+from everthread.web.hooks import words
+from everthread.web.refusals import Refused
+
+SECRET = "not for strangers"
+TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
+HOOKS = Gateway(webhooks={"ci": Webhook("CI_SECRET", TEMPLATE), "raw": Webhook("CI_SECRET", owner="ben")})
+ENVIRONMENT: dict[str, Any] = {"gateway": HOOKS, "variables": Variables({"CI_SECRET": SECRET})}
+SENT = {"build": {"id": 7, "state": "red"}, "repo": "porto", "commits": [{"message": "mend it"}]}
+
+
+def signature(body: bytes, timestamp: str | None = None, secret: str = SECRET) -> str:
+    content = body if timestamp is None else timestamp.encode() + b"." + body
+    return "sha256=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
+
+
+async def send(there: Place, body: bytes, name: str = "ci", age_s: float = 0.0, **headers: str) -> Answer:
+    timestamp = str(int(time.time() - age_s))
+    signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp} | headers
+    return await there.ask("POST", f"/hooks/{name}", body, **signed)
+
+
+async def said(there: Place, name: str = "ci") -> list[str]:
+    await there.rest()
+    key = SessionKey.parse(f"agent:main:hooks:dm:{name}")
+    return [turn.user_text for turn in await there.turns(key=key)]
+
+
+async def test_what_is_signed_is_said_to_the_agent_in_the_templates_words(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+        answer = await send(there, msgspec.json.encode(SENT))
+        assert (answer.status, answer.json["new"]) == (202, True)
+        assert await said(there) == ["(From the webhook ci)\nBuild 7 of porto is red: mend it"]
+        assert there.platform.sent == []
+        raw = await send(there, b"/new just text", "raw")
+        assert raw.status == 202
+        assert await said(there, "raw") == ["(From the webhook raw)\n/new just text"]
+        assert (await there.session(SessionKey.parse("agent:main:hooks:dm:raw"))).owner == "ben"
+
+
+async def test_a_delivery_is_taken_once_whatever_number_it_is_given(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+        body, timestamp = msgspec.json.encode(SENT), str(int(time.time()))
+        signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp}
+        first = await there.ask("POST", "/hooks/ci", body, **signed)
+        upper = signed | {"X_Signature": "sha256=" + signed["X_Signature"][7:].upper(), "X_Delivery_Id": "9"}
+        for again in (signed, upper):
+            answer = await there.ask("POST", "/hooks/ci", body, **again)
+            assert (answer.status, answer.json) == (202, {"id": first.json["id"], "new": False})
+        for number in ("1", "1", "2"):
+            headers = {"X_Hub_Signature_256": signature(body), "X_GitHub_Delivery": number}
+            assert (await there.ask("POST", "/hooks/ci", body, **headers)).status == 202
+        assert len(await said(there)) == 2
+
+
+async def test_a_bad_signature_an_old_one_and_an_unknown_name_change_nothing(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+        body = msgspec.json.encode(SENT)
+        now = str(int(time.time()))
+        for headers in (
+            {},
+            {"X_Signature": signature(body, now)},
+            {"X_Signature": signature(body, now, "guessed"), "X_Timestamp": now},
+            {"X_Signature": signature(body), "X_Timestamp": now},
+            {"X_Signature": signature(body, now)[7:], "X_Timestamp": now},
+            {"X_Signature": signature(body, now), "X_Timestamp": str(int(now) + 1)},
+            {"X_Hub_Signature_256": signature(body, secret="guessed")},
+            {"X_Hub_Signature_256": signature(body), "X_Signature": "sha256=00", "X_Timestamp": now},
+        ):
+            answer = await there.ask("POST", "/hooks/ci", body, **headers)
+            assert (answer.status, answer.code) == (401, "bad_signature"), headers
+        assert (await send(there, body, age_s=301)).status == 401
+        assert (await send(there, body, age_s=-301)).status == 401
+        assert (await send(there, body, "nobody")).status == 404
+        assert (await send(there, b"{no json")).code == "bad_json"
+        assert await there.runtime.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        assert (await send(there, body, age_s=290)).status == 202
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+NAMES = st.lists(st.sampled_from(["a", "0", "build", "-1", "__class__", "9999999"]), min_size=1, max_size=20)
+
+
+@given(JSON, NAMES, st.text(max_size=50))
+def test_any_template_of_any_json_is_words_or_refused(sent: Any, path: list[str], around: str) -> None:
+    hook = Webhook("X", f"{around}{{{'.'.join(path)}}}")
+    status, text = 200, "words"
+    try:
+        text = words(hook, msgspec.json.encode(sent))
+    except Refused as refused:
+        status = refused.status
+    assert status in (200, 400)
+    assert text.encode()
+    assert "<class" not in text.replace(around, "")
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(["X-Signature", "X-Timestamp", "X-Hub-Signature-256", "X-GitHub-Delivery", "Content-Type"]),
+    st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=80)
+    | st.integers(-(10**20), 10**20).map(str)
+    | st.just(f"sha256={'0' * 64}"),
+    max_size=5,
+)
+
+
+def test_whatever_comes_to_a_webhook_is_taken_or_refused(tmp_path: Path) -> None:
+    """Strangers' deliveries change nothing; signed ones of any content are taken in, or refused as no words."""
+
+    async def fuzz() -> None:
+        async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+            loop = asyncio.get_running_loop()
+
+            def ask(what: Any) -> Answer:
+                return asyncio.run_coroutine_threadsafe(what, loop).result(10)
+
+            @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+            @given(
+                st.sampled_from(["ci", "raw", "no", "%00", "..", "é"]), HEADERS, st.binary(max_size=200), st.booleans()
+            )
+            def deliver(name: str, headers: dict[str, str], body: bytes, genuine: bool) -> None:
+                answer = ask(
+                    send(there, body, name) if genuine else there.ask("POST", f"/hooks/{name}", body, **headers)
+                )
+                assert answer.status in ((202, 400, 404) if genuine else (400, 401, 404)), answer.body
+                assert b"Traceback" not in answer.body
+
+            @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+            @given(JSON)
+            def deliver_json(sent: Any) -> None:
+                assert ask(send(there, msgspec.json.encode(sent))).status == 202
+
+            await asyncio.to_thread(deliver)
+            await asyncio.to_thread(deliver_json)
+            await there.rest()
+
+    asyncio.run(fuzz())
