@@ -63,7 +63,7 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
     text, update_id = shapes.last_words(asked), _update_id(call)
     if call.gateway.draining:
         raise _stopping()
-    following = await _taken_in(call, place, text, update_id)
+    following = await _taken_in(call, place, text, update_id, every_word=bool(asked.stream))
     said = _Said(call, place, asked)
     if isinstance(following, Ended):
         return said.at_once(following)
@@ -101,7 +101,9 @@ def _update_id(call: Call) -> str | None:
     return text
 
 
-async def _taken_in(call: Call, place: There, text: str, update_id: str | None) -> _Following | Ended:
+async def _taken_in(
+    call: Call, place: There, text: str, update_id: str | None, *, every_word: bool
+) -> _Following | Ended:
     gateway, caller = call.gateway, call.caller
     found = parse(text)
     # Tokens of two people may have one name, and what is taken once must be taken once of each.
@@ -123,7 +125,7 @@ async def _taken_in(call: Call, place: There, text: str, update_id: str | None) 
     gateway.reception.taken += new
     if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner):
         raise Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
-    return _Following(call, place, row, new)
+    return _Following(call, place, row, new, every_word=every_word)
 
 
 async def _where(call: Call, place: There) -> str:
@@ -134,16 +136,21 @@ async def _where(call: Call, place: There) -> str:
 class _Following:
     """One message, and what becomes of it. To be left in any case."""
 
-    def __init__(self, call: Call, place: There, row: InboxRow, new: bool) -> None:
+    def __init__(self, call: Call, place: There, row: InboxRow, new: bool, *, every_word: bool) -> None:
         self._call, self._place, self._row, self._new = call, place, row, new
         self._heard = call.site.wait()
         self._turn_id = ""
         working = call.gateway.working
         if new:
-            working.hear(row.id, self._heard.put_nowait)
+            working.hear(row.id, self._heard.put_nowait if every_word else self._hear_the_ends)
             working.take(row, call.gateway.reception.busy_mode(HTTP))
         elif row.state is InboxState.WAITING:
             working.wake(row.inbound.key)
+
+    def _hear_the_ends(self, heard: object) -> None:
+        """Whoever waits for the whole answer need not be woken for each word of it."""
+        if isinstance(heard, TurnBegan | TurnEnded | Answered | SetAside):
+            self._heard.put_nowait(heard)
 
     async def leave(self) -> None:
         self._call.site.waits.discard(self._heard)
