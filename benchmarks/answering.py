@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from benchmarks import corpus
 from benchmarks.command import child_cpu_ms
 from benchmarks.measuring import Calls, Figure, cpu_ms
@@ -38,6 +40,7 @@ BATCHES = 9
 RUNS = 9
 PREPARED = 40
 TURNS = 500
+EARLIER = 40
 
 
 def tools(count: int) -> tuple[Tool, ...]:
@@ -88,11 +91,25 @@ class Office:
         await asyncio.gather(*(self._fill(key, messages // 2, texts) for key in keys))
         return keys
 
-    async def _fill(self, key: SessionKey, turns: int, texts: itertools.cycle[str]) -> None:
+    async def earlier(self, keys: list[SessionKey], messages: int, texts: itertools.cycle[str]) -> None:
+        """Each of them has had another conversation before, which there is something to recall from."""
+        before = [replace(key, chat=f"{key.chat}-before") for key in keys]
+        await asyncio.gather(
+            *(self._fill(old, messages // 2, texts, owner=key.chat) for old, key in zip(before, keys, strict=True))
+        )
+
+    async def reviewed(self) -> None:
+        """Whatever filling has made due in the background is done: a turn is charged with its own share of it only."""
+        self.runtime.agent.attend_to_reviews()
+        # Nobody is told when the last of them is done.
+        while await self.runtime.store.peek(lambda uow: uow.reviews.is_due(self.runtime.clock.now())):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    async def _fill(self, key: SessionKey, turns: int, texts: itertools.cycle[str], *, owner: str = "") -> None:
         lifecycle = self.runtime.lifecycle
         for _ in range(turns):
             said, answered = next(texts), next(texts)
-            await lifecycle.accept(Inbound(key, key.chat, said))
+            await lifecycle.accept(Inbound(key, owner or key.chat, said))
             ticket = await lifecycle.begin_turn(key)
             assert ticket is not None
             messages = (Message(Role.USER, said), Message(Role.ASSISTANT, answered))
@@ -129,7 +146,11 @@ async def turns(folder: Path) -> dict[str, Figure]:
     async with office(folder) as place:
         for name, messages in (("turn_cpu_ms", 100), ("turn_cpu_ms_1000", 1000)):
             keys = await place.sessions(BATCH, messages, words)
+            await place.reviewed()
             figures[name] = await cpu_ms(_turns(place, keys, words))
+            await place.earlier(keys, EARLIER, words)
+            await place.reviewed()
+            figures[name.replace("turn_", "recalling_turn_")] = await cpu_ms(_turns(place, keys, words))
             bare = "bare_http_cpu_ms" if messages == 100 else f"bare_http_cpu_ms_{messages}"
             figures[bare] = await _bare(place, keys[0])
     return figures

@@ -1,4 +1,4 @@
-"""Measure compression: `python -m benchmarks.compression [--json] [--only NAME ...]`.
+"""Measure compression and reviews: `python -m benchmarks.compression [--json] [--only NAME ...]`.
 
 Processor time for what is decided and crossed; time on the clock for how long the event loop is held. The model is a
 stub in a process of its own. docs/reference/benchmarks.md says what each figure means.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, repeat
 from pathlib import Path
@@ -19,10 +20,10 @@ from benchmarks.measuring import Calls, Figure, cpu_ms, run
 from benchmarks.stage import OWNER, keys, staged
 from everthread.agent.compressing import Compressor
 from everthread.agent.compression import Fill
-from everthread.agent.events import Compressed
+from everthread.agent.events import Compressed, Reviewed
 from everthread.agent.summarising import SECTIONS
 from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Settings
+from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef
 
@@ -34,6 +35,7 @@ ROUNDS = 7
 TURNS = 20
 TURN_CHARS = 10_000
 TICK_S = 0.001
+NOTE = 'memory:{"action": "add", "target": "user", "content": "Sails a boat called Bruno."}'
 SUMMARY = "\n\n".join(f"## {name}\n- {'of boats and masts and sails ' * 10}" for name in SECTIONS)
 
 
@@ -78,8 +80,12 @@ async def crossed(folder: Path) -> dict[str, Figure]:
 
 
 async def held_up(folder: Path) -> dict[str, Figure]:
-    """The longest that anybody waited for the event loop while twenty conversations were compressed at once."""
-    async with model_server("--say", SUMMARY) as url, Runtime(_settings(folder, url)) as runtime:
+    """The longest that anybody waited for the event loop while twenty conversations were compressed and reviewed."""
+    async with (
+        model_server("--tool", NOTE) as url,
+        model_server("--say", SUMMARY) as reader,
+        Runtime(_settings(folder, url, reader)) as runtime,
+    ):
         await runtime.ready()
         office = Office(runtime, url)
         texts = cycle(["of boats and masts and sails, " * (TURN_CHARS // 60)])
@@ -87,28 +93,34 @@ async def held_up(folder: Path) -> dict[str, Figure]:
         await office.turn(SessionKey("main", "bench", ChatType.DM, "0"), "hello")
         idle = [await _longest(partial(asyncio.sleep, 0.5)) for _ in range(ROUNDS)]
         busy: list[float] = []
+        held: list[float] = []
         for number in range(ROUNDS):
             places = [SessionKey("main", "bench", ChatType.DM, f"{number}-{place}") for place in range(SESSIONS)]
             for place in places:
                 await office._fill(place, TURNS, texts)  # noqa: SLF001 - the same conversations as the other benchmark
-            busy.append(await _longest(partial(_compress_all, runtime, places)))
+            with _steps() as steps:
+                busy.append(await _longest(partial(_do_all, runtime, places)))
+            held.append(max(steps) * 1000)
     # Of the longest of each round, the median: now and then the machine itself stands still, also when nothing is done.
-    return {"loop_stall_ms_max": Figure.of(busy), "loop_stall_ms_idle": Figure.of(idle)}
+    figures = {"loop_stall_ms_max": busy, "loop_stall_ms_idle": idle, "loop_held_cpu_ms_max": held}
+    return {name: Figure.of(values) for name, values in figures.items()}
 
 
-async def _compress_all(runtime: Runtime, places: list[SessionKey]) -> None:
-    """As after a turn of each: in the background, and applied when it is ready."""
+async def _do_all(runtime: Runtime, places: list[SessionKey]) -> None:
+    """As after a turn of each: in the background. A review reads the whole conversation, and writes a note."""
     compressor, choice = _compressor(runtime), runtime.choices()[0]
     heard: list[object] = []
+    written: list[Reviewed] = []
+    runtime.agent.attend_to_reviews(written.append)
     fill = Fill(12_000, TURNS * TURN_CHARS, 240_000, context_tokens=70_000)
     for key in places:
         ref = await runtime.lifecycle.current(key)
         assert ref is not None
         compressor.consider(ref, fill, choice, heard.append)
-    while compressor.busy:  # noqa: ASYNC110 - nobody else needs to be told
+    while compressor.busy or len(written) < len(places):  # noqa: ASYNC110 - nobody else needs to be told
         await asyncio.sleep(0.01)
     assert all(isinstance(event, Compressed) for event in heard), heard
-    assert len(heard) == len(places)
+    assert len(heard) == len(written) == len(places)
 
 
 async def _longest(work: Callable[[], Awaitable[object]]) -> float:
@@ -123,12 +135,32 @@ async def _longest(work: Callable[[], Awaitable[object]]) -> float:
     return longest * 1000
 
 
-def _settings(folder: Path, url: str) -> Settings:
+@contextmanager
+def _steps() -> Generator[list[float]]:
+    """The processor time of each step that the event loop makes: what it is held by, whoever else uses the machine."""
+    took: list[float] = []
+    run = asyncio.Handle._run  # noqa: SLF001 - there is no other place where every step passes
+
+    def measured(self: asyncio.Handle) -> None:
+        begun = time.thread_time()
+        run(self)
+        took.append(time.thread_time() - begun)
+
+    asyncio.Handle._run = measured  # noqa: SLF001
+    try:
+        yield took
+    finally:
+        asyncio.Handle._run = run  # noqa: SLF001
+
+
+def _settings(folder: Path, url: str, reader: str = "") -> Settings:
     return Settings(
         folder,
         model="stub/one",
-        providers={"stub": Provider(base_url=url)},
+        auxiliary_model="reader/one",
+        providers={"stub": Provider(base_url=url), "reader": Provider(base_url=reader or url)},
         compression=Compression(tail_tokens=4_000),
+        review=Review(every_turns=TURNS),
     )
 
 

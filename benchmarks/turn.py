@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import answering, installing
+from benchmarks import answering, installing, logged
 from benchmarks.measuring import Figure, run
 
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
@@ -17,6 +17,7 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
     "prepare": answering.prepared,
     "growth": answering.growth,
     "first": answering.first_answer,
+    "log": logged.logged,
     "install": installing.installed,
 }
 
@@ -27,6 +28,7 @@ TARGETS: dict[str, float] = {
     "prepare_kb": 50.0,
     "growth_kb_per_turn": 20.0,
     "first_answer_cpu_ms": 600.0,
+    "log_cpu_ms": 0.05,
     "install_mb": 60.0,
     "install_packages": 25.0,
 }

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
-from everthread.agent.memory_tools import memory_tool
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.review_tools import Wrote, review_tools
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_folders import SkillFolders
-from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
@@ -145,16 +143,17 @@ class AgentHouse(House):
     def _named_first(self, name: str) -> list[Choice]:
         return [self._named(name)] if name else self.choices
 
-    def _tools_of_a_review(self, review: domain_review.Review) -> Toolbox:
-        write_note = partial(self.lifecycle.write_note, review=review)
-        skills = SkillFolders(self.folder / "skills", None)
-        return Toolbox(
-            (
-                memory_tool(write_note, self.store, self.note_limits, condenses=True),
-                *skill_tools(skills, ME),
-                *self.extra,
-            )
+    def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote) -> Toolbox:
+        made = review_tools(
+            review,
+            wrote,
+            lifecycle=self.lifecycle,
+            store=self.store,
+            limits=self.note_limits,
+            skills=SkillFolders(self.folder / "skills", None, self.clock.now),
+            owner=ME,
         )
+        return Toolbox((*made, *self.extra))
 
     async def __aexit__(self, *raised: Any) -> None:
         await self.titler.aclose()

@@ -37,12 +37,13 @@ class FakePlatform:
         text: str,
         *,
         chat: str = "42",
-        user: str = "anna",
+        user: str = "",
         chat_type: ChatType = ChatType.DM,
         thread: str | None = None,
         update_id: str = "",
     ) -> Update:
         self._count += 1
+        user = user or chat
         update = Update(
             self.name, "bot", update_id or str(self._count), chat, chat_type, user, text, thread, user_name=user.title()
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from everthread.agent.skill_folders import SkillFolders
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
@@ -25,7 +26,12 @@ class Office(AgentHouse):
             return False
 
         notebook = Notebook(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
-        return Desk(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner)
+        skills = self.skills if owner == ME else None
+        return Desk(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner, skills=skills)
+
+    @property
+    def skills(self) -> SkillFolders:
+        return SkillFolders(self.folder / "skills", now=self.clock.now)
 
     async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME, **more: Any) -> Said:
         """What a command answers at a desk that has this and `more`."""

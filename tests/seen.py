@@ -76,6 +76,18 @@ class Seen:
         self.type(f"\x1b[200~{text}\x1b[201~")
 
     def resize(self, columns: int, rows: int) -> None:
+        """As in xterm: lines are cut. Those at the bottom go first; the cursor stays in its line."""
+        below = self._screen.cursor.y - (rows - 1)
+        if below > 0:
+            at = self._screen.cursor.y
+            self._screen.cursor.y = self._screen.lines - 1
+            for _ in range(below):
+                self._screen.index()
+            self._screen.cursor.y = at - below
+        for row in range(rows, self._screen.lines):
+            self._screen.buffer.pop(row, None)
+        # It would take away lines at the top, as if there were nothing else.
+        self._screen.lines = rows
         self._screen.resize(rows, columns)
         self._set_size(columns, rows)
 

@@ -17,7 +17,7 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
     "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
-    "boundary boundaries is_served served",
+    "boundary boundaries is_served served chosen_model keys_of",
     "turns": "view last_visible view_for_people count get own number asked prefix prefix_number is_indexed search "
     "recall",
     "slots": "held_by get live of_session delegated orphans tools",
@@ -48,9 +48,12 @@ SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|WHERE|VALUES|FROM)\b")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
-    note_versions projections tombstones""".split()
-# They hold no words of anybody's, and what they name has an owner.
-UNOWNED = "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews".split()
+    note_versions projections tombstones chosen_models guests tokens""".split()
+# They hold no words of anybody's, and what they name has an owner; of strangers, nobody knows who they are yet.
+STRANGERS = "pairings wrong_codes".split()
+UNOWNED = (
+    "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests".split()
+)
 
 CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")
@@ -149,6 +152,15 @@ def test_every_adapter_has_a_contract_test(adapter: str) -> None:
 def test_every_row_of_somebodys_conversation_or_memory_says_whose_it_is() -> None:
     scripts = "\n".join(path.read_text() for path in sorted(SOURCE.rglob("migrations/*.sql")))
     tables = dict(re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", scripts, re.DOTALL))
-    assert sorted(tables) == sorted(OWNED + UNOWNED), "a new table: say whether its rows are somebody's"
+    assert sorted(tables) == sorted(OWNED + STRANGERS + UNOWNED), "a new table: say whether its rows are somebody's"
     for table in OWNED:
         assert re.search(r"^\s*owner\s+TEXT NOT NULL", tables[table], re.MULTILINE), table
+
+
+def test_every_mutant_still_fits_what_it_breaks() -> None:
+    import tomllib
+
+    root = SOURCE.parents[1]
+    for path in sorted((root / "tests" / "mutants").glob("*.toml")):
+        mutant = tomllib.loads(path.read_text())
+        assert (root / mutant["file"]).read_text().count(mutant["old"]) == 1, path.name

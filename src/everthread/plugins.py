@@ -108,6 +108,15 @@ def _load_entry_points(manager: pluggy.PluginManager) -> None:
             log.warning("plugin %s can't be loaded: %s", entry.name, error)
 
 
+def installed() -> tuple[str, ...]:
+    """The names under which installed packages offer plugins. Nothing of them is loaded."""
+    if not declared(sys.path):
+        return ()
+    from importlib.metadata import entry_points  # noqa: PLC0415 - as above
+
+    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
 def declared(folders: Iterable[str]) -> bool:
     """Whether a package in these folders may have plugins. Looking is cheap; asking what all packages have is not."""
     for folder in folders:

@@ -21,8 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.commands import everthread, printed, problems, refused
 
 from everthread.adapters.stores.sqlite.connection import connect
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skills import Written
 from everthread.bootstrap import Runtime
 from everthread.cli.safekeeping import put_in_place, unpack
 from everthread.config import Settings
@@ -30,7 +33,6 @@ from everthread.domain.boundary import New
 from everthread.domain.errors import StoreCorrupt, StoreUnwritable
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.testing.consistency import inconsistencies
 from everthread.testing.recording import RecordingProvider
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
@@ -59,39 +61,6 @@ def home(tmp_path: Path) -> Path:
     (home / ".env").chmod(0o600)
     (home / "mcp.json").write_text('{"mcpServers": {}}\n')
     return home
-
-
-def everthread(home: Path, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "everthread", "--home", str(home), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=19,
-        check=False,
-        **more,
-    )
-
-
-def printed(home: Path, *arguments: str) -> Any:
-    done = everthread(home, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith("everthread: ")
-    assert done.stderr.count("\n") == 1
-    for word in words:
-        assert word in done.stderr
-
-
-def problems(home: Path) -> list[str]:
-    database = connect(str(home / "everthread.db"))
-    try:
-        return inconsistencies(database)
-    finally:
-        database.close()
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -129,6 +98,33 @@ def test_a_backup_and_its_restoration_are_the_same_home_without_secrets(home: Pa
     assert problems(other) == []
     assert printed(other, "sessions", "show", "Bees") == printed(home, "sessions", "show", "Bees")
     assert [path.name for path in home.iterdir() if path.name.startswith(".backup")] == []
+
+
+def test_skills_and_standing_rules_are_in_a_backup_and_come_back(home: Path, tmp_path: Path) -> None:
+    folders = SkillFolders(home / "skills")
+    folders.write(Written("knots", "How to tie knots.", "Over."))
+    folders.write(Written("knots", "How to tie knots.", "Over, under."))
+    (home / "skills/knots/scripts").mkdir()
+    (home / "skills/knots/scripts/tie.sh").write_text("tie\n")
+    (home / "skills/linked").symlink_to(tmp_path)
+    (home / "AGENTS.md").write_text("Never speak of whales.\n")
+    printed(home, "backup", str(tmp_path / "b.tar.gz"))
+    new = tmp_path / "new"
+    printed(new, "restore", str(tmp_path / "b.tar.gz"))
+    assert (new / "AGENTS.md").read_text() == "Never speak of whales.\n"
+    skills = {name: content for name, content in files(home / "skills").items() if name != ".old/lock"}
+    assert files(new / "skills") == skills
+    assert len(skills) == 4
+    again = SkillFolders(new / "skills")
+    again.take_back("knots", 2)
+    assert "Over.\n" in again.text(again.get("knots"))
+
+
+def test_a_backup_without_skills_leaves_those_there_are(home: Path, tmp_path: Path) -> None:
+    printed(home, "backup", str(tmp_path / "b.tar.gz"))
+    SkillFolders(home / "skills").write(Written("knots", "How to tie knots.", "Over."))
+    printed(home, "restore", "--force", str(tmp_path / "b.tar.gz"))
+    assert SkillFolders(home / "skills").get("knots")
 
 
 def test_without_a_name_a_new_file_is_made_here_and_none_is_overwritten(home: Path, tmp_path: Path) -> None:

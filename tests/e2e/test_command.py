@@ -22,6 +22,9 @@ from typing import Any
 import pytest
 
 from everthread import cli
+from everthread.agent.skill_changes import Origin
+from everthread.agent.skill_folders import SkillFolders
+from everthread.agent.skills import Written
 from everthread.bootstrap import Runtime
 from everthread.config import Settings
 from everthread.domain import titles
@@ -452,9 +455,20 @@ def test_forget_as_json_keeps_stdout_for_programs(lived: Lived) -> None:
         "id": lived.chat,
         "owner": "telegram:42",
         "cannot_forget": [],
+        "skills": [],
         "not_loaded": ["picky"],
     }
     assert lived.chat in done.stderr
+
+
+def test_skills_that_were_drawn_from_what_is_forgotten_are_named(lived: Lived) -> None:
+    folders = SkillFolders(lived.home / "skills")
+    folders.write(Written("rail", "How we book trains.", "Ask Ann."), origin=Origin(lived.chat, "review-1-2"))
+    folders.write(Written("tea", "How to make tea.", "Boil water."), origin=Origin("elsewhere", "review-1-2"))
+    done = everthread("forget", lived.chat, "--yes", "--json", home=lived.home)
+    assert json.loads(done.stdout)["skills"] == ["rail"]
+    assert "These skills were drawn from it, and are kept: rail." in done.stderr
+    assert folders.get("rail")
 
 
 def test_providers_that_cannot_forget_are_named(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.house import ME, AsyncDiary, until
+from tests.seen import CTRL_D, ENTER, Seen
 
 from everthread.agent.turn import Manner
 from everthread.bootstrap import Runtime
@@ -24,11 +27,13 @@ from everthread.testing.model_server import ModelServer, Script
 TERMINAL = SessionKey("main", "cli", ChatType.DM, "1")
 CHAT = SessionKey("main", "telegram", ChatType.DM, "42")
 NOTE = {"action": "add", "target": "user", "content": "Sails a boat called Bruno."}
+SKILL = {"name": "knots", "description": "How we tie knots.", "body": "Over, under, through."}
 
 
 def script() -> Script:
-    """A review calls two tools first."""
-    steps = iter([(ToolCall("c1", "memory", json.dumps(NOTE)), ToolCall("c2", "recall", '{"query": "boats"}'))])
+    """A review calls three tools first."""
+    calls = ("memory", json.dumps(NOTE)), ("recall", '{"query": "boats"}'), ("skill_write", json.dumps(SKILL))
+    steps = iter([tuple(ToolCall(f"c{number}", *call) for number, call in enumerate(calls))])
 
     def reply(request: Any) -> Say:
         said = str(request)
@@ -91,11 +96,12 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         assert second.startswith(first[: first.index(b"[A review.")])
         assert b"'recall' was not run" in second
 
-        curator = Curator(runtime.lifecycle, runtime.store, runtime.notebook, ME)
-        (change,) = await curator.log(5)
-        assert change.version.content == NOTE["content"]
-        assert author(change) == 'a review of turns 1 to 10 of "A voyage"'
-        assert change.version.session_id == session
+        curator = Curator(runtime.lifecycle, runtime.store, runtime.notebook, ME, runtime.skills)
+        skill, change = await curator.log(5)
+        assert (change.words, skill.words) == (NOTE["content"], SKILL["description"])
+        for written in (change, skill):
+            assert author(written) == 'a review of turns 1 to 10 of "A voyage"'
+            assert written.source.session_id == session
         shown = await runtime.store.read(lambda uow: uow.turns.view(uow.sessions.get(session)))  # type: ignore[arg-type]
         assert [turn.user_text for turn in shown.turns] == [*said, "message 11 of the voyage"]
         await until(lambda: "message 11" in diary.book.words())
@@ -103,5 +109,30 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         assert [text for hook, text in told if hook == "sync_turn"] == [*said, "message 11 of the voyage"]
         assert told.count(("on_memory_write", NOTE["content"])) == 1
 
+        await curator.undo(skill.name)
+        assert not (tmp_path / "skills" / "knots").exists()
         await curator.undo(change.name)
         assert await runtime.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)) == ()
+
+
+async def test_s25_the_person_at_the_terminal_reads_what_a_review_wrote_and_takes_it_back(tmp_path: Path) -> None:
+    def sit_down(url: str) -> None:
+        (tmp_path / "config.toml").write_text(
+            f'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n[review]\nevery_turns = 1\n'
+        )
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTHREAD_")}
+        command = [sys.executable, "-m", "everthread", "--home", str(tmp_path)]
+        with Seen(command, kept, columns=150) as seen:
+            seen.expect(r"(?m)^>$")
+            seen.type("I sail a boat" + ENTER)
+            seen.expect("Aye")
+            seen.expect('Review noted: "Sails a boat called Bruno."; the skill knots. /memory log shows it')
+            seen.type("/memory log" + ENTER)
+            seen.expect('"How we tie knots.", by a review of turn 1 of')
+            seen.type("/memory undo" + ENTER)
+            seen.expect("Removed again: the skill knots")
+            seen.type(CTRL_D)
+
+    async with ModelServer(script()) as server:
+        await asyncio.to_thread(sit_down, server.base_url)
+    assert not (tmp_path / "skills" / "knots").exists()

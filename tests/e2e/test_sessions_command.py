@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.commands import everthread, printed, problems, refused
 from tests.seen import DOWN, ENTER, ESCAPE, Seen
 
-from everthread.adapters.stores.sqlite.connection import connect
 from everthread.bootstrap import Runtime
 from everthread.cli.sessions_export import for_a_terminal
 from everthread.config import Settings
@@ -26,7 +26,6 @@ from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
 from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.ports import MemoryProvider
-from everthread.testing.consistency import inconsistencies
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 CHAT = SessionKey.parse("agent:main:telegram:dm:42")
@@ -119,40 +118,6 @@ def lived(original: Lived, tmp_path: Path) -> Lived:
     shutil.copytree(original.home, tmp_path / "home")
     ids = (original.lisbon, original.branch, original.tip, original.taxes, original.chat)
     return Lived(tmp_path / "home", *ids)
-
-
-def everthread(home: Path, *arguments: str, answer: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "everthread", "--home", str(home), *arguments],
-        capture_output=True,
-        text=True,
-        input=answer,
-        timeout=18,
-        check=False,
-        **more,
-    )
-
-
-def printed(home: Path, *arguments: str) -> Any:
-    done = everthread(home, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith("everthread: ")
-    assert done.stderr.count("\n") == 1
-    for word in words:
-        assert word in done.stderr
-
-
-def agrees_with_itself(home: Path) -> None:
-    database = connect(str(home / "everthread.db"))
-    try:
-        assert inconsistencies(database) == []
-    finally:
-        database.close()
 
 
 VERBS = ["list", "browse", "show", "tree", "rename", "export", "import", "prune", "delete"]
@@ -335,7 +300,7 @@ def test_delete_asks_and_forgets(lived: Lived) -> None:
     done = printed(lived.home, "sessions", "delete", "Taxes", "--yes")
     assert (done["forgotten"], done["id"]) == ("session", lived.taxes)
     refused(everthread(lived.home, "sessions", "show", lived.taxes), 1)
-    agrees_with_itself(lived.home)
+    assert problems(lived.home) == []
 
 
 @pytest.mark.parametrize("age", ["90", "d", "-1d", "0d", "1x", "99999999d", ""])
@@ -353,7 +318,7 @@ def test_prune_removes_what_ended_long_ago_and_nothing_else(lived: Lived) -> Non
     done = printed(lived.home, "sessions", "prune", "--older-than", "90d", "--yes")
     assert (done["removed"], done["turns"]) == (2, 2)
     assert {session["id"] for session in printed(lived.home, "sessions", "list")} == before - {lived.taxes, lived.chat}
-    agrees_with_itself(lived.home)
+    assert problems(lived.home) == []
     assert b"konnichiwa" not in (lived.home / "everthread.db").read_bytes()
 
 
@@ -384,7 +349,7 @@ def test_prune_keeps_what_another_session_still_shows(lived: Lived) -> None:
     assert done["kept"]["needed"] == 1
     shown = printed(lived.home, "sessions", "show", child)
     assert [turn["messages"][0]["content"] for turn in shown["transcript"]] == ["how much tax", "and in Spain"]
-    agrees_with_itself(lived.home)
+    assert problems(lived.home) == []
 
 
 def test_prune_keeps_what_is_shown_through_a_forgotten_session(lived: Lived) -> None:
@@ -417,7 +382,7 @@ def test_prune_keeps_what_is_shown_through_a_forgotten_session(lived: Lived) -> 
 
     assert asyncio.run(try_all_the_same()) == (0, 0)
     assert printed(lived.home, "sessions", "show", last)["transcript"] == before
-    agrees_with_itself(lived.home)
+    assert problems(lived.home) == []
 
 
 # --- To a file and back ----------------------------------------------------------------------------------------------
@@ -439,7 +404,7 @@ def test_export_and_import_bring_everything_to_another_home(lived: Lived, tmp_pa
     assert tally == dry | {"dry_run": False}
     assert (tally["sessions"], tally["notes"], tally["left_out"]) == (6, 1, {})
     assert (other / "memory" / "USER.md").read_text() == "likes trains\n"
-    agrees_with_itself(other)
+    assert problems(other) == []
     printed(other, "sessions", "export", "--all", "--notes", "-o", str(second))
     named = ("exported_at",)
     texts = [[{n: v for n, v in line.items() if n not in named} for line in lines_of(f)] for f in (first, second)]
@@ -552,4 +517,4 @@ def test_imported_sessions_are_the_importers_and_can_be_gone_on_with(lived: Live
 
     asyncio.run(go_on())
     assert len(printed(other, "sessions", "show", lived.chat)["transcript"]) == 2
-    agrees_with_itself(other)
+    assert problems(other) == []

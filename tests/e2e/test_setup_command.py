@@ -72,6 +72,8 @@ def test_a_script_names_a_model_and_the_variable_of_its_key(home: Path, server: 
         "key_env": "CI_KEY",
         "key_written": False,
         "tried": True,
+        "memory": ["builtin"],
+        "plugins": [],
     }
     text = (home / "config.toml").read_text()
     assert text.startswith('model = "mine/good"\n\n# mine\n[limits]\nturn_s = 30  # short\n')
@@ -111,6 +113,17 @@ def test_offline_writes_without_trying_and_non_interactive_takes_what_is_configu
     assert setup(home, "--non-interactive", EVERTHREAD_MODEL="mine/good", MINE_KEY=KEY).returncode == 0
 
 
+def test_plugins_of_installed_packages_are_named_and_not_loaded(home: Path, tmp_path: Path) -> None:
+    package = tmp_path / "site" / "jars-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: jars\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[everthread.plugins]\njars = no_such_module:plugin\n")
+    path = os.pathsep.join(filter(None, (str(package.parent), os.environ.get("PYTHONPATH"))))
+    done = setup(home, "--model", "mine/good", "--offline", "--json", MINE_KEY=KEY, PYTHONPATH=path)
+    assert (done.returncode, json.loads(done.stdout)["plugins"]) == (0, ["jars"])
+    assert "no_such_module" not in done.stderr
+
+
 def typed(home: Path, *answers: tuple[str, str]) -> tuple[int, str]:
     terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup"])
     try:
@@ -135,6 +148,8 @@ def test_a_person_is_asked_and_a_key_is_never_shown(home: Path, server: ModelSer
     )
     assert code == 0, seen
     assert "It has answered." in seen
+    assert "Memory: builtin" in seen
+    assert "Write a memory provider" in seen
     assert WRONG not in seen
     assert KEY not in seen
     assert (home / ".env").read_text() == f"# others\nOTHER=1\nMINE_KEY={KEY}\n"

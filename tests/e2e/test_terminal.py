@@ -175,6 +175,17 @@ def test_what_is_typed_while_an_answer_is_written_is_seen_and_queued(home: Home,
         seen.expect("queued", gone=True)
 
 
+def test_what_was_queued_by_a_command_is_named_when_it_is_answered(home: Home, opened: Open) -> None:
+    home.scripted(lines=[f"{LONG} end", "echo"], pause_s=0.1)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("first" + ENTER)
+        seen.expect("alpha")
+        seen.type("/queue the second" + ENTER)
+        seen.expect('Queued, next: "the second"')
+        seen.expect(r'Answering "the second"\n\necho the second')
+
+
 def test_a_message_may_have_several_lines(home: Home, opened: Open) -> None:
     with opened() as seen:
         seen.expect(PROMPT)
@@ -186,6 +197,30 @@ def test_a_message_may_have_several_lines(home: Home, opened: Open) -> None:
         assert seen.ended() == 0
     [turn] = home.turns()
     assert turn.user_text == "one\ntwo\nthree"
+
+
+def test_what_is_typed_before_the_input_is_there_is_entered(home: Home, opened: Open) -> None:
+    with opened() as seen:
+        seen.type("early bird" + ENTER)
+        seen.expect("echo early bird")
+        seen.settle(0.6)
+        # From then on, a line feed is a new line.
+        seen.type("one\ntwo" + ENTER)
+        seen.expect("echo one")
+        seen.type(CTRL_D)
+        assert seen.ended() == 0
+    assert [turn.user_text for turn in home.turns()] == ["early bird", "one\ntwo"]
+
+
+def test_what_was_entered_is_wrapped_between_words(home: Home, opened: Open) -> None:
+    with opened(columns=40) as seen:
+        seen.expect(PROMPT)
+        seen.type("A question that is a bit longer than the line is wide" + ENTER)
+        seen.expect("echo A question")
+        assert "> A question that is a bit longer than\n  the line is wide\n" in seen.shown()
+        seen.type("/retry" + ENTER)
+        # What is said of an answer and the answer do not touch.
+        seen.expect(r"(?s)remembered\.\n\necho A question")
 
 
 def test_a_megabyte_is_pasted_at_once(home: Home, opened: Open) -> None:
@@ -526,6 +561,38 @@ def test_a_dangerous_tool_is_asked_about(home: Home, opened: Open) -> None:
         seen.type("y" + ENTER)
         seen.expect("As you like")
     assert (home.path / "wiped").exists()
+
+
+def test_what_was_typed_ahead_is_the_next_message_and_no_answer_to_a_question(home: Home, opened: Open) -> None:
+    home.scripted(lines=[{"tool": "wipe", "arguments": {"what": "all"}}, "As you like.", "echo"])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect(r"(?m)^\?")
+        seen.type("yes it is about the museum" + ENTER)
+        seen.expect('Queued: "yes it is about the museum"')
+        # The question is still open, and is seen to be.
+        seen.expect(r"(?m)^\?$")
+        seen.type("maybe" + ENTER)
+        seen.expect("Please answer y or n")
+        assert not (home.path / "wiped").exists()
+        seen.type("n" + ENTER)
+        seen.expect("As you like")
+        seen.expect("echo yes it is about the museum")
+        seen.expect(PROMPT)
+    assert not (home.path / "wiped").exists()
+
+
+def test_a_question_is_over_when_the_answer_is_stopped(home: Home, opened: Open) -> None:
+    home.scripted(lines=[{"tool": "wipe", "arguments": {"what": "all"}}, "As you like.", "echo"])
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect(r"(?m)^\?$")
+        seen.type(CTRL_C)
+        seen.expect("Interrupted")
+        seen.expect(PROMPT)
+    assert not (home.path / "wiped").exists()
 
 
 def test_a_terminal_that_can_only_show_lines_is_shown_lines(home: Home, opened: Open) -> None:

@@ -21,9 +21,9 @@ from everthread.agent.summarising import INSTRUCTION
 from everthread.agent.turn import Manner
 from everthread.config import Compression
 from everthread.domain.boundary import New, Resume, Rewind
-from everthread.domain.errors import BadConfig, ContextTooLong, ModelUnavailable, NotCompressed
+from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, ToolCall
-from everthread.lifecycle import ForgetFact
+from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession
 from everthread.memory import manager
 from everthread.ports.context import Middle, Reader, Rollover
 from everthread.ports.model import Answer, Delta, Request, Traits, Usage
@@ -263,14 +263,14 @@ async def test_a_summariser_that_fails_leaves_the_conversation_as_it_was_and_res
         [failure] = house.failures
         assert said in failure
         assert "It is as it was; tried again in 5 minutes" in failure
-        assert said in house.agent.compression_status(here.session_id)
+        assert said in await house.agent.compression_status(here.session_id)
         await house.fill_up("once more")
         await house.idle()
         assert house.passes == 1, "it rests"
         await house.later(COOL_DOWN_S + 1)
         await house.fill_up("later")
         assert (await house.compressed()).ref == await house.at(CLI)
-        assert house.agent.compression_status((await house.at(CLI)).session_id) == ""
+        assert await house.agent.compression_status((await house.at(CLI)).session_id) == ""
 
 
 async def test_passes_that_save_nothing_come_to_an_end_and_say_so(tmp_path: Path) -> None:
@@ -284,11 +284,62 @@ async def test_passes_that_save_nothing_come_to_an_end_and_say_so(tmp_path: Path
         [failure] = house.failures
         assert "not compressed any more: 2 times in a row it hardly became shorter" in failure
         here = await house.at(CLI)
-        assert "compression.share" in house.agent.compression_status(here.session_id)
+        assert "compression.share" in await house.agent.compression_status(here.session_id)
         # Whoever asks for it gets it, and another model is another matter.
         before = house.passes
         await house.agent.compress(CLI, house.choices[0], owner=ME)
         assert house.passes == before + 1
+
+
+async def test_what_rests_still_rests_after_a_restart_and_the_next_process_says_why(tmp_path: Path) -> None:
+    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as house:
+        await house.talk(*LONG, full=True)
+        await house.idle()
+        assert house.passes == 1
+    async with Shore(tmp_path) as house:
+        here = await house.at(CLI)
+        assert "it is down" in await house.agent.compression_status(here.session_id)
+        await house.fill_up("once more")
+        await house.idle()
+        assert (house.passes, house.failures) == (0, [])
+        await house.later(COOL_DOWN_S + 1)
+        await house.fill_up("later")
+        after = (await house.compressed()).ref
+        assert after == await house.at(CLI)
+        for session_id in (here.session_id, after.session_id):
+            assert await house.agent.compression_status(session_id) == ""
+            assert await house.store.read(lambda uow, session_id=session_id: uow.rests.get(session_id)) is None
+
+
+async def test_passes_that_save_nothing_do_not_begin_again_with_every_process(tmp_path: Path) -> None:
+    """As for somebody who asks one question a time: each is answered by a process of its own."""
+    passes, failures = 0, list[str]()
+    for number in range(12):
+        async with Narrow(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as house:
+            house.model.usage = Usage(31_000, 10)
+            await house.ask(f"turn {number}: " + "of boats " * 300)
+            await house.idle()
+            passes, failures = passes + house.passes, failures + house.failures
+            here = (await house.at(CLI)).session_id
+            status = await house.agent.compression_status(here)
+    assert passes <= 4
+    assert "2 times in a row it hardly became shorter" in status
+    assert len([text for text in failures if "not compressed any more" in text]) == 1
+    async with Narrow(tmp_path) as house:
+        before = house.passes
+        await house.agent.compress(CLI, house.choices[0], owner=ME)
+        assert house.passes == before + 1, "whoever asks for it gets it"
+
+
+@pytest.mark.parametrize("what", ["session", "owner"])
+async def test_why_a_session_rests_is_forgotten_with_it(tmp_path: Path, what: str) -> None:
+    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as house:
+        await house.talk(*LONG, full=True)
+        await house.idle()
+        session_id = (await house.at(CLI)).session_id
+        assert await house.store.read(lambda uow: uow.rests.get(session_id)) is not None
+        await house.lifecycle.forget(ForgetSession(session_id) if what == "session" else ForgetOwner(), owner=ME)
+        assert await house.store.read(lambda uow: uow.rests.get(session_id)) is None
 
 
 async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
@@ -476,6 +527,41 @@ async def test_at_the_hard_stop_nobody_waits_behind_the_summaries_of_others(tmp_
         gate.set()
         assert (await answering).text == "fine"
         await house.idle()
+
+
+async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_path: Path) -> None:
+    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
+        house.model.usage = Usage(9_000, 10)
+        for number in range(1, 4):
+            await house.ask(f"turn {number}: " + "of boats " * 500)
+        await house.ask("short")
+        assert house.passes == 0, "it fits, and so does a short message"
+        await house.ask("a long one: " + "of masts and sails " * 1_000)
+        assert house.passes == 1
+        assert "sail around the world" in house.model.sent()
+        assert house.failures == []
+
+
+async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_for_an_extract(tmp_path: Path) -> None:
+    """Somebody else is being answered in the same conversation: it can't be crossed just then."""
+    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
+        lasting, house.manner = house.manner, lambda: Manner(house.choices, house.heard.append, lasting=False)
+        await house.overflow()
+        house.manner = lasting
+        await house.lifecycle.cross(TELEGRAM, Resume((await house.at(CLI)).session_id), owner=ME)
+        await house.say("hello", TELEGRAM)
+        running = await house.lifecycle.begin_turn(TELEGRAM)
+        assert running is not None
+        await house.say("and now?")
+        with pytest.raises(Busy):
+            await house.agent.answer(CLI, house.manner())
+        assert house.passes == 1
+        await house.lifecycle.commit_turn(running, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], None)
+        await house.agent.answer(CLI, house.manner())
+        event = next(event for event in house.heard if isinstance(event, Compressed))
+        assert event.instead_because == ""
+        assert house.passes == 1
+        assert "sail around the world" in house.model.sent()
 
 
 async def test_another_process_finds_out_by_itself_that_a_conversation_does_not_fit(tmp_path: Path) -> None:

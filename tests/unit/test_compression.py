@@ -87,6 +87,22 @@ def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
     assert urgency(fill, bounds(Compression(), WINDOW, WINDOW, "one")) is expected
 
 
+@pytest.mark.parametrize(
+    ("tokens", "coming", "expected"),
+    [
+        (40_000, 0, Urgency.NONE),
+        (40_000, 68_799, Urgency.NONE),
+        (40_000, 68_800, Urgency.NOW),
+        (70_000, 10_000, Urgency.SOON),
+        # Nothing that a summary of the little before it would help.
+        (20_000, 500_000, Urgency.NONE),
+    ],
+)
+def test_the_message_that_comes_next_counts(tokens: int, coming: int, expected: Urgency) -> None:
+    within = bounds(Compression(), WINDOW, WINDOW, "one")
+    assert urgency(Fill(100, 100, 1_000_000, tokens), within, coming) is expected
+
+
 @given(st.integers(256, 2_000_000), st.integers(1, 2_000_000), st.floats(0.05, 0.8), st.integers(0, 1_000_000))
 def test_the_bounds_are_in_order_whatever_is_set(window: int, reads: int, share: float, tail: int) -> None:
     within = bounds(Compression(True, share, tail), window, reads, "one")

@@ -1,4 +1,4 @@
-"""What a front end shows of a compression, whichever face it has."""
+"""What a front end shows of what is done in the background, whichever face it has."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import re
 
 import pytest
 
-from everthread.agent.events import Compressed, Compressing, CompressionEvent, CompressionFailed
+from everthread.agent.events import Compressed, Compressing, CompressionEvent, CompressionFailed, Reviewed
 from everthread.cli.hearing import Hearing
 from everthread.cli.screen import Screen
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.live import Live
 from everthread.domain.model import SessionKey, SessionRef
+from everthread.domain.review import Window
 
 REF = SessionRef("s", 0, SessionKey.parse("agent:main:cli:dm:1"), 1, "me")
-EVENTS: list[tuple[CompressionEvent, str]] = [
+EVENTS: list[tuple[CompressionEvent | Reviewed, str]] = [
     (Compressing(), "almost too long for the model"),
     (
         Compressed(REF, 84, 64_300, 11_900),
@@ -25,12 +26,17 @@ EVENTS: list[tuple[CompressionEvent, str]] = [
         Compressed(REF, 84, 64_300, 11_900, "it is down"),
         "into a mechanical extract (about 64,300 tokens before, 11,900 now; no summary could be made: it is down)",
     ),
+    (
+        Reviewed(REF, Window(1, 10), ('"sails"', "the skill knots")),
+        'Review noted: "sails"; the skill knots. /memory log shows it, /memory undo takes it back.',
+    ),
+    (Reviewed(REF, Window(1, 10), ("a", "b", "c", "d", "e")), "Review noted: a; b; c; and 2 more."),
     (CompressionFailed("This conversation was not compressed: it is down."), "not compressed: it is down"),
 ]
 
 
 @pytest.mark.parametrize(("event", "text"), EVENTS)
-def test_every_face_says_it(event: CompressionEvent, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_face_says_it(event: CompressionEvent | Reviewed, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     Hearing(Screen(), verbose=False)(event)
     shown = capsys.readouterr()
     assert text in shown.err

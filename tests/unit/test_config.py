@@ -8,7 +8,6 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import fields
 
 from everthread.config import (
     Compression,
@@ -28,6 +27,7 @@ from everthread.config import (
     Provider,
     Review,
     Settings,
+    Terminal,
     Tools,
     debugging,
     default_model,
@@ -344,12 +344,11 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
 
 
 KINDS = (
-    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review),
+    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review, Terminal),
     *(Gateway, Http, Webhook, PlatformAccount),
 )
 NAMED = [
-    *(field.name for field in fields(Settings)),
-    *(field.name for kind in KINDS for field in structs.fields(kind)),
+    *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
 ]
 VALUES = st.recursive(
@@ -380,9 +379,9 @@ def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
-    tables |= {"gateway", "platforms"}
+    tables |= {"gateway", "platforms", "terminal"}
     scalars = {field.name for field in fields(Settings)} - tables
-    for name in (*scalars, *(field.name for kind in KINDS for field in structs.fields(kind))):
+    for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name
     for provider, values in built_in_providers().items():
         assert f"\n| `{provider}` | `{values.kind}` |" in page

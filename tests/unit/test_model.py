@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from everthread.domain.errors import BadKey
 from everthread.domain.events import EntryKind
@@ -41,6 +42,22 @@ def test_a_key_survives_its_text_form(
 )
 def test_different_keys_have_different_texts(one: tuple, other: tuple) -> None:
     assert (SessionKey(*one) == SessionKey(*other)) == (str(SessionKey(*one)) == str(SessionKey(*other)))
+    assert (SessionKey(*one) != SessionKey(*other)) == (str(SessionKey(*one)) != str(SessionKey(*other)))
+
+
+def test_equal_keys_are_one_whether_or_not_they_were_written_out() -> None:
+    key, same = SessionKey.parse("agent:main:telegram:dm:42"), SessionKey.parse("agent:main:telegram:dm:42")
+    assert str(key) == "agent:main:telegram:dm:42"
+    assert key == same
+    assert not key != same
+    assert len({key, same}) == 1
+    assert "42" in repr(key)
+    assert str(key) not in repr(key)
+
+
+def test_a_key_made_from_another_is_written_out_as_itself() -> None:
+    key = SessionKey.parse("agent:main:telegram:dm:42")
+    assert (str(key), str(replace(key, chat="43"))) == ("agent:main:telegram:dm:42", "agent:main:telegram:dm:43")
 
 
 @pytest.mark.parametrize(

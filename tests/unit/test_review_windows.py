@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.house import CLI, ME, House
 
-from everthread.domain.boundary import Branch, New, Reset, Resume, Rewind
+from everthread.domain.boundary import Branch, Compress, Expire, New, Reset, Resume, Rewind
 from everthread.domain.errors import Fenced
 from everthread.domain.model import Kind, NoteAction, NoteTarget
+from everthread.domain.policy import ResetPolicy
 from everthread.domain.review import Review, ReviewState, Window, due, rest
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 
@@ -78,6 +79,35 @@ async def test_every_third_turn_and_what_is_left_at_the_close_are_due(tmp_path: 
         await house.lifecycle.cross(CLI, Resume(session), owner=ME)
         await house.lifecycle.cross(CLI, Reset(), owner=ME)
         assert len(await house.windows(session)) == 2, "what was seen to is not seen to again"
+
+
+@pytest.mark.parametrize("how", ["reset", "resume", "branch", "expire", "compress", "exit"])
+async def test_however_a_session_is_closed_what_is_left_of_it_is_due(tmp_path: Path, how: str) -> None:
+    async with Hall(tmp_path) as house:
+        other = await house.say("elsewhere")
+        await house.lifecycle.cross(CLI, New(), owner=ME)
+        session = await house.say("one", "two")
+        assert await house.windows(session) == []
+        boundaries = {
+            "reset": Reset(),
+            "resume": Resume(other),
+            "branch": Branch(),
+            "expire": Expire(ResetPolicy(idle_s=1.0), house.clock.now() + 10.0),
+            "compress": Compress(session, 0, "## Goal\n- sail", 1),
+        }
+        if how == "exit":
+            await house.lifecycle.suspend(close_memory=True)
+        else:
+            crossing = await house.lifecycle.cross(CLI, boundaries[how], owner=ME)
+            assert crossing.refusal is None
+        assert await house.windows(session) == [(1, 2, "waiting")]
+
+
+async def test_a_process_that_ends_while_the_conversation_goes_on_elsewhere_closes_nothing(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as house:
+        session = await house.say("one", "two")
+        await house.lifecycle.suspend()
+        assert await house.windows(session) == []
 
 
 async def test_what_a_branch_inherits_is_its_parents_to_be_reviewed(tmp_path: Path) -> None:

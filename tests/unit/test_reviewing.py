@@ -13,11 +13,13 @@ from tests.agent_house import AgentHouse, says_nothing, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 
+from everthread.agent.events import Reviewed as ReviewedEvent
 from everthread.agent.reviewing import ATTEMPTS_MAX, COOL_DOWN_S
 from everthread.config import Review
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import ModelRefused
 from everthread.domain.model import Kind, NoteAction, NoteTarget, NoteVersion, SessionKey, ToolCall
+from everthread.domain.review import Window
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.ports.model import Request, Traits
@@ -339,3 +341,102 @@ async def test_near_the_limit_it_is_shown_the_notes_and_asked_to_condense(tmp_pa
         assert "- likes green tea\n- likes black tea" in results[0]
         first = (await house.notes())[0]
         assert (first.content, first.version, first.turn_id) == ("likes tea, green and black", 2, "review-1-3")
+
+
+async def test_whoever_listens_is_told_what_a_review_wrote_and_of_nothing_else(tmp_path: Path) -> None:
+    skill = {"name": "knots", "description": "How to tie knots.", "body": "Over, under, through."}
+    replaced = note("sails a boat", "c3", action="replace", old_text="sails")
+    removed = note("", "c4", action="remove", old_text="sails")
+    calls = (note("sails"), note("sails", "c2"), ToolCall("b", "skill_write", json.dumps(skill)), replaced, removed)
+    model = Reviewed(calls, "done", "done")
+    heard: list[ReviewedEvent] = []
+    async with Study(tmp_path, model) as house:
+        house.agent.attend_to_reviews(heard.append)
+        session = await house.talk("one", "two", "three")
+        await house.idle()
+        (event,) = heard
+        assert (event.ref.session_id, event.ref.owner, event.window) == (session, ME, Window(1, 3))
+        assert event.wrote == ('"sails"', "the skill knots", '"sails a boat"', "a note removed")
+        await house.talk("four", "five", "six")
+        await house.idle()
+        assert heard == [event], "a review that wrote nothing is nobody's concern"
+
+
+async def test_what_a_review_wrote_before_it_was_stopped_is_told_too(tmp_path: Path) -> None:
+    model = Reviewed(note("sails"), ModelRefused("no"))
+    heard: list[ReviewedEvent] = []
+
+    def hear(event: ReviewedEvent) -> None:
+        heard.append(event)
+        raise RuntimeError("a face that fails")
+
+    async with Study(tmp_path, model) as house:
+        house.agent.attend_to_reviews(hear)
+        session = await house.talk("one", "two", "three")
+        await house.idle()
+        assert [event.wrote for event in heard] == [('"sails"',)]
+        assert await house.states(session) == [(1, 3, "waiting")]
+
+
+async def test_a_fault_inside_does_not_end_reviews_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Reviewed("done")
+    async with Study(tmp_path, model) as house:
+        take, faults = house.lifecycle.take_review, [RuntimeError("a bug")]
+
+        async def faulty() -> Any:
+            if faults:
+                raise faults.pop()
+            return await take()
+
+        monkeypatch.setattr(house.lifecycle, "take_review", faulty)
+        session = await house.talk("one", "two", "three")
+        await house.idle()
+        assert await house.states(session) == [(1, 3, "waiting")]
+        await house.talk("four")
+        await house.idle()
+        assert await house.states(session) == [(1, 3, "done")]
+
+
+async def test_notes_that_say_the_same_or_contradict_are_merged_and_each_change_says_why_and_can_be_undone(
+    tmp_path: Path,
+) -> None:
+    merged = note("likes tea, green and black", "c1", action="replace", old_text="green")
+    removed = note("", "c2", action="remove", old_text="likes black tea")
+    corrected = note("lives in Porto", "c3", action="replace", old_text="Lisbon")
+    model = Reviewed((merged, removed, corrected), "done")
+    async with Study(tmp_path, model) as house:
+        first = await house.talk("one")
+        green, black, lisbon = [
+            (await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME, ref=ref))
+            for text, ref in (
+                ("likes green tea", await house.at(CLI)),
+                ("likes black tea", None),
+                ("lives in Lisbon", None),
+            )
+        ]
+        await house.talk("two", "I have moved to Porto")
+        await house.idle()
+        assert "- likes green tea\n- likes black tea\n- lives in Lisbon" in model.reviews[0].tail[0].content, "shown"
+        assert [n.content for n in await house.notes()] == ["likes tea, green and black", "lives in Porto"]
+        history = await house.store.read(lambda uow: [uow.notes.versions(n.note_id) for n in (green, black, lisbon)])
+        for before, after in history:
+            assert (after.session_id, after.turn_id) == (first, "review-1-3"), "which turns it comes from"
+            assert before in (green, black, lisbon), "what it was, and where that came from, is kept"
+        for versions in history:
+            last = versions[-1]
+            await house.lifecycle.undo_note(last.note_id, last.version, owner=ME)
+        assert [n.content for n in await house.notes()] == ["likes green tea", "likes black tea", "lives in Lisbon"]
+
+
+async def test_a_note_that_finds_no_room_is_noted_once_the_review_has_condensed(tmp_path: Path) -> None:
+    wanted = note("sails a boat called Bruno", "c1")
+    condensed = note("likes tea", "c2", action="replace", old_text="green")
+    model = Reviewed(wanted, condensed, note("", "c3", action="remove", old_text="likes black tea"), wanted, "done")
+    async with Study(tmp_path, model) as house:
+        house.note_limits[NoteTarget.USER] = 40
+        for text in ("likes green tea", "likes black tea"):
+            await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
+        session = await house.talk("one", "two", "three")
+        await house.idle()
+        assert [n.content for n in await house.notes()] == ["likes tea", "sails a boat called Bruno"]
+        assert await house.states(session) == [(1, 3, "done")]

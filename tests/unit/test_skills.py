@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.agent.skill_folders import COUNT_MAX, OLD_MAX, SkillFolders, check
+from everthread.agent.skill_changes import LINES_MAX, Origin
+from everthread.agent.skill_folders import COUNT_MAX, OLD_MAX, Shelf, SkillFolders, check
 from everthread.agent.skills import (
     DESCRIPTION_CHARS_MAX,
     FILE_CHARS_MAX,
@@ -21,7 +22,7 @@ from everthread.agent.skills import (
     rendered,
     shown,
 )
-from everthread.domain.errors import AlreadyThere, BadSkill, NotFound
+from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
 
 GOOD = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 
@@ -244,9 +245,10 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
 
 def test_writing_replaces_the_whole_and_keeps_the_version_before(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path / "skills")
-    assert folders.write(Written("tea", "How to make tea.", "Boil water.")) is None
-    kept = folders.write(Written("tea", "How to make tea.", "Boil less water."))
-    assert kept is not None
+    assert folders.write(Written("tea", "How to make tea.", "Boil water.")).kept is None
+    version = folders.write(Written("tea", "How to make tea.", "Boil less water.")).kept
+    assert version is not None
+    kept = folders.old("tea", version)
     assert parse(kept.read_text(), "f").body == "Boil water."
     found = folders.get("tea")
     assert "Boil less water." in folders.text(found)
@@ -258,8 +260,9 @@ def test_writing_replaces_the_whole_and_keeps_the_version_before(tmp_path: Path)
 def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     for number in range(OLD_MAX + 6):
-        kept = folders.write(Written("tea", "How to make tea.", f"Version {number}."))
-    assert kept is not None
+        version = folders.write(Written("tea", "How to make tea.", f"Version {number}.")).kept
+    assert version is not None
+    kept = folders.old("tea", version)
     there = sorted(int(file.stem) for file in kept.parent.iterdir())
     assert (len(there), there[-1]) == (OLD_MAX, OLD_MAX + 5)
     assert f"Version {OLD_MAX + 4}." in kept.read_text()
@@ -313,6 +316,88 @@ def test_a_write_that_fails_leaves_the_last_version(tmp_path: Path, monkeypatch:
     with pytest.raises(BadSkill, match="No space left"):
         folders.write(Written("tea", "x", "x"))
     assert (tmp_path / "tea/SKILL.md").read_text() == GOOD
+
+
+def test_every_change_is_in_the_log_and_can_be_taken_back_as_can_that(tmp_path: Path) -> None:
+    times = iter([1.0, 2.0, 3.0, 4.0, 5.0])
+    folders = SkillFolders(tmp_path / "skills", now=lambda: next(times))
+    review = Origin("s1", "review-1-10")
+    folders.write(Written("tea", "How to make tea.", "Boil water."), origin=review)
+    folders.write(Written("tea", "How to make good tea.", "Boil less water."))
+    second, first = folders.changes()
+    assert (first.name, first.action.value, first.at, first.origin) == ("skill/tea:1", "add", 1.0, review)
+    assert (first.description, first.before) == ("How to make tea.", "")
+    assert (second.name, second.action.value, second.origin) == ("skill/tea:2", "replace", None)
+    assert (second.description, second.before) == ("How to make good tea.", "How to make tea.")
+    assert (tmp_path / "skills/.old/log").stat().st_mode & 0o077 == 0
+
+    with pytest.raises(BadInput, match="take back skill/tea:2 first"):
+        folders.take_back("tea", 1)
+    with pytest.raises(NotFound):
+        folders.take_back("tea", 9)
+    taken_back, made = folders.take_back("tea", 2)
+    assert (taken_back, made.number, made.action.value) == (second, 3, "replace")
+    assert "Boil water." in folders.text(folders.get("tea"))
+    folders.take_back("tea", 3)
+    assert "Boil less water." in folders.text(folders.get("tea"))
+
+
+def test_a_skill_that_was_new_is_gone_when_it_is_taken_back_and_comes_back_the_same_way(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    folders.write(Written("tea", "How to make tea.", "Boil water."))
+    (tmp_path / "tea/SKILL.md").write_text(GOOD + "By hand.\n")
+    by_hand = (tmp_path / "tea/SKILL.md").read_text()
+    _, made = folders.take_back("tea", 1)
+    assert made.action.value == "remove"
+    assert folders.shelf() == Shelf()
+    _, made = folders.take_back("tea", made.number)
+    assert made.action.value == "add"
+    assert (tmp_path / "tea/SKILL.md").read_text() == by_hand, "what was edited by hand was kept"
+
+
+def test_files_that_lie_beside_a_skill_are_never_removed_with_it(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    folders.write(Written("tea", "How to make tea.", "Boil water."))
+    put(tmp_path, "tea", scripts__boil="boil")
+    folders.take_back("tea", 1)
+    assert (tmp_path / "tea/scripts/boil").read_text() == "boil"
+    assert not (tmp_path / "tea/SKILL.md").exists()
+
+
+def test_a_version_that_is_not_kept_any_more_is_not_brought_back(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    for body in ("one", "two"):
+        folders.write(Written("tea", "How to make tea.", body))
+    folders.old("tea", 1).unlink()
+    with pytest.raises(NotFound, match="not kept any more"):
+        folders.take_back("tea", 2)
+    assert "two" in folders.text(folders.get("tea"))
+
+
+def test_a_log_that_is_spoiled_or_long_costs_nothing_but_the_lines(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    folders.write(Written("tea", "How to make tea.", "Boil water."))
+    log = tmp_path / ".old/log"
+    log.write_bytes(b"{}\n\xff\n" + log.read_bytes() * (LINES_MAX + 5))
+    folders.write(Written("tea", "How to make tea.", "Boil less water."))
+    assert len(folders.changes()) == LINES_MAX
+    assert len(log.read_bytes().splitlines()) == LINES_MAX
+    assert folders.changes()[0].number == 2
+
+
+def test_a_write_that_fails_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = SkillFolders(tmp_path)
+    replace = os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if target.name == "SKILL.md":
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(BadSkill, match="No space left"):
+        folders.write(Written("tea", "How to make tea.", "Boil water."))
+    assert folders.changes() == []
 
 
 def test_check_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:

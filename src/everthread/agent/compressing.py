@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from everthread.agent import rollover
 from everthread.agent.asking import Choice
 from everthread.agent.compression import (
-    POOR_PASSES_MAX,
     Bounds,
     Fill,
     Urgency,
     bounds,
+    bytes_of,
     urgency,
 )
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
-from everthread.agent.passes import PASS_S_MAX, Changed, Made, NothingToCover, Passes, Source
+from everthread.agent.passes import PASS_S_MAX, Changed, NothingToCover, Passes, Source
+from everthread.agent.resting import COOL_DOWN_S, Known, KnownSessions, minutes
 from everthread.agent.waiting import until_done
 from everthread.config import Compression
 from everthread.domain.boundary import Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
 from everthread.domain.model import SessionKey, SessionRef
+from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.ports import Clock, ContextEngine, Store
@@ -39,28 +39,10 @@ log = logging.getLogger("everthread.agent")
 
 STOP_S_MAX = 60.0
 """How long an answer waits for a summary before it makes do with an extract."""
-COOL_DOWN_S = 300.0
-KNOWN_MAX = 1_000
 AT_ONCE_MAX = 4
 """In the background: more would be felt by those who wait for answers."""
 
 Measure = Callable[[SessionRef], Awaitable[Fill]]
-
-
-class Known(Struct):
-    """What this process knows of a session's compression; another process finds it out for itself."""
-
-    model: str
-    fill: Fill | None = None
-    poor: int = 0
-    """Passes in a row that saved too little."""
-    cool_until: float = 0.0
-    problem: str = ""
-    making: asyncio.Task[None] | None = None
-    queued: bool = False
-    """What makes it has not begun: others are before it."""
-    ready: Made | None = None
-    applying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Compressor:
@@ -85,7 +67,7 @@ class Compressor:
         self._clock = clock
         self._settings = settings
         self._stop_s_max = stop_s_max
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known = KnownSessions(store, clock)
         self._refused: set[str] = set()
         self._going: set[asyncio.Task[None]] = set()
         self._background = asyncio.Semaphore(AT_ONCE_MAX)
@@ -103,18 +85,9 @@ class Compressor:
             return replace(bounds(self._settings, window, window, ""), refusal=str(error) or repr(error))
         return bounds(self._settings, window, reader.context_tokens, reader.name)
 
-    def status(self, session_id: str) -> str:
+    async def status(self, session_id: str) -> str:
         """What a person should know of it; empty if all is well."""
-        known = self._known.get(session_id)
-        if known is None:
-            return ""
-        if known.making is not None:
-            return "A summary of this conversation is being made."
-        if known.poor >= POOR_PASSES_MAX:
-            return f"Not compressed any more: {known.problem}"
-        if (left_s := known.cool_until - self._clock.now()) > 0:
-            return f"Not compressed: {known.problem}; tried again in {_minutes(left_s)} at the earliest"
-        return ""
+        return await self._known.status(session_id)
 
     # --- After a turn ------------------------------------------------------------------------------------------------
 
@@ -122,22 +95,22 @@ class Compressor:
         """A turn is committed. Begin in the background what should be done; nothing is waited for."""
         if not self._settings.enabled and ref.session_id not in self._known:
             return
-        known = self._know(ref.session_id, choice)
+        known = self._known.of(ref.session_id, choice.name)
         known.fill = fill
         if known.ready is not None:
             self._start(known, self._apply(known, listen))
         elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
             self._start(known, self._in_background(ref, known, choice, listen))
 
-    def _due(self, known: Known, fill: Fill, choice: Choice, listen: Listen) -> Urgency:
+    def _due(self, known: Known, fill: Fill, choice: Choice, listen: Listen, *, coming_tokens: int = 0) -> Urgency:
         if not self._settings.enabled:
             return Urgency.NONE
         within = self.bounds(choice)
-        due = urgency(fill, within)
+        due = urgency(fill, within, coming_tokens)
         if due is not Urgency.NONE and within.refusal:
             self._refuse(choice, within.refusal, listen)
             return Urgency.NONE
-        if known.poor >= POOR_PASSES_MAX or (due is Urgency.SOON and self._clock.now() < known.cool_until):
+        if known.given_up or (due is Urgency.SOON and self._clock.now() < known.cool_until):
             return Urgency.NONE
         return due
 
@@ -148,7 +121,8 @@ class Compressor:
             listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
 
     async def _in_background(self, ref: SessionRef, known: Known, choice: Choice, listen: Listen) -> None:
-        if self._clock.now() < known.cool_until:
+        await self._known.looked_up(ref.session_id, choice.name)
+        if known.given_up or self._clock.now() < known.cool_until:
             return
         try:
             known.queued = True
@@ -158,9 +132,9 @@ class Compressor:
         except Changed:
             return
         except NothingToCover:
-            self._saved_nothing(known, listen)
+            await self._saved_nothing(ref, known, listen)
         except NotCompressed as error:
-            self._failed(known, str(error), listen)
+            await self._failed(ref, known, str(error), listen)
         else:
             if made is not None:
                 known.ready = made
@@ -170,9 +144,10 @@ class Compressor:
         assert known.fill is not None
         return Source(ref, known.fill, self.bounds(choice), choice.name)
 
-    def _saved_nothing(self, known: Known, listen: Listen) -> None:
-        self._counted(known, poor=True)
-        if known.poor >= POOR_PASSES_MAX:
+    async def _saved_nothing(self, ref: SessionRef, known: Known, listen: Listen) -> None:
+        known.count(poor=True)
+        await self._known.put(ref.session_id, known)
+        if known.given_up:
             listen(CompressionFailed(_given_up(known)))
 
     # --- Before a turn -----------------------------------------------------------------------------------------------
@@ -185,14 +160,16 @@ class Compressor:
         if ref is None:
             return
         try:
-            known = self._know(ref.session_id, choice)
+            known = await self._known.looked_up(ref.session_id, choice.name)
             if known.ready is not None:
                 await self._apply(known, listen)
                 ref = await self._lifecycle.current(key) or ref
-                known = self._know(ref.session_id, choice)
+                known = await self._known.looked_up(ref.session_id, choice.name)
             if known.fill is None:
                 known.fill = await measure(ref)
-            if self._due(known, known.fill, choice, listen) is Urgency.NOW:
+            coming = await self._store.peek(lambda uow: uow.inbox.first_waiting(key))
+            tokens = bytes_of(coming.inbound.text) // BYTES_PER_TOKEN if coming is not None else 0
+            if self._due(known, known.fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
                 listen(Compressing())
                 await self._stop(ref, known, choice, listen)
         except EverthreadError as error:
@@ -213,14 +190,14 @@ class Compressor:
                 known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
                 why = "another process has begun one"
         except NothingToCover:
-            self._saved_nothing(known, listen)
+            await self._saved_nothing(ref, known, listen)
             return
         except NotCompressed as error:
             why = str(error)
-            self._cool(known, why)
+            await self._rest(ref, known, why)
         if known.ready is not None:
             await self._apply(known, listen)
-        if ref.session_id in self._known and known.poor < POOR_PASSES_MAX:
+        if known.ready is None and ref.session_id in self._known and not known.given_up:
             known.ready = await self._passes.extract(source, why or "none was made")
             await self._apply(known, listen)
 
@@ -237,12 +214,12 @@ class Compressor:
         within = self.bounds(choice)
         if within.refusal:
             raise NotCompressed(within.refusal)
-        known = self._know(ref.session_id, choice)
+        known = await self._known.looked_up(ref.session_id, choice.name)
         if known.making is not None:
             raise NotCompressed("a summary is being made already; it is taken up before the next answer")
         if known.fill is None or not known.fill.context_tokens:
             known.fill = fill
-        known.poor, known.cool_until, known.problem = 0, 0.0, ""
+        known.begin_anew()
         heard: list[Compressed] = []
 
         def listen(event: object) -> None:
@@ -283,56 +260,31 @@ class Compressor:
                 known.ready = made
             if isinstance(entered, Refusal):
                 return False
-            self._went_on(known, made, entered)
+            if not made.instead_because:
+                known.problem, known.cool_until = "", 0.0
+            known.count(poor=made.gain.poor)
+            await self._known.went_on(known, made.ref.session_id, entered.session_id)
         await rollover.tell(self._engine, self._store, self._clock, made, entered)
         gained = made.gain
         listen(Compressed(entered, made.turns, gained.tokens_before, gained.tokens_after, made.instead_because))
-        if known.poor >= POOR_PASSES_MAX:
+        if known.given_up:
             listen(CompressionFailed(_given_up(known)))
         return True
 
-    def _went_on(self, known: Known, made: Made, entered: SessionRef) -> None:
-        """From here on it is the continuation that is known."""
-        self._known.pop(made.ref.session_id, None)
-        self._known[entered.session_id] = known
-        known.fill = None
-        if not made.instead_because:
-            known.problem, known.cool_until = "", 0.0
-        self._counted(known, poor=made.gain.poor)
-
-    def _counted(self, known: Known, *, poor: bool) -> None:
-        known.poor = known.poor + 1 if poor else 0
-        if known.poor >= POOR_PASSES_MAX:
-            known.problem = (
-                f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
-                "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
-            )
-
     # --- Bookkeeping -------------------------------------------------------------------------------------------------
 
-    def _know(self, session_id: str, choice: Choice) -> Known:
-        known = self._known.get(session_id)
-        if known is None:
-            known = self._known[session_id] = Known(choice.name)
-            while len(self._known) > KNOWN_MAX:
-                self._known.popitem(last=False)
-        self._known.move_to_end(session_id)
-        if known.model != choice.name:
-            # Another model has other bounds: what held for the one before is open again.
-            known.model, known.poor, known.fill = choice.name, 0, None
-        return known
-
-    def _failed(self, known: Known, why: str, listen: Listen) -> None:
-        self._cool(known, why)
+    async def _failed(self, ref: SessionRef, known: Known, why: str, listen: Listen) -> None:
+        await self._rest(ref, known, why)
         listen(
             CompressionFailed(
                 f"This conversation was not compressed: {why}. It is as it was; "
-                f"tried again in {_minutes(COOL_DOWN_S)} at the earliest."
+                f"tried again in {minutes(COOL_DOWN_S)} at the earliest."
             )
         )
 
-    def _cool(self, known: Known, why: str) -> None:
-        known.problem, known.cool_until = why, self._clock.now() + COOL_DOWN_S
+    async def _rest(self, ref: SessionRef, known: Known, why: str) -> None:
+        known.rest(why, self._clock.now())
+        await self._known.put(ref.session_id, known)
 
     def _start(self, known: Known, work: Awaitable[object]) -> None:
         async def run() -> None:
@@ -360,8 +312,3 @@ class Compressor:
 
 def _given_up(known: Known) -> str:
     return f"This conversation is not compressed any more: {known.problem}"
-
-
-def _minutes(seconds: float) -> str:
-    minutes = max(round(seconds / 60), 1)
-    return f"{minutes} minute{'' if minutes == 1 else 's'}"

@@ -99,8 +99,12 @@ def bounds(settings: Compression, window_tokens: int, reads_tokens: int, reader:
     )
 
 
-def urgency(fill: Fill, within: Bounds) -> Urgency:
+def urgency(fill: Fill, within: Bounds, coming_tokens: int = 0) -> Urgency:
+    """`coming_tokens` are those of a message that is to be answered next."""
     if fill.too_long or fill.history_bytes > fill.room_bytes or fill.tokens >= within.stop_tokens:
+        return Urgency.NOW
+    # A message that is too large for a short conversation as well would not be helped by a summary of that.
+    if fill.tokens > 2 * within.tail_tokens and fill.tokens + coming_tokens >= within.stop_tokens:
         return Urgency.NOW
     if fill.tokens >= within.threshold_tokens or fill.history_bytes >= fill.room_bytes * ROOM_SHARE:
         return Urgency.SOON

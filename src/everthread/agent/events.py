@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from everthread.domain.model import SessionRef, ToolCall
+from everthread.domain.review import Window
 from everthread.lifecycle import Committed, Ticket
 from everthread.ports import RecallItem
 from everthread.ports.model import Usage
@@ -112,6 +113,25 @@ class CompressionFailed(Struct, frozen=True):
 CompressionEvent = Compressing | Compressed | CompressionFailed
 """May also come between two turns."""
 
+REVIEW_NAMES_MAX = 3
+
+
+class Reviewed(Struct, frozen=True):
+    """A background review has written something down. It is part of no turn, and may be about another conversation."""
+
+    ref: SessionRef
+    """The session that it is about."""
+    window: Window
+    wrote: tuple[str, ...]
+    """Each in a few words."""
+
+    @property
+    def text(self) -> str:
+        more = len(self.wrote) - REVIEW_NAMES_MAX
+        named = "; ".join(self.wrote[:REVIEW_NAMES_MAX]) + (f"; and {more} more" if more > 0 else "")
+        return f"Review noted: {named}. /memory log shows it, /memory undo takes it back."
+
+
 TurnEvent = (
     TurnBegan
     | Recalled
@@ -123,6 +143,7 @@ TurnEvent = (
     | Steered
     | TurnEnded
     | CompressionEvent
+    | Reviewed
 )
 
 Listen = Callable[[TurnEvent], None]

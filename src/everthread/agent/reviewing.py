@@ -11,9 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everthread.agent.asking import Asker, Choice, Progress
+from everthread.agent.events import Reviewed
 from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.prompt import read_back
 from everthread.agent.review import TOOLS, instruction, refusal
+from everthread.agent.review_tools import Wrote
 from everthread.agent.tools import CALLS_MAX, Toolbox, ToolRunner
 from everthread.agent.transcript import result, shown_to, taken_in
 from everthread.config import Review as Settings
@@ -48,7 +50,7 @@ class Reviewer:
         asker: Asker,
         runner: ToolRunner,
         live_tools: Callable[[], Awaitable[Toolbox]],
-        own_tools: Callable[[Review], Toolbox],
+        own_tools: Callable[[Review, Wrote], Toolbox],
         choices: Callable[[str], Sequence[Choice]],
         clock: Clock,
         settings: Settings,
@@ -72,13 +74,15 @@ class Reviewer:
         self._wanted = asyncio.Event()
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
+        self._hear: Callable[[Reviewed], None] = lambda event: None
 
     @property
     def busy(self) -> bool:
         return self._at_work or self._wanted.is_set()
 
-    def look(self) -> None:
-        """Something may be due. Nothing is waited for."""
+    def look(self, hear: Callable[[Reviewed], None] | None = None) -> None:
+        """Something may be due. Nothing is waited for. `hear` is told, from now on, of what reviews write."""
+        self._hear = hear or self._hear
         if not self._settings.every_turns:
             return
         self._wanted.set()
@@ -102,20 +106,25 @@ class Reviewer:
                         await self._see_through(*taken)
             except StoreError as error:
                 log.warning("reviews have to wait: %s", error)
+            except Exception:
+                # Whatever it was, the next reviews are due all the same.
+                log.exception("reviews have to wait: something went wrong inside")
             finally:
                 self._at_work = False
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._wanted.wait()
             except TimeoutError:
+                # Nobody here has asked for one; another process may have left one behind.
                 pass
 
     async def _see_through(self, review: Review, ref: SessionRef) -> None:
         """Carry it out, and write down what became of it: that is not for others to be kept waiting by."""
         state, due_at = ReviewState.WAITING, 0.0
+        wrote: list[str] = []
         try:
             async with asyncio.timeout(REVIEW_S_MAX):
-                await self._carry_out(review, ref)
+                await self._carry_out(review, ref, wrote.append)
             state = ReviewState.DONE
         except Fenced as error:
             # Over, if a turn of it was taken back; begun anew, if something that it has read was forgotten.
@@ -129,26 +138,35 @@ class Reviewer:
             log.exception("reviewing session %s failed", ref.session_id)
             state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
         finally:
+            self._tell(review, ref, wrote)
             await asyncio.shield(self._store.write(lambda uow: uow.reviews.end(review, state, due_at)))
+
+    def _tell(self, review: Review, ref: SessionRef, wrote: Sequence[str]) -> None:
+        """Also of a review that came to no good end: what it wrote is there."""
+        if not wrote:
+            return
+        try:
+            self._hear(Reviewed(ref, review.window, tuple(wrote)))
+        except Exception:
+            log.exception("nobody could be told what a review of session %s wrote", ref.session_id)
 
     async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
         if review.fence < ATTEMPTS_MAX:
             return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
-        window = review.window
-        text = f"turns {window.from_turn} to {window.to_turn} were not reviewed, after {review.fence} attempts: {why}"
+        text = f"{review.window.words} were not reviewed, after {review.fence} attempts: {why}"
         incident = Incident(self._clock.now(), "review", ref.session_id, text)
         await self._store.write(lambda uow: uow.lanes.add_incident(incident))
         return ReviewState.FAILED, 0.0
 
-    async def _carry_out(self, review: Review, ref: SessionRef) -> None:
+    async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> None:
         model, asked = await self._store.read(lambda uow: self._read(uow, review, ref))
         choice = self._choices(model)[0]
         if not asked or choice.traits.small or not choice.traits.tools:
             # Whoever has no tools can't write anything down.
             return
         start = await self._start(ref, choice)
-        toolbox, progress = self._own_tools(review), Progress([Message(Role.USER, asked)])
+        toolbox, progress = self._own_tools(review, wrote), Progress([Message(Role.USER, asked)])
 
         async def request_to(choice: Choice) -> Request:
             return Request(start.head, start.history, shown_to(choice.name, progress.messages), "", self._output_tokens)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
+from everthread.agent.skill_changes import LOG, Origin, SkillChange, last, read, write_whole, written
 from everthread.agent.skills import (
     FILE,
     FILE_CHARS_MAX,
@@ -27,7 +29,8 @@ from everthread.agent.skills import (
     parse,
     rendered,
 )
-from everthread.domain.errors import AlreadyThere, BadSkill, NotFound
+from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
+from everthread.domain.model import NoteAction
 
 COUNT_MAX = 200
 """Folders in one place."""
@@ -62,6 +65,7 @@ class SkillFolders(Struct, frozen=True):
 
     own: Path
     project: Path | None = None
+    now: Callable[[], float] = time.time  # noqa: TID251 - the machine's time, as of every file, where there is no clock
 
     def shelf(self) -> Shelf:
         """All skills. The user's own come first, and a project's can't take the place of one of them."""
@@ -114,50 +118,98 @@ class SkillFolders(Struct, frozen=True):
                 break
         return tuple([file for file in there if file != FILE][:FILES_SHOWN_MAX])
 
-    def write(self, skill: Written, *, new: bool = False) -> Path | None:
-        """Write a skill of the user's, or replace it; where its last version is kept, if there was one.
+    # --- Writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, skill: Written, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
+        """Write a skill of the user's, or replace it: the version before is kept, and the change is in the log.
 
         With `new`, one that is there already is left alone, and `AlreadyThere` raised.
         """
         text = rendered(skill)
         if problem := name_problem(skill.name) or description_problem(skill.description):
             raise BadSkill(problem)
-        file = self.own / skill.name / FILE
-        parse(text, str(file))
-        try:
-            with self._alone():
-                return self._replace(file, text, new=new)
-        except OSError as error:
-            raise BadSkill(f"{error.filename or file}: {error.strerror}; the skill was not written") from error
+        parse(text, str(self.own / skill.name / FILE))
+        with self._alone(skill.name) as changes:
+            folder = self.own / skill.name
+            if new and os.path.lexists(folder):
+                raise AlreadyThere(f"{folder} is there already; choose another name, or edit it")
+            return self._change(skill.name, text, changes, origin)
 
-    def _replace(self, file: Path, text: str, *, new: bool) -> Path | None:
-        folder = file.parent
+    def changes(self) -> list[SkillChange]:
+        """What was written, the newest first; what was edited by hand is not known."""
+        try:
+            return read(self.own / OLD)[::-1]
+        except OSError as error:
+            raise BadSkill(f"{error.filename}: {error.strerror}; mend its permissions") from error
+
+    def take_back(self, skill: str, number: int) -> tuple[SkillChange, SkillChange]:
+        """Take back the last change of a skill by another that brings back what was there before; both of them."""
+        known = next((change for change in self.changes() if (change.skill, change.number) == (skill, number)), None)
+        if known is None:
+            raise NotFound(f"there is no change {skill}:{number} of a skill")
+        with self._alone(skill) as changes:
+            newest = last(changes, skill)
+            if newest is not None and newest.number != number:
+                raise BadInput(f"the skill was changed again since; take back {newest.name} first")
+            kept = self._kept(skill, known.kept) if known.kept is not None else None
+            return known, self._change(skill, kept, changes, None)
+
+    def _change(self, name: str, text: str | None, changes: list[SkillChange], origin: Origin | None) -> SkillChange:
+        """Put the text in the place of what is there; without one, take the skill away."""
+        folder = self.own / name
+        file = folder / FILE
         if folder.is_symlink() or file.is_symlink():
             raise BadSkill(f"{folder} leads elsewhere; change what it leads to by hand")
-        if new and os.path.lexists(folder):
-            raise AlreadyThere(f"{folder} is there already; choose another name, or edit it")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        kept = self._keep(folder.name, file.read_bytes()) if file.exists() else None
-        _write(file, text.encode())
-        return kept
+        there = file.read_bytes() if file.exists() else None
+        kept = self._keep(name, there) if there is not None else None
+        before = _said(there)
+        action = NoteAction.REMOVE if text is None else NoteAction.ADD if there is None else NoteAction.REPLACE
+        said = before if text is None else _said(text.encode())
+        newest = last(changes, name)
+        number = newest.number + 1 if newest is not None else 1
+        change = SkillChange(name, number, action, self.now(), said, before, kept, origin)
+        # Before the file: after a crash in between there is a change too much to be seen, and none too few.
+        log = self.own / OLD / LOG
+        write_whole(log, written([*changes, change]))
+        try:
+            _put(file, text)
+        except OSError:
+            write_whole(log, written(changes))
+            raise
+        return change
 
-    def _keep(self, name: str, content: bytes) -> Path:
+    def _keep(self, name: str, content: bytes) -> int:
         folder = self.own / OLD / name
         folder.mkdir(mode=0o700, exist_ok=True)
         versions = sorted(int(file.stem) for file in folder.glob("*.md") if file.stem.isdecimal())
         for version in versions[: -(OLD_MAX - 1)]:
             (folder / f"{version}.md").unlink()
-        kept = folder / f"{versions[-1] + 1 if versions else 1}.md"
-        _write(kept, content)
-        return kept
+        version = versions[-1] + 1 if versions else 1
+        write_whole(self.old(name, version), content)
+        return version
+
+    def _kept(self, name: str, version: int) -> str:
+        file = self.old(name, version)
+        try:
+            return _text(file, shown=str(file))
+        except BadSkill:
+            raise NotFound(f"what the skill {name} said before is not kept any more: {file} is gone") from None
+
+    def old(self, name: str, version: int) -> Path:
+        """Where a version before the last is kept."""
+        return self.own / OLD / name / f"{version}.md"
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
+    def _alone(self, name: str) -> Generator[list[SkillChange]]:
         """No other process writes a skill meanwhile: a version that nobody kept would be lost."""
-        (self.own / OLD).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(self.own / OLD / "lock", os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        try:
+            (self.own / OLD).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(self.own / OLD / "lock", os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield read(self.own / OLD)
+        except OSError as error:
+            file = error.filename or self.own / name / FILE
+            raise BadSkill(f"{file}: {error.strerror}; the skill was not written") from error
 
     def _places(self) -> Iterator[tuple[Path, bool]]:
         yield self.own, False
@@ -224,14 +276,23 @@ def _text(file: Path, *, shown: str) -> str:
     return text
 
 
-def _write(file: Path, content: bytes) -> None:
-    """The whole file or none of it, also after a crash."""
-    passing = file.with_name(f".{file.name}.{os.getpid()}")
-    with open(os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    os.replace(passing, file)
+def _put(file: Path, text: str | None) -> None:
+    """Write the file of a skill or, without a text, remove it; what lies beside it stays."""
+    if text is not None:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(file, text.encode())
+        return
+    file.unlink(missing_ok=True)
+    if file.parent.exists() and not any(file.parent.iterdir()):
+        file.parent.rmdir()
+
+
+def _said(content: bytes | None) -> str:
+    """What a skill's file says that it is for; whoever edited it may have spoiled it."""
+    try:
+        return parse((content or b"").decode(), "").description
+    except (BadSkill, UnicodeDecodeError):
+        return ""
 
 
 def _is_inside(file: Path, folder: Path) -> bool:

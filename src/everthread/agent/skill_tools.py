@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from everthread.agent.arguments import parsed
+from everthread.agent.skill_changes import Origin, SkillChange
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.skills import FILE, FILE_CHARS_MAX, Written, harmless, shown
 from everthread.domain.errors import BadSkill, NotFound, ToolFailed
@@ -71,9 +72,11 @@ class _WriteArguments(msgspec.Struct):
     body: Text
 
 
-def skill_tools(folders: SkillFolders, owner: str) -> tuple[Tool, ...]:
-    """All of them. Only `owner`, whose folder it is, may have skills written."""
-    return skill_list(folders), skill_view(folders), skill_write(folders, owner)
+def skill_tools(
+    folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None] = lambda change: None
+) -> tuple[Tool, ...]:
+    """All of them. Only `owner`, whose folder it is, may have skills written; `wrote` is told of each that was."""
+    return skill_list(folders), skill_view(folders), skill_write(folders, owner, wrote)
 
 
 def skill_list(folders: SkillFolders) -> Tool:
@@ -104,14 +107,16 @@ def _view(folders: SkillFolders, given: _ViewArguments) -> str:
     return f"{text}\nIts other files: {', '.join(map(harmless, others))}" if others else text
 
 
-def skill_write(folders: SkillFolders, owner: str) -> Tool:
+def skill_write(folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None]) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         given = parsed(_WRITE, arguments, _WriteArguments)
         if use.ref.owner != owner:
             raise ToolFailed("skill_write: skills are kept for the person whose home this is; nobody else writes them")
         written = Written(given.name, given.description, given.body)
-        kept = await _in_a_thread(_WRITE, lambda: folders.write(written))
-        done = "replaced; the version before is kept" if kept else "written"
+        origin = Origin(use.ref.session_id, use.turn_id)
+        change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin))
+        wrote(change)
+        done = "replaced; the version before is kept" if change.kept is not None else "written"
         return f"{done}. Conversations that begin from now on know of it; here, skill_view reads it."
 
     return Tool(_WRITE, run, dangerous=True, remembers=True)

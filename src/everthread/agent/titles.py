@@ -68,6 +68,11 @@ class Titler:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("naming a session failed", exc_info=error)
 
+    async def settle(self, bound_s: float) -> None:
+        """Wait for what is under way, but no longer than that."""
+        if self._going:
+            await asyncio.wait(self._going, timeout=bound_s)
+
     async def aclose(self) -> None:
         """Leave what is under way: a title is no loss."""
         for task in self._going:

@@ -23,6 +23,7 @@ from everthread.agent.events import (
     Compressed,
     Listen,
     Recalled,
+    Reviewed,
     Steered,
     TurnBegan,
     TurnEnded,
@@ -174,14 +175,22 @@ class Agent:
             raise NotCompressed("there is no conversation here to compress; say something first")
         return await self._compressor.compress(ref, await self._fill(ref, choice), choice, focus)
 
-    def compression_status(self, session_id: str) -> str:
+    async def compression_status(self, session_id: str) -> str:
         """What a person should know about compressing that session; empty if all is well."""
-        return self._compressor.status(session_id) if self._compressor is not None else ""
+        return await self._compressor.status(session_id) if self._compressor is not None else ""
 
-    def attend_to_reviews(self) -> None:
-        """From now on, carry out the reviews that are due, in the background. For a process that lasts."""
+    def attend_to_reviews(self, hear: Callable[[Reviewed], None] | None = None) -> None:
+        """From now on, carry out the reviews that are due, in the background. For a process that lasts.
+
+        `hear` is told what they write, about whichever conversation of whichever owner.
+        """
         if self._reviewer is not None:
-            self._reviewer.look()
+            self._reviewer.look(hear)
+
+    async def settle_titles(self, bound_s: float) -> None:
+        """Let titles that are being thought of be found, within the bound. For a process that is about to end."""
+        if self._titler is not None:
+            await self._titler.settle(bound_s)
 
     async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.adapters.memory.builtin import BuiltinMemory
+from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.adapters.stores.sqlite.examine import examine
 from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, renumber
@@ -36,6 +36,7 @@ from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
     from everthread.agent.asking import Choice
+    from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
     from everthread.gateway.serving import Gateway
@@ -125,6 +126,11 @@ class Runtime:
         self._serving: asyncio.Task[None] | None = None
         self._workshop: Workshop | None = None
         self._stopped = False
+
+    @property
+    def provider_names(self) -> tuple[str, ...]:
+        """The memory providers that are used here, its own first. Needs no store."""
+        return (BUILTIN, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = loaded(self._plugins)
@@ -247,6 +253,13 @@ class Runtime:
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
+
+    @property
+    def skills(self) -> SkillFolders:
+        """The skills of the person whose home it is, and those of the project. Needs no store."""
+        from everthread.agent.skill_folders import SkillFolders
+
+        return SkillFolders(self.settings.skills_path, self.project, self.clock.now)
 
     def context_engine(self) -> ContextEngine | None:
         """The one that a plugin brings in place of the usual, if any does."""

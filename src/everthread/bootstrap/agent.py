@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
 from everthread.agent.delegation import Delegation, tools_of_children
-from everthread.agent.memory_tools import memory_tool, memory_tools
+from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
+from everthread.agent.review_tools import Wrote, review_tools
 from everthread.agent.reviewing import Reviewer
-from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
@@ -123,7 +123,7 @@ class Workshop:
         kept = runtime.settings.memory
         self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
         self.models = Models(runtime.settings)
-        self._skills = SkillFolders(runtime.settings.skills_path, runtime.project)
+        self._skills = runtime.skills
         self.agent = self._agent()
         self._delegation = self._delegating()
 
@@ -237,13 +237,18 @@ class Workshop:
             output_tokens=limits.output_tokens,
         )
 
-    def _tools_of_a_review(self, review: Review) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote) -> Toolbox:
         runtime = self._runtime
-        write_note = partial(runtime.lifecycle.write_note, review=review)
         return Toolbox(
-            (
-                memory_tool(write_note, runtime.store, self._note_limits, runtime.sync_notes, condenses=True),
-                *skill_tools(self._skills, self._settings.owner),
+            review_tools(
+                review,
+                wrote,
+                lifecycle=runtime.lifecycle,
+                store=runtime.store,
+                limits=self._note_limits,
+                skills=self._skills,
+                owner=self._settings.owner,
+                written=runtime.sync_notes,
             )
         )
 

@@ -12,9 +12,9 @@ from everthread.cli.face import Face
 from everthread.cli.opened import Runtime
 from everthread.cli.others import Others
 from everthread.cli.talking import answer_when_free
-from everthread.commands.wording import excerpt
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Message, Role, SessionKey, TurnStatus
+from everthread.domain.wording import excerpt
 
 _UNDO = "your message is kept; /undo takes it back"
 

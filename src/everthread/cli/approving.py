@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from everthread.cli.face import Face
-from everthread.cli.hearing import call_in_words
+from everthread.cli.telling import call_in_words
 from everthread.domain.model import SessionRef, ToolCall
 
+_ALLOW = "Allow this? [y/N]"
 _YES = ("y", "yes")
 _NO = ("n", "no", "")
+_SHORT = 5
+"""A word as short as this is meant as an answer; anything longer was typed ahead, and is the next message."""
 
 
 class Approving:
@@ -29,21 +32,28 @@ class Approving:
         async with self._one_at_a_time:
             self._question = asyncio.get_running_loop().create_future()
             try:
-                self._face.ask(f"{wanted}\nAllow this? [y/N]")
+                self._face.ask(f"{wanted}\n{_ALLOW}")
                 return await self._question
             finally:
                 self._question = None
 
     def take(self, text: str) -> bool:
-        """Whether what was typed answers a question; if so, it is answered."""
+        """Whether what was typed answers a question; if so, it is answered. If not, the question stays open."""
         if self._question is None:
             return False
         reply = text.strip().lower()
+        if len(reply) > _SHORT or len(reply.split()) > 1:
+            return False
         if reply not in _YES and reply not in _NO:
-            self._face.ask("Please answer y or n. Allow this? [y/N]")
+            self._face.notice("Please answer y or n.")
         elif not self._question.done():
             self._question.set_result(reply in _YES)
         return True
+
+    def remind(self) -> None:
+        """Ask again, if a question is open."""
+        if self._question is not None and not self._question.done():
+            self._face.ask(_ALLOW)
 
     def nobody_is_left(self) -> None:
         """What is asked from here on is denied."""

@@ -101,7 +101,7 @@ async def _packed(
 
         await runtime.store.copy(copy, progress)
     contents = asdict(invocation.unopened(settings).inspect_copy(copy))
-    files, passed_over = safekeeping.sources(copy, settings.config_path, settings.home / safekeeping.NOTES)
+    files, passed_over = safekeeping.sources(copy, settings.config_path, settings.home)
     kept = tuple(map(safekeeping.kept, files))
     schema = contents.pop("schema")
     manifest = safekeeping.Manifest(

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from everthread.agent.events import TurnEnded
+from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.answering import Answering
 from everthread.cli.approving import Approving
 from everthread.cli.exits import INTERRUPTED, REFUSED
@@ -20,24 +20,23 @@ from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, entered, left, made_ready
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
-from everthread.commands.desk import excerpt, listed
+from everthread.commands.desk import listed
 from everthread.commands.moving import recap_here
 from everthread.config.display import display
+from everthread.config.schema import Background
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
+from everthread.domain.wording import counted, excerpt
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
 STATUS_S = 3.0
 _LOOK_S = 0.01
-_YES = ("y", "yes")
-_NO = ("n", "no", "")
-_UNDO = "your message is kept; /undo takes it back"
 
 
 async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
-    face = face_for(wish, interactive=interactive)
+    face = face_for(wish, runtime.settings.terminal.background, interactive=interactive)
     for problem in await made_ready(runtime, face.notice):
         face.complain(problem)
     talk = Chat(runtime, wish, await entered(runtime, wish), face)
@@ -47,8 +46,8 @@ async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
         await runtime.stop(close_memory=not talk.cut_off)
 
 
-def face_for(wish: Wish, *, interactive: bool) -> Face:
-    shown_on = display()
+def face_for(wish: Wish, background: Background, *, interactive: bool) -> Face:
+    shown_on = display(background)
     if interactive and shown_on.term != "dumb":
         from everthread.cli.terminal import Terminal
 
@@ -108,7 +107,7 @@ class Chat:
         work = [self._work(), self._read()]
         if self._face.interactive:
             work.append(self._recovery.run())
-            self._runtime.agent.attend_to_reviews()
+            self._runtime.agent.attend_to_reviews(self._reviewed)
         work += [self._watch()] if self._face.capable else []
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -126,6 +125,7 @@ class Chat:
         while not self._left.is_set() and (typed := await self._face.message()) is not None:
             self._hinted = False
             await self._take(typed)
+            self._approving.remind()
             if not self._face.interactive:
                 # In order: what a script says is not meant to interrupt what it said before.
                 await self._jobs.join()
@@ -181,11 +181,15 @@ class Chat:
             if offer is None:
                 return
             said = await carry_out(self._desk(), offer)
+        if said.wakes and self._busy and order.argument:
+            self._answering.queued.append(order.argument)
         self._tell(said)
         self._look.set()
 
     async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Order | None:
-        index = await self._face.pick(f"/{order.command.name}", [offer.label for offer in offers])
+        index = await self._face.pick(
+            f"/{order.command.name} {order.argument}".rstrip(), [offer.label for offer in offers]
+        )
         chosen = parse(offers[index].command) if index is not None else None
         assert chosen is None or isinstance(chosen, Order)
         return chosen
@@ -237,6 +241,7 @@ class Chat:
             choices=runtime.choices,
             known_models=runtime.known_models(),
             spend_per_day=settings.limits.spend_per_day,
+            skills=runtime.skills,
         )
 
     # --- What the face asks for --------------------------------------------------------------------------------------
@@ -300,6 +305,13 @@ class Chat:
         if self._wish.verbose:
             self._face.notice(why)
 
+    def _reviewed(self, event: Reviewed) -> None:
+        """A process may carry out the review of anybody's conversation; what it wrote is for its owner to read."""
+        if event.ref.owner == self._owner and not self._left.is_set():
+            self._face.hear(event)
+            if not self._busy:
+                self._face.prompt()
+
     # --- Coming and going --------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -344,10 +356,18 @@ class Chat:
                 async with asyncio.timeout(STATUS_S):
                     await self._look.wait()
             except TimeoutError:
+                # Nothing was done here meanwhile; others may have done something.
                 pass
 
     async def _show_others(self) -> None:
-        for turn in await self._answering.others.news():
+        news = await self._answering.others.news()
+        if news.earlier:
+            session_id = news.turns[-1].session_id if news.turns else ""
+            self._face.notice(
+                f"Said elsewhere before what follows: {counted(news.earlier, 'more turn')}; "
+                f"`everthread sessions show {session_id}` has them all."
+            )
+        for turn in news.turns:
             self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
             self._face.answer(turn.assistant_text)
 

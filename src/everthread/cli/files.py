@@ -99,7 +99,8 @@ def _is_running(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass
+        # It is somebody else's, so it is there.
+        return True
     return True
 
 

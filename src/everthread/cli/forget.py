@@ -13,6 +13,7 @@ from everthread.cli.opened import Invocation, Runtime, home_option, json_option,
 from everthread.cli.sessions import named, nothing_there
 
 if TYPE_CHECKING:
+    from everthread.agent.skill_changes import SkillChange
     from everthread.lifecycle.forget import Forgettable
     from everthread.ports import MemoryProvider, UnitOfWork
 
@@ -29,6 +30,8 @@ class Plan(NamedTuple):
     """Providers that keep what they were told."""
     not_loaded: Sequence[str]
     """Providers that this process can't reach: they are told when a process that has them runs."""
+    skills: Sequence[str]
+    """Files that were drawn from it, which are the user's to keep or to remove."""
 
 
 @click.command()
@@ -72,7 +75,8 @@ def forget_it(
     """Say what is about to go, ask unless told not to, and forget it."""
 
     async def make_plan(runtime: Runtime) -> Plan:
-        return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, session, owner, note))
+        changes = runtime.skills.changes()
+        return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, changes, session, owner, note))
 
     plan = invocation.look(make_plan, nothing=None)
     if plan is None:
@@ -98,6 +102,7 @@ def forget_it(
                 "owner": plan.owner,
                 "cannot_forget": list(plan.cannot_forget),
                 "not_loaded": list(plan.not_loaded),
+                "skills": list(plan.skills),
             }
         )
     else:
@@ -118,6 +123,7 @@ def _empty_the_log(invocation: Invocation) -> None:
 def _plan(
     uow: UnitOfWork,
     providers: Sequence[MemoryProvider],
+    changes: Sequence[SkillChange],
     session: str | None,
     owner: str | None,
     note: str | None,
@@ -138,7 +144,22 @@ def _plan(
         words += f"\nThese providers cannot forget and keep what they were told: {', '.join(cannot)}."
     if absent:
         words += f"\nThese providers are not loaded here and are told when they next run: {', '.join(absent)}."
-    return Plan(what, kind, identity, whose, words, cannot, absent)
+    skills = _drawn_from(uow, changes, identity, kind)
+    if skills:
+        words += (
+            f"\nThese skills were drawn from it, and are kept: {', '.join(skills)}. Read them with "
+            "`everthread skills show NAME`; to remove one, remove its folder in `skills` and in `skills/.old`."
+        )
+    return Plan(what, kind, identity, whose, words, cannot, absent, skills)
+
+
+def _drawn_from(uow: UnitOfWork, changes: Sequence[SkillChange], identity: str, kind: str) -> list[str]:
+    """The skills that were written in what is about to be forgotten, or in a review of it."""
+    if kind == "owner":
+        sessions = {session.id for session in uow.sessions.of_owner(identity)}
+    else:
+        sessions = {identity}
+    return sorted({change.skill for change in changes if change.origin and change.origin.session_id in sessions})
 
 
 def _about_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, str, str]:

@@ -8,6 +8,7 @@ from everthread.agent.events import (
     CompressionFailed,
     Recalled,
     Retrying,
+    Reviewed,
     Steered,
     TextWritten,
     ToolBegan,
@@ -18,10 +19,10 @@ from everthread.agent.events import (
 )
 from everthread.cli.screen import Screen
 from everthread.cli.show import shortened
+from everthread.cli.telling import recalled_in_lines, retrying_in_words
 from everthread.domain.model import TurnStatus
 
 _DETAIL_CHARS_MAX = 100
-_CALL_CHARS_MAX = 2_000
 
 
 class Hearing:
@@ -45,7 +46,7 @@ class Hearing:
                 self._ended(event)
             case ToolBegan() | Retrying() | Steered() | ToolEnded() | Recalled():
                 self._beside(event)
-            case Compressing() | Compressed() | CompressionFailed():
+            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
                 self._screen.notice(event.text)
             case _:
                 pass
@@ -57,8 +58,7 @@ class Hearing:
                 self._screen.notice(f"* {event.call.name} {shortened(event.call.arguments, _DETAIL_CHARS_MAX)}")
             case Retrying():
                 self._written = False
-                when = f" in {event.wait_s:.0f} s" if event.wait_s >= 1 else ""
-                self._screen.notice(f"{event.why}; asking {event.model}{when}")
+                self._screen.notice(retrying_in_words(event))
             case Steered():
                 self._screen.notice(f"Taken up: {shortened(event.text, _DETAIL_CHARS_MAX)}")
             case ToolEnded():
@@ -66,11 +66,8 @@ class Hearing:
                     self._screen.notice(f"  {event.call.name}: {shortened(event.result, _DETAIL_CHARS_MAX)}")
             case Recalled():
                 if self._verbose:
-                    for item in event.items:
-                        source = " ".join(filter(None, (item.provider, item.session_id)))
-                        self._screen.notice(f"  recalled ({source}): {shortened(item.text, _DETAIL_CHARS_MAX)}")
-                    for name in event.missing:
-                        self._screen.notice(f"  recalled nothing in time: {name}")
+                    for line in recalled_in_lines(event):
+                        self._screen.notice(f"  {line}")
 
     def _ended(self, event: TurnEnded) -> None:
         """What was stopped because its place was left is told of by whoever left it."""
@@ -80,10 +77,3 @@ class Hearing:
         if event.text and not self._written:
             self._screen.write(event.text)
         self._screen.end_line()
-
-
-def call_in_words(name: str, arguments: str) -> str:
-    """A call as somebody is asked about it: as much of it as can be read, and how much there is beyond that."""
-    text = shortened(arguments, _CALL_CHARS_MAX)
-    more = f" [{len(arguments)} characters in all]" if len(arguments) > _CALL_CHARS_MAX else ""
-    return f"{name} {text}{more}"

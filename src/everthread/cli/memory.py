@@ -11,7 +11,7 @@ from everthread.cli.exits import REFUSED
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, limit_option, pass_invocation
 
 if TYPE_CHECKING:
-    from everthread.commands.curating import Change, Curator
+    from everthread.commands.curating import AnyChange, Change, Curator
     from everthread.config import Memory
     from everthread.domain.model import NoteTarget, NoteVersion
 
@@ -93,7 +93,7 @@ def show_note(invocation: Invocation, note: str, as_json: bool) -> None:
 @home_option
 @pass_invocation
 def log(invocation: Invocation, as_json: bool, limit: int) -> None:
-    """Show every change of the notes: what, when, and who made it in which turn.
+    """Show every change of the notes and of your skills: what, when, and who made it in which turns.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def log(invocation: Invocation, as_json: bool, limit: int) -> None:
       everthread memory log --limit 100 --json
     """
 
-    async def look(runtime: Runtime) -> list[Change]:
+    async def look(runtime: Runtime) -> list[AnyChange]:
         return await (await _curator(runtime)).log(limit)
 
     changes = invocation.tend(look, nothing=[])
@@ -121,7 +121,7 @@ def log(invocation: Invocation, as_json: bool, limit: int) -> None:
 @home_option
 @pass_invocation
 def undo(invocation: Invocation, change: str, as_json: bool) -> None:
-    """Take back the newest change of the notes, or the CHANGE that `memory log` names.
+    """Take back the newest change of the notes and skills, or the CHANGE that `memory log` names.
 
     It is taken back by a new version, so that this can be taken back as well.
 
@@ -129,10 +129,11 @@ def undo(invocation: Invocation, change: str, as_json: bool) -> None:
     Examples:
       everthread memory undo
       everthread memory undo 01JZ8Q7M3N5P6R8S9T0V1W2X3Y:2
+      everthread memory undo skill/release-notes:1
     """
     from everthread.commands.notes import undone
 
-    async def work(runtime: Runtime) -> tuple[Change, NoteVersion]:
+    async def work(runtime: Runtime) -> tuple[AnyChange, AnyChange]:
         curator = await _curator(runtime)
         done = await curator.undo(change)
         _tell(await curator.synced())
@@ -140,9 +141,8 @@ def undo(invocation: Invocation, change: str, as_json: bool) -> None:
 
     (taken_back, made), _ = invocation.act(work)
     if as_json:
-        show.print_json(
-            {"undone": taken_back.name, "version": f"{made.note_id}:{made.version}", "text": made.content or None}
-        )
+        text = made.words if made.action.value != "remove" else None
+        show.print_json({"undone": taken_back.name, "version": made.name, "text": text or None})
     else:
         click.echo(f"{show.one_line(undone(taken_back, made))} `everthread memory undo` again undoes this.")
 
@@ -172,7 +172,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
     async def after(runtime: Runtime) -> list[Change]:
         await runtime.start()
         curator = await _curator(runtime, strict=True)
-        changed = [c for c in await curator.log() if c.version.version > known.get(c.version.note_id, 0)]
+        changed = [c for c in await curator.note_log() if c.version.version > known.get(c.version.note_id, 0)]
         await runtime.drain()
         return changed
 
@@ -266,7 +266,7 @@ async def _curator(runtime: Runtime, *, strict: bool = False) -> Curator:
 def _curator_of(runtime: Runtime) -> Curator:
     from everthread.commands.curating import Curator
 
-    return Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner)
+    return Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner, runtime.skills)
 
 
 def _tell(problem: str) -> None:
@@ -280,7 +280,7 @@ async def _listed(runtime: Runtime) -> list[NoteVersion]:
 
 async def _versions(curator: Curator) -> dict[str, int]:
     known: dict[str, int] = {}
-    for change in await curator.log():
+    for change in await curator.note_log():
         known[change.version.note_id] = max(change.version.version, known.get(change.version.note_id, 0))
     return known
 
@@ -301,31 +301,48 @@ def _collection(target: NoteTarget, notes: list[NoteVersion], room: int) -> dict
     }
 
 
-def _headline(change: Change) -> str:
+def _headline(change: AnyChange) -> str:
     from everthread.commands.notes import author
 
-    version = change.version
     return show.one_line(
-        f"{change.name}  {show.local_time(version.at)}  {version.action.value}  "
-        f"{version.target.name}.md  by {author(change)}"
+        f"{change.name}  {show.local_time(change.at)}  {change.action.value}  {change.place}  by {author(change)}"
     )
 
 
-def _change_as_json(change: Change) -> dict[str, Any]:
-    version, window = change.version, change.reviewed
+def _change_as_json(change: AnyChange) -> dict[str, Any]:
+    from everthread.commands.curating import Change
+
+    source, window = change.source, change.source.reviewed
+    if isinstance(change, Change):
+        version = change.version
+        what = {
+            "note": version.note_id,
+            "skill": None,
+            "version": version.version,
+            "target": version.target.value,
+            "action": version.action.value,
+            "text": version.content or None,
+            "before": change.before or None,
+        }
+    else:
+        edit = change.change
+        what = {
+            "note": None,
+            "skill": edit.skill,
+            "version": edit.number,
+            "target": "skill",
+            "action": edit.action.value,
+            "text": edit.description or None,
+            "before": edit.before or None,
+        }
     return {
         "change": change.name,
-        "note": version.note_id,
-        "version": version.version,
-        "target": version.target.value,
-        "action": version.action.value,
-        "text": version.content or None,
-        "before": change.before or None,
-        "at": show.iso_time(version.at),
-        "by": "review" if window else "agent" if change.by_agent else "user",
-        "session": version.session_id if change.in_conversation else None,
-        "title": change.title,
-        "turn": change.turn,
+        **what,
+        "at": show.iso_time(change.at),
+        "by": "review" if window else "agent" if source.by_agent else "user",
+        "session": source.session_id if source.in_conversation else None,
+        "title": source.title,
+        "turn": source.turn,
         "turns": [window.from_turn, window.to_turn] if window else None,
-        "turn_id": version.turn_id,
+        "turn_id": source.turn_id,
     }

@@ -12,15 +12,18 @@ from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli import show
 from everthread.cli.exits import INTERRUPTED, REFUSED, code_of
-from everthread.cli.hearing import Hearing, call_in_words
+from everthread.cli.hearing import Hearing
 from everthread.cli.lines import Lines
 from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
+from everthread.cli.telling import call_in_words
 from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 
 STDIN = "-"
+TITLE_S_MAX = 2.0
+"""The answer is there; so long may it take to find a title for its conversation."""
 
 
 async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
@@ -62,6 +65,8 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
         screen.say(show.as_json(_as_json(ended)))
     if ended.problem:
         screen.complain("interrupted" if stop.wanted() else ended.problem)
+    else:
+        await runtime.agent.settle_titles(TITLE_S_MAX)
     await runtime.stop(close_memory=True)
     return _code(ended, stopped=stop.wanted(), gone=screen.gone)
 

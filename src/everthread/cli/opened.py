@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from everthread.agent.asking import Choice
+    from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config import Settings
     from everthread.domain.model import Session
@@ -47,6 +48,8 @@ class Runtime(Protocol):
     notebook: Notebook
     new_id: Callable[[], str]
 
+    @property
+    def skills(self) -> SkillFolders: ...
     async def ready(self) -> Sequence[str]: ...
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
@@ -58,6 +61,8 @@ class Unopened(Protocol):
 
     clock: Clock
 
+    @property
+    def provider_names(self) -> tuple[str, ...]: ...
     async def __aenter__(self) -> Runtime: ...
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /

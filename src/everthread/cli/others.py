@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.ports import Store, UnitOfWork
 
 AT_ONCE_MAX = 5
+
+
+class News(NamedTuple):
+    turns: Sequence[Turn] = ()
+    """The last of those that came from elsewhere, oldest first."""
+    earlier: int = 0
+    """How many came before them."""
 
 
 class Others:
@@ -26,19 +34,20 @@ class Others:
             self._seen = {session_id: number}
         self._own.add((session_id, number))
 
-    async def news(self) -> Sequence[Turn]:
-        """The turns that came from elsewhere since the last look, oldest first; of many, the last."""
+    async def news(self) -> News:
+        """The turns that came from elsewhere since the last look; of many, the last."""
         return await self._store.peek(self._look)
 
-    def _look(self, uow: UnitOfWork) -> list[Turn]:
+    def _look(self, uow: UnitOfWork) -> News:
         ref = uow.sessions.ref(self._key)
         session = uow.sessions.get(ref.session_id) if ref else None
         if session is None:
-            return []
+            return News()
         seen = self._seen.get(session.id, session.last_turn)
         numbers = [n for n in _since(uow, session, seen) if (session.id, n) not in self._own]
         self._seen, self._own = {session.id: session.last_turn}, set()
-        return [turn for number in numbers[-AT_ONCE_MAX:] if (turn := uow.turns.get(session.id, number))]
+        last = [turn for number in numbers[-AT_ONCE_MAX:] if (turn := uow.turns.get(session.id, number))]
+        return News(last, len(numbers) - len(last))
 
 
 def _since(uow: UnitOfWork, session: Session, seen: int) -> list[int]:

@@ -3,7 +3,9 @@
 manifest.json     format, version, when, by which program, what the store holds; name, size and SHA-256 of each file
 everthread.db     the store, as of one moment
 config.toml       the settings, if there are any
+AGENTS.md ...     the standing rules, if there are any
 memory/...        the files of notes
+skills/...        the skills of the user's own, with the versions that are kept of them
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ VERSION = 1
 STORE = "everthread.db"
 CONFIG = "config.toml"
 NOTES = "memory"
+SKILLS = "skills"
+RULES = ("AGENTS.md", "SOUL.md")
 MANIFEST = "manifest.json"
 _MANIFEST_BYTES_MAX = 10_000_000
 _SMALL_BYTES_MAX = 10_000_000
@@ -37,6 +41,8 @@ _HEAD_BYTES_MAX = 1_000_000
 """What may stand before a file to describe it."""
 _FILES_MAX = 100_000
 _DEPTH_MAX = 4
+_SKILL_DEPTH_MAX = 8
+_NO_CONTENT = f"{SKILLS}/.old/lock"
 _AT_ONCE = 1 << 20
 
 Advance = Callable[[int], None]
@@ -70,22 +76,24 @@ class Source(NamedTuple):
 class Sources(NamedTuple):
     files: tuple[Source, ...]
     passed_over: tuple[str, ...]
-    """Notes that no backup can hold, by their names."""
+    """Notes and files of skills that no backup can hold, by their names."""
 
 
-def sources(store: Path, config: Path, notes: Path) -> Sources:
+def sources(store: Path, config: Path, home: Path) -> Sources:
     """What a backup is made of. Links are passed over: what they lead to is not the home's."""
     files = [Source(STORE, store)]
     if config.is_file():
         files.append(Source(CONFIG, config))
+    rules = (home / name for name in RULES)
     passed_over: list[str] = []
-    for path in sorted(notes.rglob("*.md")):
-        if path.is_file() and not path.is_symlink():
-            source = Source(f"{NOTES}/{path.relative_to(notes).as_posix()}", path)
-            if _is_allowed(source.name, path.stat().st_size):
-                files.append(source)
-            else:
-                passed_over.append(source.name)
+    for path in (*rules, *sorted((home / NOTES).rglob("*.md")), *sorted((home / SKILLS).rglob("*"))):
+        source = Source(path.relative_to(home).as_posix(), path)
+        if path.is_symlink() or not path.is_file() or source.name == _NO_CONTENT:
+            continue
+        if _is_allowed(source.name, path.stat().st_size):
+            files.append(source)
+        else:
+            passed_over.append(source.name)
     return Sources(tuple(files), tuple(passed_over))
 
 
@@ -238,8 +246,9 @@ def _is_allowed(name: str, size: int) -> bool:
         return size >= 0
     parts = PurePosixPath(name).parts
     is_note = bool(parts) and parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and name.endswith(".md")
+    is_skill = bool(parts) and parts[0] == SKILLS and 2 <= len(parts) <= _SKILL_DEPTH_MAX
     plain = "/".join(parts) == name and not {"..", "."} & set(parts) and "\0" not in name and whole(name) == name
-    return plain and (is_note or name == CONFIG) and 0 <= size <= _SMALL_BYTES_MAX
+    return plain and (is_note or is_skill or name in (CONFIG, *RULES)) and 0 <= size <= _SMALL_BYTES_MAX
 
 
 def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance: Advance) -> None:
@@ -267,6 +276,8 @@ def put_in_place(folder: Path, home: Path, config: Path, aside: Path) -> list[st
     moved: list[str] = []
     moves: list[tuple[Path, Path]] = []
     places = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
+    # What people write by hand stays, unless there is another in its place.
+    places |= {name: home / name for name in (SKILLS, *RULES) if (folder / name).exists()}
     try:
         for name, place in places.items():
             if place.exists() or place.is_symlink():

@@ -76,6 +76,7 @@ def as_json(settings: Settings) -> dict[str, Any]:
         "compression": asdict(settings.compression),
         "review": asdict(settings.review),
         "tools": {"allow": list(settings.tools.allow)},
+        "terminal": asdict(settings.terminal),
         "reset": _reset(settings.reset),
         "prices": {model: asdict(price) for model, price in settings.prices.items()},
         "mcpServers": {name: _server(server) for name, server in settings.mcp_servers.items()},

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everthread.config import Provider, Settings
 
 _KEY_CHARS_MAX = 4096
+_OWN_MEMORY = "builtin"
 _ANOTHER = "+"
 """No provider can be called so."""
 _WORDS = {
@@ -68,6 +69,7 @@ def asked(invocation: Invocation, *, offline: bool) -> dict[str, Any]:
     click.echo(f"This sets up Everthread in {settings.home}. Ctrl-C leaves everything as it is.\n")
     while True:
         wanted = _questions(invocation.settings)
+        _tell_of_memory(_memory(invocation))
         try:
             return carried_out(invocation, wanted, offline=offline)
         except EverthreadError as error:
@@ -112,12 +114,33 @@ def carried_out(invocation: Invocation, wanted: Wanted, *, offline: bool) -> dic
         "key_env": variable or None,
         "key_written": bool(wanted.key),
         "tried": not offline,
+        **_memory(invocation),
     }
+
+
+def _memory(invocation: Invocation) -> dict[str, Any]:
+    """The memory providers that are used, and the plugins of installed packages."""
+    from everthread.plugins import installed
+
+    return {"memory": list(invocation.unopened(invocation.settings).provider_names), "plugins": list(installed())}
+
+
+def _tell_of_memory(found: dict[str, Any]) -> None:
+    """There is nothing to choose: all that there are are used."""
+    for name in found["memory"]:
+        what = "kept and recalled on this machine; nothing has to be set up" if name == _OWN_MEMORY else "used as well"
+        click.echo(f"Memory: {show.one_line(name)} ({what})")
+    for name in found["plugins"]:
+        click.echo(f"Plugin: {show.one_line(name)}")
+    click.echo(
+        "Another one is added by a program of yours; the page `Write a memory provider` in the documentation says how."
+    )
 
 
 def _with(invocation: Invocation, wanted: Wanted) -> Settings:
     """The settings as they will be."""
-    from dataclasses import replace
+    from msgspec import structs
+    from msgspec.structs import replace
 
     from everthread import config
 
@@ -129,7 +152,7 @@ def _with(invocation: Invocation, wanted: Wanted) -> Settings:
     else:
         settings = config.load(invocation.home, model=wanted.model)
     if wanted.key_env:
-        provider = replace(settings.providers[name], api_key_env=wanted.key_env)
+        provider = structs.replace(settings.providers[name], api_key_env=wanted.key_env)
         settings = replace(settings, providers={**settings.providers, name: provider})
     if wanted.key:
         variable = _provider(settings, wanted.model).api_key_env
@@ -165,7 +188,6 @@ def _questions(settings: Settings) -> Wanted:
         "Model, as the provider calls it", default=present_model if name == present_provider else None, type=str
     ).strip()
     key = _ask_key(settings, provider.api_key_env) if provider.api_key_env else ""
-    click.echo("Memory: what is said and noted is kept and recalled on this machine; nothing has to be set up for it.")
     return Wanted(model if model.startswith(f"{name}/") else f"{name}/{model}", key=key, endpoint=endpoint)
 
 

@@ -95,6 +95,7 @@ COMMANDS = (
         "resume", (), "/resume [id|title|number]", "Go to another conversation; alone, list some.", True, moving.resume
     ),
     Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
+    Command("handoff", (), "/handoff PLATFORM", "Go on with this conversation elsewhere.", True, moving.handoff),
     Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
     Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo),

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from everthread.agent.asking import Choice
+from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
 from everthread.domain.errors import BadConfig, BadInput, NotFound
@@ -50,6 +51,8 @@ class Desk(Struct, frozen=True):
     """Names worth offering; others may work as well."""
     spend_per_day: float | None = None
     """The limit of dollars in 24 hours, if there is one."""
+    skills: SkillFolders | None = None
+    """Of the person who asks; none for everybody but the one whose home it is."""
     account: str = ""
     update_id: str | None = None
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
@@ -143,5 +146,6 @@ def way_to(uow: UnitOfWork, session: Session) -> str:
             if find_session(uow, session.title, owner=session.owner).id == session.id:
                 return session.title
         except (BadInput, NotFound):
+            # Others are called the same, or it reads like an id: the id leads there all the same.
             pass
     return session.id

@@ -39,7 +39,7 @@ async def status(desk: Desk, _: str) -> Said:
     turns, running, waiting = await desk.store.read(look)
     lines = [f"Conversation: {name_of(session)}, {counted(turns, 'turn')}" if session else NONE_YET]
     lines.append("An answer is being written." if running else "Nothing is running.")
-    if session is not None and (compression := desk.agent.compression_status(session.id)):
+    if session is not None and (compression := await desk.agent.compression_status(session.id)):
         lines.append(compression)
     if waiting:
         lines.append(f"{counted(len(waiting), 'message')} waiting: {listed(waiting)}")

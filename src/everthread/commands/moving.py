@@ -9,6 +9,7 @@ from itertools import islice
 from msgspec import Struct
 
 from everthread.commands.desk import (
+    NONE_YET,
     Desk,
     Said,
     counted,
@@ -24,7 +25,7 @@ from everthread.commands.recap import EXCHANGES, Recap, recap
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
-from everthread.domain.model import Kind, Session
+from everthread.domain.model import ChatType, Kind, Session, SessionKey
 from everthread.domain.wording import local_time
 from everthread.lifecycle import Crossing
 from everthread.lifecycle.finding import find_session
@@ -34,6 +35,8 @@ LISTED_MAX = 10
 OFFERED_MAX = 50
 _LOOKED_AT_MAX = 200
 _NUMBER = re.compile(r"[1-9][0-9]?")
+_NO_CHATS = ("cli", "hooks", "http", "subagent")
+"""What is said there is not sent anywhere."""
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
 
@@ -76,6 +79,33 @@ async def recap_here(desk: Desk, exchanges: int = EXCHANGES) -> Recap | None:
     """What was said last where the key is, for a front end that starts there; `None` if there is no conversation."""
     session = await session_here(desk)
     return await desk.store.read(lambda uow: recap(uow, session, exchanges)) if session else None
+
+
+async def handoff(desk: Desk, platform: str) -> Said:
+    session = await session_here(desk)
+    if session is None:
+        return refused(NONE_YET)
+    places = await desk.store.read(lambda uow: _elsewhere(uow, desk))
+    wanted = platform.strip().lower()
+    there = next((key for key in places if key.platform == wanted), None)
+    if there is None:
+        known = sorted({key.platform for key in places})
+        where = f"you can go on at {' or '.join(known)}" if known else "you have not written from anywhere else yet"
+        return refused(f"/handoff PLATFORM goes on elsewhere with this conversation; {where}.")
+    crossing = await desk.lifecycle.hand_over(
+        there, session.id, f"Going on here with {name_of(session)}.", owner=desk.owner
+    )
+    if crossing.refusal is Refusal.ALREADY_THERE:
+        return refused(f"You are in {name_of(session)} at {wanted} already.")
+    if crossing.cancelled and crossing.left:
+        desk.agent.stop(crossing.left, "stopped by /handoff")
+    return Said(f"{name_of(session)} goes on at {wanted} as well; what is said there is seen here, and the other way.")
+
+
+def _elsewhere(uow: UnitOfWork, desk: Desk) -> list[SessionKey]:
+    """Where the owner writes to the agent alone, on other platforms."""
+    keys = uow.sessions.keys_of(desk.owner)
+    return [key for key in keys if key.chat_type is ChatType.DM and key.platform not in (desk.key.platform, *_NO_CHATS)]
 
 
 async def undo(desk: Desk, count: str) -> Said:

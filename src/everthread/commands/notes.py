@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.commands.curating import Change, Curator, meant
+from everthread.commands.curating import AnyChange, Change, Curator, meant
 from everthread.commands.desk import Desk, Said, excerpt, refused
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.lifecycle import NoteChange
@@ -14,7 +14,7 @@ _LOG_MAX = 20
 
 async def memory(desk: Desk, argument: str) -> Said:
     verb, _, rest = argument.partition(" ")
-    curator = Curator(desk.lifecycle, desk.store, desk.notebook, desk.owner)
+    curator = Curator(desk.lifecycle, desk.store, desk.notebook, desk.owner, desk.skills)
     match verb.lower(), rest.strip():
         case "", _:
             return await _show(desk, curator)
@@ -68,8 +68,7 @@ async def _log(curator: Curator) -> Said:
     if not changes:
         return Said(f"No note was ever written.{problem}")
     lines = [
-        f"{change.name}  {_minute(change.version.at)}  {change.version.action.value:<7}  "
-        f"{excerpt(change.words)}, by {author(change)}"
+        f"{change.name}  {_minute(change.at)}  {change.action.value:<7}  {excerpt(change.words)}, by {author(change)}"
         for change in changes
     ]
     return Said("\n".join([*lines, "/memory undo takes the newest back, /memory undo CHANGE another."]) + problem)
@@ -82,26 +81,34 @@ async def _undo(curator: Curator, wanted: str) -> Said:
     return Said(f"{undone(change, made)} /memory undo again undoes this.{problem}")
 
 
-def undone(change: Change, made: NoteVersion) -> str:
+def undone(change: AnyChange, made: AnyChange) -> str:
     """What taking a change back has done."""
+    if not isinstance(change, Change):
+        what = f"the {change.place}"
+        match made.action:
+            case NoteAction.REMOVE:
+                return f"Removed again: {what}; the last version of it is kept."
+            case NoteAction.ADD:
+                return f"Written again: {what}."
+            case NoteAction.REPLACE:
+                return f"As it was before: {what}."
     if made.action is NoteAction.REMOVE:
         return f"Removed again: {excerpt(change.words)}."
     if made.action is NoteAction.ADD:
-        return f"Noted again: {excerpt(made.content)}."
-    return f"As it was before: {excerpt(made.content)}."
+        return f"Noted again: {excerpt(made.words)}."
+    return f"As it was before: {excerpt(made.words)}."
 
 
-def author(change: Change) -> str:
+def author(change: AnyChange) -> str:
     """Who made a change, and where."""
-    who = "the agent" if change.by_agent else "you"
-    if not change.in_conversation:
+    source = change.source
+    who = "the agent" if source.by_agent else "you"
+    if not source.in_conversation:
         return who
-    turn = f"turn {change.turn} of " if change.turn is not None else ""
-    place = excerpt(change.title) if change.title else change.version.session_id
-    if (window := change.reviewed) is not None:
-        one = window.from_turn == window.to_turn
-        turns = f"turn {window.to_turn}" if one else f"turns {window.from_turn} to {window.to_turn}"
-        return f"a review of {turns} of {place}"
+    turn = f"turn {source.turn} of " if source.turn is not None else ""
+    place = excerpt(source.title) if source.title else source.session_id
+    if (window := source.reviewed) is not None:
+        return f"a review of {window.words} of {place}"
     return f"{who}, in {turn}{place}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from everthread.config.schema import (
     BASE_URLS,
@@ -24,9 +24,11 @@ from everthread.config.schema import (
     Provider,
     ProviderKind,
     Review,
+    Terminal,
     Tools,
     Webhook,
     built_in_providers,
+    without_secrets,
 )
 from everthread.domain.errors import BadConfig, StoreUnwritable
 from everthread.domain.policy import ResetPolicies, ResetPolicy
@@ -46,6 +48,7 @@ __all__ = [
     "ProviderKind",
     "Review",
     "Settings",
+    "Terminal",
     "Tools",
     "Webhook",
     "Variables",
@@ -83,8 +86,7 @@ class Variables(Struct, frozen=True):
         return self.environ.get(name) or self.file.get(name) or None
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True, eq=False):
     home: Path
     """The folder that holds everything this program keeps."""
     config_path: Path = Path("config.toml")
@@ -108,6 +110,7 @@ class Settings:
     compression: Compression = Compression()
     review: Review = Review()
     tools: Tools = Tools()
+    terminal: Terminal = Terminal()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))
     gateway: Gateway = Gateway()
@@ -115,11 +118,24 @@ class Settings:
     """By the names that they have in session keys."""
     warnings: tuple[str, ...] = ()
     """What is not wrong, but should not stay as it is."""
-    variables: Variables = field(default_factory=Variables, repr=False, compare=False)
+    variables: Variables = field(default_factory=Variables)
 
     def __post_init__(self) -> None:
         for name in ("config_path", "env_path", "mcp_path"):
-            object.__setattr__(self, name, self.home / getattr(self, name))
+            force_setattr(self, name, self.home / getattr(self, name))
+
+    def __repr__(self) -> str:
+        return without_secrets(self, "variables")
+
+    def __eq__(self, other: object) -> bool:
+        """Wherever they were read from."""
+        return isinstance(other, Settings) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "variables"
+        )
+
+    def __ne__(self, other: object) -> bool:
+        # A Struct brings its own, which knows nothing of the one above.
+        return not self == other
 
     @property
     def db_path(self) -> Path:

@@ -37,6 +37,7 @@ def line_in_toml(text: str, keys: Keys) -> int:
     try:
         scan.document()
     except _Lost:
+        # The complaint is made all the same, with the nearest line that was come across.
         pass
     return _nearest(scan.found, keys)
 
@@ -47,6 +48,7 @@ def line_in_json(text: str, keys: Keys) -> int:
     try:
         scan.value(())
     except _Lost:
+        # The complaint is made all the same, with the nearest line that was come across.
         pass
     return _nearest(scan.found, keys)
 
@@ -67,6 +69,7 @@ def layout_of_toml(text: str) -> Layout:
     try:
         scan.document()
     except _Lost:
+        # Whoever changes the text by this reads the changed one with a real parser before it is kept.
         pass
     return scan.layout
 
@@ -219,6 +222,7 @@ def _unquoted(quoted: str) -> str:
     try:
         return str(json.loads(quoted))
     except ValueError:
+        # TOML knows more escapes than JSON, and strings over several lines.
         pass
     try:
         return str(tomllib.loads(f"key = {quoted}")["key"])

@@ -9,11 +9,12 @@ from typing import TypedDict, cast, get_args
 
 from msgspec.structs import fields, replace
 
-from everthread.config.reaching import gateway, platforms
+from everthread.config.reaching import gateway, one_of, platforms
 from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
+    Background,
     Compression,
     Delegation,
     Gateway,
@@ -25,6 +26,7 @@ from everthread.config.schema import (
     Provider,
     ProviderKind,
     Review,
+    Terminal,
     Tools,
     built_in_providers,
 )
@@ -36,7 +38,18 @@ from everthread.domain.policy import ResetPolicies, ResetPolicy
 MCP_SERVERS = "mcpServers"
 _TOP = (
     *SCALARS,
-    *("fallback_models", "providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"),
+    *(
+        "fallback_models",
+        "providers",
+        "limits",
+        "delegation",
+        "prices",
+        "memory",
+        "compression",
+        "review",
+        "tools",
+        "terminal",
+    ),
     *(MCP_SERVERS, "reset", "gateway", "platforms"),
 )
 _ENTRIES_MAX = 1000
@@ -69,6 +82,7 @@ class FromFile(TypedDict, total=False):
     compression: Compression
     review: Review
     tools: Tools
+    terminal: Terminal
     mcp_servers: Mapping[str, McpServer]
     reset: ResetPolicies
     gateway: Gateway
@@ -91,6 +105,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "compression": _compression(top.table("compression")),
         "review": _review(top.table("review")),
         "tools": _tools(top.table("tools")),
+        "terminal": _terminal(top.table("terminal")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
         "reset": _reset(top.table("reset")),
         "gateway": gateway(top.table("gateway")),
@@ -240,6 +255,12 @@ def _compression(table: Table) -> Compression:
         share=table.number("share", usual.share, 0.05, 0.8),
         tail_tokens=table.whole("tail_tokens", usual.tail_tokens, 0, 1_000_000),
     )
+
+
+def _terminal(table: Table) -> Terminal:
+    table.allow("background")
+    background = table.text("background", Terminal().background, one_of(get_args(Background)))
+    return Terminal(cast("Background", background))
 
 
 def _review(table: Table) -> Review:

@@ -12,7 +12,7 @@ from everthread.config.schema import BusyMode, Gateway, Http, PlatformAccount, S
 from everthread.config.secrets import address_problem
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = ("cli", "http", "hooks", "delegation")
+_RESERVED = ("cli", "hooks", "http", "subagent")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[^\s:]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
@@ -25,7 +25,7 @@ def gateway(table: Table) -> Gateway:
     table.allow(*(field.name for field in fields(Gateway)))
     usual = Gateway()
     return Gateway(
-        busy=cast("BusyMode", table.text("busy", usual.busy, _one_of(get_args(BusyMode)))),
+        busy=cast("BusyMode", table.text("busy", usual.busy, one_of(get_args(BusyMode)))),
         drain_s=table.number("drain_s", usual.drain_s, 0, 600),
         notices=table.flag("notices", usual.notices),
         pairing=table.flag("pairing", usual.pairing),
@@ -47,7 +47,7 @@ def platforms(table: Table) -> dict[str, PlatformAccount]:
 def _account(name: str, table: Table) -> PlatformAccount:
     table.allow(*(field.name for field in fields(PlatformAccount)))
     usual = PlatformAccount(name)
-    sharing = _one_of(get_args(Sharing))
+    sharing = one_of(get_args(Sharing))
     account = PlatformAccount(
         kind=table.text("kind", name),
         enabled=table.flag("enabled", usual.enabled),
@@ -56,7 +56,7 @@ def _account(name: str, table: Table) -> PlatformAccount:
         allow=table.texts("allow", _user_problem),
         allow_all=table.flag("allow_all", usual.allow_all),
         admins=table.texts("admins", _user_problem),
-        busy=cast("BusyMode", table.text("busy", check=_one_of(get_args(BusyMode)))) if "busy" in table else None,
+        busy=cast("BusyMode", table.text("busy", check=one_of(get_args(BusyMode)))) if "busy" in table else None,
         groups=cast("Sharing", table.text("groups", usual.groups, sharing)),
         threads=cast("Sharing", table.text("threads", usual.threads, sharing)),
         stream=table.flag("stream", usual.stream),
@@ -97,7 +97,7 @@ def _webhook(table: Table) -> Webhook:
     )
 
 
-def _one_of(known: tuple[str, ...]) -> Check:
+def one_of(known: tuple[str, ...]) -> Check:
     return lambda text: "" if text in known else f"must be {' or '.join(known)}; {nearest(text, known)}"
 
 

@@ -33,7 +33,7 @@ class Provider(Struct, frozen=True):
     context_tokens: int = 128_000
 
     def __repr__(self) -> str:
-        return _without_secrets(self, "headers")
+        return without_secrets(self, "headers")
 
 
 class Limits(Struct, frozen=True):
@@ -107,13 +107,21 @@ class McpServer(Struct, frozen=True):
     disabled: bool = False
 
     def __repr__(self) -> str:
-        return _without_secrets(self, "args", "env", "url", "headers")
+        return without_secrets(self, "args", "env", "url", "headers")
 
 
-def _without_secrets(value: Struct, *hidden: str) -> str:
+def without_secrets(value: Struct, *hidden: str) -> str:
     """The value in words, but for what may hold a key or a password: what is shown here ends up in logs."""
     shown = (f"{name}={getattr(value, name)!r}" for name in value.__struct_fields__ if name not in hidden)
     return f"{type(value).__name__}({', '.join(shown)})"
+
+
+Background = Literal["auto", "dark", "light"]
+
+
+class Terminal(Struct, frozen=True):
+    background: Background = "auto"
+    """What is behind the text, for the colours of code; `auto` is what the terminal says, or dark if it is silent."""
 
 
 BusyMode = Literal["queue", "interrupt", "steer"]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from everthread.domain.errors import BadKey
 
@@ -35,8 +34,7 @@ class ChatType(StrEnum):
     THREAD = "thread"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionKey:
+class SessionKey(Struct, frozen=True, eq=False):
     """Where a conversation takes place. Its text form exists at the edges only."""
 
     profile: str
@@ -45,13 +43,36 @@ class SessionKey:
     chat: str
     thread: str | None = None
     user: str | None = None
-    _text: str = field(default="", init=False, repr=False, compare=False)
+    _text: str = ""
     """Writing a key out costs as much as reading a row by it, and a turn does it a dozen times."""
+
+    def __post_init__(self) -> None:
+        if self._text:
+            # Of the key that this one was made from by changing it.
+            force_setattr(self, "_text", "")
 
     def __str__(self) -> str:
         if not self._text:
-            object.__setattr__(self, "_text", _written_out(self))
+            force_setattr(self, "_text", _written_out(self))
         return self._text
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}={part!r}" for name, part in zip(self.__struct_fields__, self._parts, strict=False))
+        return f"SessionKey({parts})"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, SessionKey) and self._parts == other._parts)
+
+    def __ne__(self, other: object) -> bool:
+        # A Struct brings its own, which knows nothing of the one above.
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
+    @property
+    def _parts(self) -> tuple[str | None, ...]:
+        return self.profile, self.platform, self.chat_type, self.chat, self.thread, self.user
 
     @classmethod
     def parse(cls, text: str) -> SessionKey:

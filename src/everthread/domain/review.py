@@ -22,6 +22,11 @@ class Window(Struct, frozen=True):
         """What stands in place of a turn's id with whatever a review writes or costs."""
         return f"review-{self.from_turn}-{self.to_turn}"
 
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return f"turn {self.to_turn}" if self.from_turn == self.to_turn else f"turns {self.from_turn} to {self.to_turn}"
+
     @classmethod
     def marked(cls, turn_id: str | None) -> Window | None:
         """The window of a mark; none for the id of a turn."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 
 # Each word or pair costs about 0.1 ms of search, so this bounds what one query can cost.
 MAX_QUERY_CHARS = 400
@@ -25,7 +26,7 @@ MIN_STEM_CHARS = 4
 # How far into a text a hit is looked for.
 MAX_LOOKED_AT = 50_000
 
-RUN = re.compile(
+_RUN = (
     "[\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1050-\u109f\u1780-\u17d3"  # Thai-Burmese
     "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"  # Korean
     "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"  # Japanese kana
@@ -38,9 +39,9 @@ _IGNORED = re.compile(
     "[\u00ad\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u06d6-\u06ed\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
 )
-# One cheap look that tells accented Latin, typographic quotes and emoji from text that needs more; it covers RUN,
+# One cheap look that tells accented Latin, typographic quotes and emoji from text that needs more; it covers _RUN,
 # _IGNORED and the lone surrogates.
-_SPECIAL = re.compile(
+_SPECIAL = (
     "[\u00ad\u0300-\u036f\u0591-\u1fff\u200b-\u200f\u2060\u3005-\ufaff\ufe00-\ufeff"
     "\U0001b000-\U0001b16f\U00020000-\U000e01ef]"
 )
@@ -105,7 +106,29 @@ class _Folding(dict[int, str]):
 
 
 _NO_WORD = re.compile(r"[\W_]+")
+_SPACE = re.compile(r"\s")
 _FOLDED = _Folding()
+
+
+# These two classes take longer to compile than the rest of the program's patterns together, and English needs neither.
+@cache
+def _runs() -> re.Pattern[str]:
+    return re.compile(_RUN)
+
+
+@cache
+def _special() -> re.Pattern[str]:
+    return re.compile(_SPECIAL)
+
+
+def begins_with_run(text: str) -> bool:
+    """Whether its first character is of a script that is written without spaces."""
+    return not text[:1].isascii() and _runs().match(text) is not None
+
+
+def runs_replaced(replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
+    """The text with each run of such scripts replaced."""
+    return text if text.isascii() else _runs().sub(replacement, text)
 
 
 def normalised(text: str) -> str:
@@ -113,7 +136,7 @@ def normalised(text: str) -> str:
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)
-    if not _SPECIAL.search(text):
+    if not _special().search(text):
         return text
     # A lone surrogate cannot be stored as UTF-8, so it becomes "?".
     return _IGNORED.sub("", text.encode("utf-8", "replace").decode())
@@ -149,8 +172,8 @@ def telling(question: str) -> list[tuple[str, bool]]:
     if not question.isascii():
         # A pair of hiragana is mostly grammar, unless somebody writes in nothing else.
         chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
-        pairs = [word for word in chosen if RUN.match(word)]
-        chosen = [word for word in chosen if not RUN.match(word)]
+        pairs = [word for word in chosen if begins_with_run(word)]
+        chosen = [word for word in chosen if not begins_with_run(word)]
     longest = sorted(chosen, key=len, reverse=True)[:MAX_TELLING]
     return list(dict.fromkeys(map(_with_endings, (*longest, *pairs[:MAX_TELLING_PAIRS]))))
 
@@ -159,15 +182,15 @@ def _folded_words(text: str) -> dict[str, str]:
     """Each word and pair of the text, with how it is spelt without accents."""
     if text.isascii():
         return {word: word for word in _NO_WORD.sub(" ", text).split()}
-    text = RUN.sub(r" \g<0> ", text)
+    text = runs_replaced(r" \g<0> ", text)
     spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
     return {word: word.translate(_FOLDED) for run in spaced.split() for word in _parts(run) if re.search(r"\w", word)}
 
 
 def matched(text: str, sought: list[tuple[str, bool]]) -> int:
     """How many of the terms the text holds."""
-    folded = _readable(text).translate(_FOLDED)
-    return sum(re.search(_seen_as(term, prefix), folded) is not None for term, prefix in sought)
+    folded = _folded(_readable(text))
+    return sum(_found_at(folded, term, prefix) is not None for term, prefix in sought)
 
 
 def snippet(content: str, query: str, width: int = 160) -> str:
@@ -179,15 +202,38 @@ def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
     """At most width characters of the content around the first hit of any of the terms, on one
     line, with an ellipsis where text was cut; the content's beginning when no hit is seen."""
     text = _readable(content)
-    patterns = [_seen_as(term, prefix) for term, prefix in sought]
-    hit = re.search("|".join(patterns), text.translate(_FOLDED)) if patterns else None
-    # A third of the room goes before the hit: what follows usually says more.
-    start = max(0, min(hit.start() - width // 3, len(text) - width + 1)) if hit else 0
-    if start and hit and (space := re.compile(r"\s").search(text, start, hit.start())):
-        start = space.end()
+    folded = _folded(text)
+    found = [at for term, prefix in sought if (at := _found_at(folded, term, prefix)) is not None]
+    start = 0
+    if found:
+        hit = min(found)
+        # A third of the room goes before the hit: what follows usually says more.
+        start = max(0, min(hit - width // 3, len(text) - width + 1))
+        if start and (space := _SPACE.search(text, start, hit)):
+            start = space.end()
     shown = ("…" if start else "") + " ".join(text[start : start + width].split())
     cut = len(content) > MAX_LOOKED_AT or start + width < len(text) or len(shown) > width
     return shown[: width - 1].rstrip() + "…" if cut else shown
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_FOLDED)
+
+
+def _found_at(folded: str, term: str, prefix: bool) -> int | None:
+    """Where the first hit of the term begins in folded text."""
+    word = _folded(term)
+    if not (word.isascii() and word.isalnum()):
+        hit = _seen_as(term, prefix).search(folded)
+        return hit.start() if hit else None
+    # By hand for a plain word, which most are: a pattern would be compiled for each question, and used a dozen times.
+    at = folded.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not folded[at - 1 : at].isalnum() and (prefix or not folded[end : end + 1].isalnum()):
+            return at
+        at = folded.find(word, at + 1)
+    return None
 
 
 def _readable(content: str) -> str:
@@ -203,17 +249,17 @@ def _cut(query: str) -> str:
 
 
 def _parts(word: str) -> list[str]:
-    return list(map(str.__add__, word, word[1:])) if RUN.match(word) and len(word) > 1 else [word]
+    return list(map(str.__add__, word, word[1:])) if begins_with_run(word) and len(word) > 1 else [word]
 
 
 def _is_letter(word: str) -> bool:
     """What is left of "it's"."""
-    return len(word) == 1 and not word.isdigit() and not RUN.match(word)
+    return len(word) == 1 and not word.isdigit() and not begins_with_run(word)
 
 
 def _with_endings(word: str) -> tuple[str, bool]:
     """What was asked in the plural may have been said in the singular, and the other way round."""
-    if not word.isalpha() or RUN.match(word):
+    if not word.isalpha() or begins_with_run(word):
         return word, False
     stem = word[:-1] if len(word) > MIN_STEM_CHARS and _PLURAL.search(word) else word
     return stem, len(stem) >= MIN_STEM_CHARS
@@ -221,10 +267,10 @@ def _with_endings(word: str) -> tuple[str, bool]:
 
 # Asked for again with each message that is looked at.
 @lru_cache(maxsize=256)
-def _seen_as(term: str, prefix: bool) -> str:
+def _seen_as(term: str, prefix: bool) -> re.Pattern[str]:
     """The pattern that finds the term in folded text: its words, whatever is between them."""
     first, *others = re.findall(r"[^\W_]+", term.translate(_FOLDED)) or ["(?!)"]
     # What must not stand before the word is looked at behind it: a pattern that begins with a letter is found faster.
-    alone = "" if RUN.match(term[0]) else rf"(?<![^\W_]{first})"
-    after = "" if prefix or RUN.match(term[-1]) else r"(?![^\W_])"
-    return r"[\W_]+".join((first + alone, *others)) + after
+    alone = "" if begins_with_run(term[0]) else rf"(?<![^\W_]{first})"
+    after = "" if prefix or begins_with_run(term[-1]) else r"(?![^\W_])"
+    return re.compile(r"[\W_]+".join((first + alone, *others)) + after)

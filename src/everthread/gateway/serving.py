@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.asking import Choice
+from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands import Desk
 from everthread.config import Settings
@@ -50,6 +51,8 @@ class Runtime(Protocol):
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
+    @property
+    def skills(self) -> SkillFolders: ...
 
 
 class PlatformState(Struct):
@@ -120,6 +123,7 @@ class Gateway:
             choices=self.choices,
             known_models=runtime.known_models(),
             spend_per_day=settings.limits.spend_per_day,
+            skills=runtime.skills if owner == settings.owner else None,
         )
 
     def showing(self, platform: str) -> Showing | None:

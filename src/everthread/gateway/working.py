@@ -336,8 +336,7 @@ class Working:
             now, said.text if self._served(now.inbound.key.platform) else None
         )
         if said.model is not None:
-            model, inbound = said.model, now.inbound
-            await self._bench.store.write(lambda uow: uow.sessions.choose_model(inbound.key, inbound.owner, model))
+            await self._bench.lifecycle.choose_model(now.inbound.key, said.model, owner=now.inbound.owner)
         if reply is not None:
             document = said.document
             files = (File(document.file_name, document.text.encode()),) if document is not None else ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from everthread.domain import titles
-from everthread.domain.boundary import Boundary, Expire, Forget, Suspend
+from everthread.domain.boundary import Boundary, Expire, Forget, Resume, Suspend
 from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
@@ -361,6 +361,24 @@ class Lifecycle:
             return title
 
         return await self._store.write(rename)
+
+    async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> Crossing:
+        """Go on with a session at another of the owner's keys, and say so there."""
+
+        def hand_over(uow: UnitOfWork) -> Crossing:
+            crossed = crossing.cross(uow, key, Resume(session_id), owner, self._setting("handoff"))
+            if crossed.refusal is None and crossed.ref is not None:
+                name, at = f"handoff-{self._new_id()}", self._clock.now()
+                uow.inbox.put_reply(Reply(name, key, crossed.ref.session_id, owner, text, ReplyState.READY, at))
+            return crossed
+
+        crossed = await self._store.write(hand_over)
+        _log_crossing(crossed)
+        return crossed
+
+    async def choose_model(self, key: SessionKey, model: str, *, owner: str) -> None:
+        """Have that model answer at the key from now on; an empty name is the usual one."""
+        await self._store.write(lambda uow: uow.sessions.choose_model(key, owner, model))
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact; how many sessions or notes were concerned."""

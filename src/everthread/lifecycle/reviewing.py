@@ -53,4 +53,4 @@ def _ref(uow: UnitOfWork, session: Session) -> SessionRef:
 def held(uow: UnitOfWork, review: Review, owner: str) -> None:
     """Raises `Fenced` unless the review may still write: what it read may have been taken back or forgotten since."""
     if not uow.reviews.is_held(review) or uow.forgetting.burials(owner) != review.burials:
-        raise Fenced(f"the review of turns {review.window.from_turn} to {review.window.to_turn} was stopped")
+        raise Fenced(f"the review of {review.window.words} was stopped")

@@ -104,6 +104,18 @@ class Incident(Struct, frozen=True):
     text: str
 
 
+class Rest(Struct, frozen=True):
+    """Why a session is not compressed for now: a summary failed, or the last ones saved too little."""
+
+    session_id: str
+    model: str
+    """The one that it was with."""
+    poor: int
+    """Passes in a row that saved too little."""
+    cool_until: float
+    problem: str
+
+
 class ReviewRow(Struct, frozen=True):
     """What is known of the review of some turns."""
 
@@ -207,6 +219,10 @@ class Sessions(Protocol):
 
     def bind(self, binding: Binding) -> None: ...
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]: ...
+    def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
+        """Where the owner has been, the last active first."""
+        ...
+
     def add_boundary(self, row: BoundaryRow) -> int: ...
     def boundary(self, boundary_id: int) -> BoundaryRow | None: ...
     def boundaries(
@@ -509,6 +525,14 @@ class Reviews(Protocol):
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]: ...
 
 
+class Rests(Protocol):
+    """Why sessions are not compressed for now."""
+
+    def get(self, session_id: str) -> Rest | None: ...
+    def put(self, rest: Rest) -> None: ...
+    def drop(self, session_id: str) -> None: ...
+
+
 class Spend(Protocol):
     def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int: ...
     def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
@@ -607,6 +631,8 @@ class UnitOfWork(Protocol):
     def spend(self) -> Spend: ...
     @property
     def reviews(self) -> Reviews: ...
+    @property
+    def rests(self) -> Rests: ...
     @property
     def forgetting(self) -> Forgetting: ...
     @property

@@ -14,6 +14,7 @@ from everthread.domain.model import NoteTarget, SessionRef
 from everthread.domain.words import excerpt, matched, telling
 from everthread.ports import Capability, Clock, MemoryProvider, RecallItem, Scorecard, Store, UnitOfWork
 
+BUILTIN = "builtin"
 SAID_CHARS_MAX = 300
 """Of what the person said in a turn, and of the answer."""
 NOTE_CHARS_MAX = 600
@@ -32,7 +33,7 @@ Terms = list[tuple[str, bool]]
 class BuiltinMemory(MemoryProvider):
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__()
-        self.name = "builtin"
+        self.name = BUILTIN
         self.capabilities = Capability.RECALL
         self.scorecard = Scorecard(
             redelivery="nothing is delivered to it: it reads what is stored",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
+import termios
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +34,9 @@ REDRAW_S = 0.05
 """How often what is being written is drawn anew: what is typed is never kept waiting for it."""
 _TICK_S = 0.1
 _ECHO_CHARS_MAX = 2_000
+_AHEAD_S = 0.5
+"""By then, what was typed before the input was there has been read."""
+_PROMPT, _QUESTION = "> ", "? "
 _LOWER_ROWS = 8
 """The input, the menu and the status line want some rows too."""
 
@@ -44,7 +49,7 @@ class Terminal:
 
     def __init__(self, display: Display, *, verbose: bool) -> None:
         self.gone = False
-        self._term = display.term
+        self._display = display
         self._ink = Ink(display.colour, display.dark)
         self._live = Live(self._ink, self._drawing, time.monotonic, verbose=verbose)
         self._drawer: Drawing | None = None
@@ -64,7 +69,7 @@ class Terminal:
         self._lower = lower = Lower(
             helper,
             self._ink,
-            self._term,
+            self._display,
             status=lambda: status_line(self._status, self._columns),
             submit=self._submit,
             leave=lambda: self._typed.put_nowait(None),
@@ -73,6 +78,8 @@ class Terminal:
         self._let_go()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, helper.interrupt)
+        lower.typed_ahead = _typed_ahead()
+        loop.call_later(_AHEAD_S, setattr, lower, "typed_ahead", False)
         # Ctrl-C is a key here, and what goes wrong ends the program with one line, as everywhere.
         running = asyncio.ensure_future(lower.app.run_async(handle_sigint=False, set_exception_handler=False))
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
@@ -106,6 +113,8 @@ class Terminal:
         if isinstance(event, TurnBegan) and self._drawer is None:
             # It takes a tenth of a second to import; the model takes longer.
             in_daemon_thread(_import_drawing, "import")
+        if isinstance(event, TurnBegan):
+            self._leave_a_gap()
         if printed := self._live.hear(event, self._columns):
             # What is printed now is not to be seen twice.
             self._show_live()
@@ -113,6 +122,7 @@ class Terminal:
         self._redraw_soon(REDRAW_S)
 
     def answer(self, text: str) -> None:
+        self._leave_a_gap()
         self._print(self._live.drawn(text, self._columns))
 
     def say(self, text: str) -> None:
@@ -127,10 +137,12 @@ class Terminal:
     def ask(self, question: str) -> None:
         self._print(self._ink.bold(self._wrapped(question)) + "\n")
         if self._lower is not None:
-            self._lower.prefix = "? "
+            self._lower.prefix = _QUESTION
 
     def prompt(self) -> None:
-        """The input is always there."""
+        """The input is always there; what was asked may not be open any more."""
+        if self._lower is not None:
+            self._lower.prefix = _PROMPT
 
     def recap(self, recap: Recap) -> None:
         self._print(recap_panel(recap, self._columns, self._ink))
@@ -144,7 +156,7 @@ class Terminal:
 
     def _submit(self, text: str) -> None:
         if self._lower is not None:
-            self._lower.prefix = "> "
+            self._lower.prefix = _PROMPT
         if text.strip():
             self._print(self._echo(text))
         self._typed.put_nowait(Typed(text))
@@ -152,13 +164,19 @@ class Terminal:
     def _echo(self, text: str) -> str:
         """What was entered, as it stays above."""
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
-        first, *more = shown(some).split("\n")
-        lines = [self._ink.bold(f"> {first}"), *(self._ink.bold(f"  {line}") for line in more)]
+        first, *more = wrapped(shown(some), self._columns - len(_PROMPT)).split("\n")
+        lines = [self._ink.bold(_PROMPT + first), *(self._ink.bold(" " * len(_PROMPT) + line) for line in more)]
         return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
 
     def _wrapped(self, text: str) -> str:
         """No word is cut at the edge; what is indented stays so."""
         return wrapped(shown(text), self._columns)
+
+    def _leave_a_gap(self) -> None:
+        """What comes now keeps its distance from what was said before it."""
+        if not self._gap:
+            self._print("\n")
+            self._gap = True
 
     def _print(self, text: str) -> None:
         self._held.append(text)
@@ -204,6 +222,16 @@ class Terminal:
         with suppress(OSError, ValueError):
             return os.get_terminal_size(sys.stdout.fileno()).columns or 80
         return 80
+
+
+def _typed_ahead() -> bool:
+    """Whether lines wait to be read already."""
+    try:
+        waiting = fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, bytes(4))
+    except (OSError, ValueError):
+        # It was hung up.
+        return False
+    return any(waiting)
 
 
 def _import_drawing() -> None:

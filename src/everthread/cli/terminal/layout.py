@@ -28,6 +28,8 @@ from everthread.cli.output import drawn_on
 from everthread.cli.picking import Clearing, Picker
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.pastes import Pastes
+from everthread.cli.terminal.rewrapping import RewrappedRenderer
+from everthread.config.display import Display, Resized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +60,7 @@ class Lower:
         self,
         helper: Helper,
         ink: Ink,
-        term: str,
+        display: Display,
         *,
         status: Callable[[], str],
         submit: Callable[[str], None],
@@ -70,16 +72,18 @@ class Lower:
         self._submit = submit
         self._leave = leave
         self._pastes = Pastes()
+        self.typed_ahead = False
+        """What comes now was typed before the input was there: the terminal has made a line feed of each Enter."""
         self._takes_first = False
         """The first candidate is wanted as soon as there are any."""
         self._live: StyleAndTextTuples = []
         self._bound = self._keys()
         self._picker: Picker | None = None
         """The list that somebody chooses from, in place of all else."""
-        self.output = drawn_on(term, colour=ink.colour)
-        self.app: Application[None] = self._application()
+        self.output = drawn_on(display.term, colour=ink.colour)
+        self.app: Application[None] = self._application(display.resized)
 
-    def _application(self) -> Application[None]:
+    def _application(self, resized: Resized) -> Application[None]:
         search = SearchToolbar()
         self.buffer = Buffer(
             completer=_Candidates(self._helper),
@@ -122,6 +126,7 @@ class Lower:
             max_render_postpone_time=None,
             output=self.output,
         )
+        app.renderer = RewrappedRenderer(app.renderer.style, self.output, resized)
         # Esc and a key right behind it is Alt and that key; a moment later it is another key.
         app.timeoutlen, app.ttimeoutlen = _ALT_S, _SEQUENCE_S
         return app
@@ -179,7 +184,7 @@ class Lower:
         typing = ~is_searching
         keys.add("enter", filter=typing)(self._enter)
         keys.add("escape", "enter", filter=typing)(_new_line)
-        keys.add("c-j", filter=typing)(_new_line)
+        keys.add("c-j", filter=typing)(self._line_feed)
         keys.add("tab", filter=typing)(self._complete)
         keys.add("s-tab", filter=typing)(_complete_backwards)
         keys.add("c-c")(self._interrupt)
@@ -206,6 +211,12 @@ class Lower:
             buffer.append_to_history()
         buffer.reset()
         self._submit(text)
+
+    def _line_feed(self, event: KeyPressEvent) -> None:
+        if self.typed_ahead:
+            self._enter(event)
+        else:
+            _new_line(event)
 
     def _complete(self, event: KeyPressEvent) -> None:
         if self.buffer.complete_state:

@@ -15,6 +15,7 @@ from everthread.agent.events import (
     ReasoningWritten,
     Recalled,
     Retrying,
+    Reviewed,
     Steered,
     TextWritten,
     ToolBegan,
@@ -25,6 +26,7 @@ from everthread.agent.events import (
 )
 from everthread.cli.screen import shown
 from everthread.cli.show import shortened
+from everthread.cli.telling import recalled_in_lines, retrying_in_words
 from everthread.cli.terminal.blocks import Blocks
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.wrapping import wrapped
@@ -86,7 +88,7 @@ class Live:
                 return self._ended(event, columns)
             case Recalled() | Retrying() | ToolBegan() | ToolEnded() | Steered():
                 return self._beside(event, columns)
-            case Compressing() | Compressed() | CompressionFailed():
+            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
                 return self._note(event.text, columns)
         return ""
 
@@ -107,13 +109,13 @@ class Live:
         match event:
             case Recalled():
                 self._doing = "thinking"
-                return self._recalled(event, columns) if self._verbose else ""
+                lines = recalled_in_lines(event) if self._verbose else ()
+                return "".join(self._note(line, columns) for line in lines)
             case Retrying():
                 lost = self._written
                 self._blocks, self._written, self._doing = Blocks(), False, "asking again"
-                when = f" in {event.wait_s:.0f} s" if event.wait_s >= 1 else ""
                 more = "; what is above of this answer counts no more" if lost else ""
-                return self._note(f"{event.why}; asking {event.model}{when}{more}", columns)
+                return self._note(retrying_in_words(event) + more, columns)
             case ToolBegan():
                 before = self._finished(self._blocks.end(), columns)
                 self._written, self._doing = False, "thinking"
@@ -134,14 +136,6 @@ class Live:
         if event.text and not self._written:
             return self.drawn(event.text, columns)
         return self._finished(left, columns)
-
-    def _recalled(self, event: Recalled, columns: int) -> str:
-        lines = [
-            f"recalled ({' '.join(filter(None, (item.provider, item.session_id)))}): {shortened(item.text, 100)}"
-            for item in event.items
-        ]
-        lines += [f"recalled nothing in time: {name}" for name in event.missing]
-        return "".join(self._note(line, columns) for line in lines)
 
     def _tool_ended(self, event: ToolEnded, columns: int) -> str:
         tool = self._tools.pop(event.call.id, None)

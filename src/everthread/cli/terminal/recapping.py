@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from everthread.cli.show import counted, local_time, shortened
 from everthread.cli.terminal.ink import Ink
-from everthread.commands.recap import Exchange, Recap
-from everthread.domain.model import TurnStatus
+from everthread.commands.recap import Exchange, Recap, tools_in_words
 
 _COLUMNS_MAX = 100
+_MARKS = re.compile(r"^#{1,6} |\*\*|`")
+"""Of Markdown, what only disturbs where it is not drawn."""
 
 
 def recap_panel(recap: Recap, columns: int, ink: Ink) -> str:
@@ -23,10 +26,9 @@ def recap_panel(recap: Recap, columns: int, ink: Ink) -> str:
 def _exchange(exchange: Exchange, width: int, ink: Ink) -> list[str]:
     lines = [ink.bold("> " + shortened(exchange.asked, width - 2))]
     if exchange.tools:
-        called = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in exchange.tools)
-        lines.append(ink.faint("  " + shortened(f"[{called}]", width - 2)))
+        lines.append(ink.faint("  " + shortened(f"[{tools_in_words(exchange.tools)}]", width - 2)))
     if exchange.answered:
-        lines.append("  " + shortened(exchange.answered, width - 2))
-    if exchange.status is not TurnStatus.DONE:
-        lines.append(ink.faint(f"  ({exchange.status.value.replace('_', ' ')})"))
+        lines.append("  " + shortened(_MARKS.sub("", exchange.answered), width - 2))
+    if exchange.status.in_words:
+        lines.append(ink.faint(f"  ({exchange.status.in_words})"))
     return lines

@@ -20,6 +20,7 @@ _ITS_ROWS = (
     "DELETE FROM serving WHERE session_id = ?",
     "DELETE FROM replies WHERE session_id = ?",
     "DELETE FROM reviews WHERE session_id = ?",
+    "DELETE FROM rests WHERE session_id = ?",
     "DELETE FROM sessions WHERE id = ?",
 )
 # What is left of a forgotten session still leads from those below it to the turns above it.

@@ -54,6 +54,7 @@ class ForgettingTables:
             "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
             "DELETE FROM prefixes WHERE session_id = ?",
             "DELETE FROM reviews WHERE session_id = ?",
+            "DELETE FROM rests WHERE session_id = ?",
             "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
             "DELETE FROM incidents WHERE session_id = ?",
             "UPDATE cursors SET error = NULL WHERE session_id = ?",
@@ -131,6 +132,7 @@ class ForgettingTables:
         """What providers said of a person's entries may repeat their words."""
         for sql in (
             f"DELETE FROM incidents WHERE {_THEIRS}",
+            f"UPDATE rests SET problem = '' WHERE {_THEIRS}",
             f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",
             f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",
         ):

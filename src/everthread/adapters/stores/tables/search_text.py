@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from everthread.domain.words import RUN, normalised, telling, terms
+from everthread.domain.words import begins_with_run, normalised, runs_replaced, telling, terms
 
 # Marks are part of a word: Indic and Thai vowels are marks, and would cut words into pieces.
 TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
@@ -25,7 +25,7 @@ TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
 
 def index_text(text: str) -> str:
     """The text to store in the text column for a message's content. Accepts any str."""
-    return text if text.isascii() else RUN.sub(_pairs, normalised(text))
+    return text if text.isascii() else runs_replaced(_pairs, normalised(text))
 
 
 @lru_cache(maxsize=256)
@@ -62,9 +62,9 @@ def _pairs(run: re.Match[str]) -> str:
 
 
 def _phrase(term: str, prefix: bool) -> str:
-    spread = RUN.sub(_pairs, term).rstrip()
-    if RUN.match(term[-1]):
+    spread = runs_replaced(_pairs, term).rstrip()
+    if begins_with_run(term[-1]):
         # The run may go on in the message, so its last character must not be asked for alone.
-        prefix = not RUN.match(term[-2:-1])
+        prefix = not begins_with_run(term[-2:-1])
         spread = spread if prefix else spread[:-2]
     return f'"{spread}"*' if prefix else f'"{spread}"'

@@ -205,6 +205,14 @@ class SessionTables:
         rows = self._execute("SELECT key FROM bindings WHERE session_id = ? ORDER BY key", (session_id,))
         return tuple(key_of(row[0]) for row in rows)
 
+    def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
+        rows = self._execute(
+            "SELECT b.key FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.owner = ? "
+            "ORDER BY s.active_at DESC, b.key",
+            (owner,),
+        )
+        return tuple(key_of(key) for (key,) in rows)
+
     def add_boundary(self, row: BoundaryRow) -> int:
         added = first(
             self._execute(

@@ -93,8 +93,12 @@ class TurnTables:
         run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
-        rows = self._execute("SELECT owner, session_id FROM turns WHERE id > (SELECT turn FROM indexed)")
-        return not any(owner in (None, whose) and session_id != beside for whose, session_id in list(rows))
+        rows = self._execute(
+            "SELECT 1 FROM turns WHERE id > (SELECT turn FROM indexed) AND owner = COALESCE(?, owner) "
+            "AND session_id IS NOT ? LIMIT 1",
+            (owner, beside),
+        )
+        return first(rows) is None
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
         """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
@@ -235,6 +239,8 @@ class TurnTables:
         return list(rows)
 
     def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
+        if beside and not self._is_anything_beside(owner, beside):
+            return ()
         candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
         seen = self._lineage(beside, None, None)[0] if beside else []
         inherited = {part.session_id: part for part in seen[1:]}
@@ -250,6 +256,13 @@ class TurnTables:
                 if len(chosen) == limit:
                     return self._scored(chosen.values())
         return self._scored(chosen.values())
+
+    def _is_anything_beside(self, owner: str, session: Session) -> bool:
+        """Whether the owner has said anything that the session does not show: many people have one conversation."""
+        if session.owner != owner or session.floor > session.base_turn:
+            return True
+        others = "SELECT 1 FROM sessions WHERE owner = ? AND id <> ? AND last_turn > base_turn LIMIT 1"
+        return first(self._execute(others, (owner, session.id))) is not None
 
     def _word_hits(self, owner: str, phrases: list[str]) -> list[list[int]]:
         """For each phrase the newest messages that hold it. Two common ones are looked for together as well."""

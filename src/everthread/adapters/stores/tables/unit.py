@@ -9,6 +9,7 @@ from everthread.adapters.stores.tables.lanes import LaneTables
 from everthread.adapters.stores.tables.log import LogTables
 from everthread.adapters.stores.tables.news import NewsTables
 from everthread.adapters.stores.tables.notes import NoteTables
+from everthread.adapters.stores.tables.rests import RestTables
 from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.adapters.stores.tables.rows import Execute, tolerant
 from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
@@ -30,6 +31,7 @@ class Tables:
         self.lanes = LaneTables(execute)
         self.spend = SpendTables(execute)
         self.reviews = ReviewTables(execute)
+        self.rests = RestTables(execute)
         self.forgetting = ForgettingTables(execute)
         self.archive = ArchiveTables(execute)
         self.tokens = TokenTables(execute)

@@ -12,3 +12,6 @@ CREATE TABLE chosen_models (
     owner TEXT NOT NULL,
     model TEXT NOT NULL
 ) WITHOUT ROWID;
+
+-- Where a person is, to go on there with what was begun elsewhere.
+CREATE INDEX bindings_owner ON bindings (owner);

@@ -1,0 +1,34 @@
+"""What the log file costs a turn: one line, written a moment later by a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from benchmarks.measuring import Figure
+from everthread.config import Settings
+from everthread.lifecycle import _log  # pyright: ignore[reportPrivateUsage] - what every turn calls
+from everthread.log_file import log_to_file
+
+BATCHES = 7
+TURNS = 200
+_ID = "01M7HK6KTHNM0AVKF77WGKYVYF"
+
+
+async def logged(folder: Path) -> dict[str, Figure]:
+    """Processor time a turn of all threads; in batches that the thread can write in between, as between turns."""
+    file = log_to_file(Settings(folder))
+    assert file is not None
+    samples: list[float] = []
+    try:
+        for _ in range(BATCHES):
+            begun = time.process_time()
+            for number in range(TURNS):
+                _log("turn committed", {"session": _ID, "turn": number, "turn_id": _ID, "status": "done"})
+                await asyncio.sleep(0)
+            file.flush()
+            samples.append((time.process_time() - begun) * 1000 / TURNS)
+    finally:
+        file.leave()
+    return {"log_cpu_ms": Figure.of(samples[1:])}

@@ -1,0 +1,47 @@
+"""Commands as a person runs them: a process each, and what it said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from everthread.adapters.stores.sqlite.connection import connect
+from everthread.testing.consistency import inconsistencies
+
+
+def everthread(home: Path, *arguments: str, answer: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "everthread", "--home", str(home), *arguments],
+        capture_output=True,
+        text=True,
+        input=answer,
+        timeout=19,
+        check=False,
+        **more,
+    )
+
+
+def printed(home: Path, *arguments: str) -> Any:
+    done = everthread(home, *arguments, "--json", answer="")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("everthread: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def problems(home: Path) -> list[str]:
+    """What in the store does not agree with itself."""
+    database = connect(str(home / "everthread.db"))
+    try:
+        return inconsistencies(database)
+    finally:
+        database.close()

@@ -1,0 +1,412 @@
+"""What went wrong for people elsewhere, on messaging platforms: each with its number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_platform import FakePlatform
+from tests.house import AsyncDiary, MovableClock, until
+from tests.plaza import ANNA, Plaza, plaza
+
+from everthread import plugins as plugin_hooks
+from everthread.commands import COMMANDS
+from everthread.config import Gateway, PlatformAccount
+from everthread.domain.boundary import New
+from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+HOUR_S = 3600.0
+IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
+DAILY = ResetPolicies(ResetPolicy(daily_hour=4))
+SLOW = Say("slowly " * 100, chunks=100, delay_s=0.05)
+
+
+def said_to(request: Any) -> list[str]:
+    """What people said, as the model was told."""
+    return [str(message.content) for message in request.messages if message.role == "user"]
+
+
+def model(slow: str = "") -> ModelServer:
+    """Quotes what was said last; slow with what begins like this."""
+
+    def script(request: Any) -> Say:
+        last = said_to(request)[-1]
+        return SLOW if slow and last.startswith(slow) else Say(f"You said: {last.splitlines()[0]}")
+
+    return ModelServer(script)
+
+
+class Plugin:
+    """Writes down what it is told of sessions."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, str]] = []
+
+    @plugin_hooks.hookimpl
+    def on_session_finalize(self, session_id: str, platform: str) -> None:
+        self.calls.append(("finalize", session_id, platform))
+
+    @plugin_hooks.hookimpl
+    def on_session_reset(self, session_id: str, platform: str) -> None:
+        self.calls.append(("reset", session_id, platform))
+
+
+# --- S14, S20: the end of a session --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["idle", "daily", "reset"])
+@pytest.mark.parametrize("state", ["cached", "evicted", "restarted"])
+async def test_s14_the_end_of_a_session_hands_over_its_transcript_once(tmp_path: Path, how: str, state: str) -> None:
+    diary, clock = AsyncDiary(), MovableClock()
+    policies = DAILY if how == "daily" else IDLE
+    async with model() as server:
+        platform = FakePlatform()
+        async with plaza(tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock) as there:
+            await there.hear("one")
+            await there.hear("two")
+            old = (await there.session()).id
+            if state == "evicted":
+                there.gateway.agent._preparer._kept.clear()  # type: ignore[attr-defined]  # noqa: SLF001
+            if state != "restarted":
+                await _end(there, how, old)
+        if state == "restarted":
+            async with plaza(tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock) as there:
+                await _end(there, how, old)
+    (end,) = diary.book.of("on_session_end", old)
+    assert [turn.user_text for turn in end.view.turns] == ["one", "two"]
+
+
+async def _end(there: Plaza, how: str, old: str) -> None:
+    if how == "reset":
+        await there.hear("/reset")
+    else:
+        await there.later(25 * HOUR_S)
+        before = len(there.platform.texts())
+        await until(lambda: there.runtime.lanes is not None)
+        await _ended(there, old)
+        await until(lambda: len(there.platform.texts()) > before, "a notice")
+        assert "has ended" in there.platform.texts()[-1]
+        # S20: looked at once more, nothing happens.
+        await there.later(25 * HOUR_S)
+    await there.settled()
+
+
+async def _ended(there: Plaza, session_id: str) -> None:
+    for _ in range(2000):
+        session = await there.runtime.store.read(lambda uow: uow.sessions.get(session_id))
+        if session is not None and session.ended_at is not None:
+            return
+        await there.clock.sleep(0.002)
+    raise AssertionError("it never ended")
+
+
+async def test_s14_a_reset_while_an_answer_is_written_hands_over_what_there_is(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with model(slow="long") as server, plaza(tmp_path, server, providers=(diary,)) as there:
+        await there.hear("one")
+        there.platform.say("long story")
+        await until(lambda: there.gateway.working.running)
+        old = (await there.session()).id
+        await there.hear("/new")
+        await there.settled()
+        last = diary.book.of("on_session_end", old)[-1]
+        assert [turn.user_text for turn in last.view.turns] == ["one", "long story"]
+
+
+# --- S15 -----------------------------------------------------------------------------------------------------------
+
+
+async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_path: Path) -> None:
+    diary, clock = AsyncDiary(), MovableClock()
+    key = SessionKey("main", "fake", ChatType.DM, "cron-1")
+    async with model() as server, plaza(tmp_path, server, providers=(diary,), policies=IDLE, clock=clock) as there:
+        await there.runtime.lifecycle.cross(key, New(kind=Kind.CRON), owner="me")
+        await there.runtime.lifecycle.accept(Inbound(key, "me", "do your work"))
+        there.gateway.working.wake(key)
+        await until(lambda: there.platform.texts("cron-1"))
+        session = await there.session(key)
+        await there.later(2 * HOUR_S)
+        await _ended(there, session.id)
+        await there.settled()
+        assert diary.book.effects == []
+
+
+# --- S16, S17, S18 -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["idle", "daily", "new"])
+async def test_s16_the_next_message_runs_in_the_new_session_and_nothing_is_added_to_the_old(
+    tmp_path: Path, how: str
+) -> None:
+    clock, policies = MovableClock(), DAILY if how == "daily" else IDLE
+    async with model() as server, plaza(tmp_path, server, policies=policies, clock=clock) as there:
+        await there.hear("apple")
+        old = (await there.session()).id
+        if how == "new":
+            await there.hear("/new")
+        else:
+            clock.ahead_s += 25 * HOUR_S
+        await there.hear("two")
+        await there.hear("three")
+        new = (await there.session()).id
+        assert new != old
+        assert [turn.user_text for turn in await there.turns(old)] == ["apple"]
+        assert [turn.user_text for turn in await there.turns(new)] == ["two", "three"]
+        asked = server.requests[-1]
+        assert b"three" in asked
+        assert b"two" in asked
+        assert b"apple" not in asked
+
+
+async def test_s17_after_resume_the_next_message_has_the_resumed_history(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with model(slow="long") as server, plaza(tmp_path, server, providers=(diary,)) as there:
+        await there.hear("the lamp is green")
+        first = (await there.session()).id
+        await there.hear("/new")
+        there.platform.say("long story")
+        await until(lambda: there.gateway.working.running)
+        await there.hear(f"/resume {first}")
+        await there.hear("which colour?")
+        assert (await there.session()).id == first
+        assert b"the lamp is green" in server.requests[-1]
+        await there.settled()
+        assert diary.book.of("sync_turn", first)[-1].text == "which colour?"
+        assert [turn.user_text for turn in await there.turns(first)] == ["the lamp is green", "which colour?"]
+
+
+async def test_s18_a_late_turn_stays_in_the_old_session_and_its_reply_is_not_posted(tmp_path: Path) -> None:
+    async with model(slow="long") as server, plaza(tmp_path, server) as there:
+        there.platform.say("long story")
+        await until(lambda: there.gateway.working.running)
+        old = (await there.session()).id
+        await there.hear("/new")
+        assert (await there.hear("hello"))[-1] == "You said: hello"
+        assert not any("slowly" in text for text in there.platform.texts())
+        (late,) = await there.turns(old)
+        assert late.status is TurnStatus.LATE
+        assert await there.runtime.store.read(lambda uow: uow.slots.of_session(old)) == ()
+
+
+# --- S19 -----------------------------------------------------------------------------------------------------------
+
+
+async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_for_every_session(
+    tmp_path: Path,
+) -> None:
+    plugin, clock = Plugin(), MovableClock()
+    async with model() as server:
+        async with plaza(tmp_path, server, plugins=(plugin,), policies=IDLE, clock=clock) as there:
+            await there.hear("one")
+            first = (await there.session()).id
+            await there.hear("/new")
+            second = (await there.session()).id
+            await there.hear("two")
+            await there.later(2 * HOUR_S)
+            await _ended(there, second)
+            await there.hear("three")
+            third = (await there.session()).id
+            await there.hear("hello", chat="43")
+            other = (await there.session(SessionKey.parse("agent:main:fake:dm:43"))).id
+        mine = [call[:2] for call in plugin.calls if call[1] != other]
+        assert mine == [
+            ("finalize", first),
+            ("reset", second),
+            ("finalize", second),
+            ("reset", third),
+            ("finalize", third),
+        ]
+        assert ("finalize", other, "fake") in plugin.calls
+
+
+# --- S22, S23 ------------------------------------------------------------------------------------------------------
+
+
+async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_path: Path) -> None:
+    platform = FakePlatform(buttons=True)
+    async with model() as server, plaza(tmp_path, server, platform) as there:
+        await there.hear("hello")
+        await there.hear("/title My Project")
+        mine = (await there.session()).id
+        await there.hear("/new")
+        await there.hear("something else")
+        (listed,) = await there.hear("/resume")
+        assert "My Project" in listed
+        assert any(button.command == f"/resume {mine}" for button in platform.sent[-1].buttons)
+        (back,) = await there.hear("/resume My Project")
+        assert "Back in" in back
+        assert (await there.session()).id == mine
+        assert "already" in (await there.hear("/resume My Project"))[0]
+        assert "did you mean" in (await there.hear("/resume My Projekt"))[0]
+        assert "no session" in (await there.hear("/resume zzzz"))[0]
+
+
+async def test_s22_nobody_resumes_somebody_elses_conversation(tmp_path: Path) -> None:
+    async with model() as server, plaza(tmp_path, server) as there:
+        await there.hear("secret plan")
+        await there.hear("/title My Project")
+        anna = (await there.session()).id
+        await there.hear("hi", chat="43")
+        for name in ("My Project", anna, anna[:12], "1"):
+            (answer,) = await there.hear(f"/resume {name}", chat="43")
+            assert "no session" in answer.lower() or "no other" in answer, answer
+            assert "secret" not in answer
+
+
+async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
+    """One person on two platforms is one owner: what was begun on the one is resumed on the other."""
+    gateway = Gateway(links={"anna": ("fake:42", "fake:43")})
+    async with model() as server, plaza(tmp_path, server, gateway=gateway) as there:
+        await there.hear("the lamp is green")
+        await there.hear("/title Lamp")
+        mine = (await there.session()).id
+        (back,) = await there.hear("/resume Lamp", chat="43")
+        assert "Back in" in back
+        await there.hear("which colour?", chat="43")
+        assert (await there.session(SessionKey.parse("agent:main:fake:dm:43"))).id == mine
+        assert b"the lamp is green" in server.requests[-1]
+        assert (await there.session()).id == mine, "where it was begun it goes on as well"
+
+
+async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
+    gateway = Gateway(links={"anna": ("fake:42", "tower:7")})
+    tower = FakePlatform("tower")
+    async with model() as server, plaza(tmp_path, server, others=(tower,), gateway=gateway) as there:
+        tower.say("hello", chat="7")
+        await until(lambda: tower.texts("7"))
+        await there.hear("the lamp is green")
+        mine = (await there.session()).id
+        assert "tower" in (await there.hear("/handoff nowhere"))[0]
+        (answer,) = await there.hear("/handoff tower")
+        assert "goes on at tower" in answer
+        await until(lambda: "Going on here" in tower.texts("7")[-1], "a word on the other platform")
+        tower.say("which colour?", chat="7")
+        await until(lambda: tower.texts("7")[-1] == "You said: which colour?")
+        assert (await there.session(SessionKey.parse("agent:main:tower:dm:7"))).id == mine
+        assert b"the lamp is green" in server.requests[-1]
+
+
+async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with model() as server, plaza(tmp_path, server, providers=(diary,)) as there:
+        await there.hear("one")
+        parent = (await there.session()).id
+        await there.hear("/branch Other way")
+        child = await there.session()
+        assert child.parent_id == parent
+        await there.hear("two")
+        assert b"one" in server.requests[-1]
+        await there.hear(f"/resume {parent}")
+        await there.hear("three")
+        assert b'"two"' not in server.requests[-1]
+        await there.settled()
+        switch = diary.book.of("on_session_switch", child.id)[0]
+        assert switch.more["reason"] == "branch"
+        assert [turn.user_text for turn in await there.turns(parent)] == ["one", "three"]
+        assert [turn.user_text for turn in await there.turns(child.id)] == ["two"]
+
+
+# --- S26, S29 ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS])
+async def test_s26_a_command_with_nonsense_behind_it_is_answered_in_words(tmp_path: Path, name: str) -> None:
+    async with model() as server, plaza(tmp_path, server, gateway=Gateway(admin_commands=())) as there:
+        await there.hear("hello")
+        for nonsense in ("", "\x00\x01", "x" * 3000, "-1", "999999999999", "; DROP TABLE sessions"):
+            (answer, *_) = await there.hear(f"/{name} {nonsense}")
+            assert answer.strip()
+            assert "Traceback" not in answer
+            assert "went wrong inside" not in answer
+        await there.rest()
+
+
+async def test_s26_an_unknown_command_offers_the_nearest(tmp_path: Path) -> None:
+    async with model() as server, plaza(tmp_path, server) as there:
+        (answer,) = await there.hear("/nwe")
+        assert "did you mean /new" in answer
+
+
+@pytest.mark.parametrize("busy", ["queue", "interrupt", "steer"])
+async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: Any) -> None:
+    account = PlatformAccount("fake", allow_all=True, busy=busy)
+    async with model(slow="long") as server, plaza(tmp_path, server, account=account) as there:
+        there.platform.say("long story")
+        await until(lambda: there.gateway.working.running)
+        await there.clock.sleep(0.2)
+        there.platform.say("wait")
+        wanted = 1 if busy == "steer" else 2
+        await until(lambda: len(there.platform.texts()) >= wanted)
+        await there.rest()
+        turns = await there.turns()
+        if busy == "interrupt":
+            assert [turn.status for turn in turns] == [TurnStatus.INTERRUPTED, TurnStatus.DONE]
+            assert turns[0].assistant_text.startswith("slowly")
+            assert there.platform.texts()[-1] == "You said: wait"
+        else:
+            assert all(turn.status is TurnStatus.DONE for turn in turns)
+            assert {text for turn in turns for text in turn.user_text.split("\n")} == {"long story", "wait"}
+
+
+async def test_s29_stop_keeps_what_there_is(tmp_path: Path) -> None:
+    async with model(slow="long") as server, plaza(tmp_path, server) as there:
+        there.platform.say("long story")
+        await until(lambda: there.gateway.working.running)
+        await there.clock.sleep(0.3)
+        there.platform.say("/stop")
+        await until(lambda: any("Stopped" in text for text in there.platform.texts()))
+        await there.rest()
+        (turn,) = await there.turns()
+        assert turn.status is TurnStatus.INTERRUPTED
+        assert any(text.startswith("slowly") for text in there.platform.texts())
+
+
+# --- Commands and crashes --------------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_was_begun_before_a_restart_is_not_carried_out_twice(tmp_path: Path) -> None:
+    """The process died after /undo had taken a turn back, and before it was confirmed."""
+    async with model() as server:
+        platform = FakePlatform()
+        async with plaza(tmp_path, server, platform) as there:
+            await there.hear("one")
+            await there.hear("two")
+            await there.hear("three")
+        async with plaza(tmp_path, server, platform) as there:
+            lifecycle = there.runtime.lifecycle
+            row, _ = await lifecycle.accept(Inbound(ANNA, "fake:42", "/undo", "bot", "u1", command=True))
+            from everthread.domain.boundary import Rewind
+
+            await lifecycle.cross(ANNA, Rewind(1), owner="fake:42", order=row.id)
+        async with plaza(tmp_path, server, platform) as there:
+            await until(lambda: "restart" in there.platform.texts()[-1])
+            await there.rest()
+            session = await there.session()
+            view = await there.runtime.store.read(lambda uow: uow.turns.view(session))
+            assert [turn.user_text for turn in view.turns] == ["one", "two"]
+
+
+async def test_a_message_behind_a_command_that_waits_is_not_answered_before_it(tmp_path: Path) -> None:
+    """Both came in before the process died: what was said after /new belongs to the new conversation."""
+    async with model() as server:
+        platform = FakePlatform()
+        async with plaza(tmp_path, server, platform) as there:
+            await there.hear("one")
+            old = (await there.session()).id
+        async with plaza(tmp_path, server, platform, drain_s=0) as there:
+            await there.gateway.stop(0)
+            lifecycle = there.runtime.lifecycle
+            await lifecycle.accept(Inbound(ANNA, "fake:42", "before", "bot", "u1"))
+            await lifecycle.accept(Inbound(ANNA, "fake:42", "/new", "bot", "u2", command=True))
+            await lifecycle.accept(Inbound(ANNA, "fake:42", "after", "bot", "u3"))
+        async with plaza(tmp_path, server, platform) as there:
+            await until(lambda: there.platform.texts()[-1] == "You said: after")
+            assert [(turn.user_text, turn.status) for turn in await there.turns(old)] == [
+                ("one", TurnStatus.DONE),
+                ("before", TurnStatus.SET_ASIDE),
+            ]
+            assert [turn.user_text for turn in await there.turns()] == ["after"]

@@ -1,0 +1,162 @@
+"""Long conversations with the real local model. It is too weak to summarise or to review well: what is looked at is
+that it is really asked, that what it makes of that is checked, and that nothing is lost whatever it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.agent_house import AgentHouse
+from tests.house import CLI, ME, TELEGRAM
+from tests.servers.test_smollm2 import folder, local_model
+
+from everthread.adapters.models.local import LocalModel
+from everthread.agent.asking import Choice
+from everthread.agent.compression import EXTRACT_NAME, READS_TOKENS_MIN, Fill
+from everthread.agent.events import Compressed
+from everthread.agent.prompt import read_back
+from everthread.agent.summarising import INSTRUCTION, SECTIONS
+from everthread.agent.turn import Manner, TurnLimits
+from everthread.bootstrap import Runtime
+from everthread.config import Compression, Provider, Review, Settings
+from everthread.domain.errors import NotCompressed
+from everthread.domain.model import Inbound, Message, NoteTarget
+from everthread.ports.model import Answer, Delta, Prompt, Request, Traits
+
+__all__ = ["folder"]
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+BESIDES = (
+    " The sea was calm and the wind came from the west, so we had the time to look after the ropes and the paint." * 4
+)
+SAID = [
+    f"My boat is called Bruno and lies at quay 12.{BESIDES}",
+    f"The mast is nine metres high.{BESIDES}",
+    f"Ann sails with me on Fridays.{BESIDES}",
+    f"The key is under the blue barrel.{BESIDES}",
+]
+
+
+class Trusted:
+    """The local model as if it were a large one: it is asked for what small ones are spared."""
+
+    def __init__(self, model: LocalModel) -> None:
+        self._model = model
+        self.requests: list[Request] = []
+
+    def traits(self, model: str) -> Traits:
+        return Traits(tools=True, context_tokens=READS_TOKENS_MIN)
+
+    def head(self, prompt: Prompt) -> bytes:
+        return self._model.head(prompt)
+
+    def encode(self, messages: Sequence[Message]) -> bytes:
+        return self._model.encode(messages)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        self.requests.append(request)
+        async for piece in self._model.stream(request):
+            yield piece
+
+    async def aclose(self) -> None: ...
+
+    def asked(self, words: str) -> list[Request]:
+        return [request for request in self.requests if any(words in message.content for message in request.tail)]
+
+
+async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
+    async with local_model(folder) as local:
+        client = Trusted(local)
+        choice = Choice("local/smollm2", "smollm2", client)
+        async with AgentHouse(
+            tmp_path,
+            None,
+            compression=Compression(tail_tokens=200),
+            review=Review(every_turns=len(SAID), iterations=2),
+            turn_limits=TurnLimits(output_tokens=12),
+            stop_s_max=120.0,
+        ) as house:
+            house.choices = [choice]
+            for text in SAID:
+                assert (await house.ask(text)).text
+            parent = await house.at(CLI)
+            async with asyncio.timeout(120):
+                while house.reviewer.busy:  # noqa: ASYNC110 - nobody else needs to be told
+                    await asyncio.sleep(0.1)
+            await _reviewed(house, client, parent.session_id)
+
+            full = Fill(1_000, 3_000, 20_000, context_tokens=READS_TOKENS_MIN, too_long=True)
+            house.compressor.consider(parent, full, choice, house.heard.append, lasting=False)
+            assert (await house.ask("Where is the key?")).text
+            [compressed] = [event for event in house.heard if isinstance(event, Compressed)]
+            assert compressed.turns >= len(SAID) - 1
+            assert len(client.asked(INSTRUCTION)) == 1, "the model was asked for a summary"
+            await _nothing_is_lost(house, compressed, parent.session_id)
+
+
+async def _reviewed(house: AgentHouse, client: Trusted, session_id: str) -> None:
+    """It was sent the conversation's own start, came to an end, and left no trace in the transcript."""
+    [row] = await house.store.read(lambda uow: uow.reviews.of_session(session_id))
+    assert (row.window.from_turn, row.window.to_turn, row.state.value) == (1, len(SAID), "done")
+    reviews, last = client.asked("[A review."), client.requests[len(SAID) - 1]
+    assert reviews
+    for request in reviews:
+        assert request.head == last.head
+        assert request.history.startswith(last.history)
+    assert [turn.user_text for turn in await house.turns(session_id)] == SAID
+
+
+async def _nothing_is_lost(house: AgentHouse, compressed: Compressed, parent_id: str) -> None:
+    here = await house.at(CLI)
+    assert here == compressed.ref
+    assert (await house.session(here.session_id)).parent_id == parent_id
+    assert [turn.user_text for turn in await house.turns(parent_id)] == SAID, "the old transcript is whole"
+    prefix = await house.store.read(lambda uow: uow.turns.prefix(here.session_id))
+    assert prefix is not None
+    system = read_back(prefix.content).prompt.system
+    if compressed.instead_because:
+        assert EXTRACT_NAME in system
+        assert all(text[:25] in system for text in SAID[: compressed.turns])
+    else:
+        assert all(f"## {name}" in system for name in SECTIONS)
+    await house.store.index()
+    for word, text in zip(("Bruno", "mast", "Fridays", "barrel"), SAID, strict=True):
+        hits = await house.store.read(lambda uow, word=word: uow.turns.search(ME, word, limit=9))
+        assert text in [hit.content for hit in hits]
+
+
+async def test_as_it_is_set_up_it_answers_says_that_it_can_not_summarise_and_is_asked_for_no_review(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "local").symlink_to(folder)
+    settings = Settings(
+        tmp_path,
+        model="local/smollm2",
+        providers={"local": Provider("local", "")},
+        review=Review(every_turns=1),
+    )
+    async with Runtime(settings) as runtime:
+        await runtime.ready()
+        await runtime.lifecycle.accept(Inbound(TELEGRAM, ME, SAID[0]))
+        ended = await runtime.agent.answer(TELEGRAM, Manner(runtime.choices()))
+        assert ended is not None
+        assert ended.text, ended.problem
+        with pytest.raises(NotCompressed, match="local/smollm2 reads 2,048 tokens at once, and 16,000 are needed"):
+            await runtime.agent.compress(TELEGRAM, runtime.choices()[0], owner=ME)
+        session_id = ended.committed.ref.session_id
+        async with asyncio.timeout(30):
+            while (await _states(runtime, session_id)) != ["done"]:  # noqa: ASYNC110 - nobody else needs to be told
+                await asyncio.sleep(0.05)
+        assert await runtime.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)) == ()
+        view = await runtime.store.read(lambda uow: uow.turns.view(uow.sessions.get(session_id)))  # type: ignore[arg-type]
+        assert [turn.user_text for turn in view.turns] == [SAID[0]]
+
+
+async def _states(runtime: Runtime, session_id: str) -> list[str]:
+    rows = await runtime.store.read(lambda uow: uow.reviews.of_session(session_id))
+    return [row.state.value for row in rows]

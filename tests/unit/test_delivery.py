@@ -1,0 +1,142 @@
+"""The outbox: in order, once, and never silently."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.fake_platform import FakePlatform
+from tests.house import House, until
+
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
+from everthread.domain.model import Reply, ReplyState, SessionKey
+from everthread.gateway import delivery as module
+from everthread.gateway.delivery import Delivery
+
+KEY = SessionKey.parse("agent:main:fake:dm:42")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_S", 0.005)
+
+
+@asynccontextmanager
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Delivery]]:
+    async with House(folder) as house:
+        delivery = Delivery(house.store, house.clock, {"fake": platform}, lambda: 0.5)
+        yield house, delivery
+        await delivery.finish(house.clock.now())
+
+
+async def stored(house: House, number: int, text: str = "", state: ReplyState = ReplyState.READY) -> Reply:
+    reply = Reply(f"turn-{number}", KEY, "s1", "me", text or f"reply {number}", state, float(number))
+    return await house.store.write(lambda uow: uow.inbox.put_reply(reply))
+
+
+async def state_of(house: House, number: int) -> Reply:
+    reply = await house.store.read(lambda uow: uow.inbox.reply(f"turn-{number}"))
+    assert reply is not None
+    return reply
+
+
+async def test_replies_go_out_in_order_and_are_marked(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        for number in range(5):
+            delivery.put(await stored(house, number))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == [f"reply {number}" for number in range(5)]
+        assert (await state_of(house, 4)).state is ReplyState.SENT
+
+
+async def test_what_was_certainly_not_sent_is_sent_later(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.faults += [PlatformUnavailable("down"), PlatformUnavailable("slow down", retry_after=0.02)]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_a_send_nobody_can_tell_of_is_shown_and_not_repeated(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.faults.append(SendUncertain("the connection broke"))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 2"]
+        assert (await state_of(house, 1)).state is ReplyState.AMBIGUOUS
+        (incident,) = await house.store.read(lambda uow: uow.lanes.incidents(9))
+        assert "may not have reached fake chat 42" in incident.text
+
+
+async def test_where_a_repeated_send_goes_out_once_it_is_repeated(tmp_path: Path) -> None:
+    platform = FakePlatform(idempotent_send=True)
+    platform.faults.append(SendUncertain("the connection broke"))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_what_the_platform_refuses_is_shown_and_holds_nobody_up(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.faults.append(PlatformRefused("the chat is gone"))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert (await state_of(house, 1)).state is ReplyState.FAILED
+        assert platform.texts() == ["reply 2"]
+
+
+async def test_a_long_reply_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
+    platform = FakePlatform(text_chars_max=64)
+    text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        reply = await stored(house, 1, text)
+        await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, parts=2)))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert len(platform.sent) == 1
+        assert platform.sent[0].id == "turn-1.2"
+
+
+@pytest.mark.parametrize("safe", [True, False])
+async def test_what_a_killed_process_had_handed_over_is_not_known_to_be_out(tmp_path: Path, safe: bool) -> None:
+    platform = FakePlatform(idempotent_send=safe)
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, state=ReplyState.SENDING)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == (["reply 1"] if safe else [])
+        assert (await state_of(house, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
+
+
+async def test_what_was_forgotten_meanwhile_is_not_sent(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.faults.append(PlatformUnavailable("down", retry_after=0.1))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        reply = await stored(house, 1)
+        delivery.put(reply)
+        await until(lambda: not platform.faults)
+        await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.WITHHELD)))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == []
+
+
+async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
+    platform = FakePlatform(edits=True)
+    async with outbox(tmp_path, platform) as (house, delivery):
+        platform.sent.append(None)  # type: ignore[arg-type]
+        platform.shown["0"] = "the beg"
+        reply = await stored(house, 1)
+        reply = await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="0")))
+        delivery.put(reply)
+        await until(lambda: not delivery.waiting)
+        assert platform.shown == {"0": "reply 1"}

@@ -1,0 +1,51 @@
+"""Where a message belongs, whose that is, and what is read of it."""
+
+from __future__ import annotations
+
+from everthread.domain.model import ChatType
+from everthread.gateway.routing import Sharings, is_shared, key_of, owner_of, words_of
+from everthread.ports.platform import Media, Quoted, Update
+
+DM = Update("telegram", "bot", "1", "42", ChatType.DM, "42", "hello", user_name="Anna")
+GROUP = Update("telegram", "bot", "2", "-7", ChatType.GROUP, "42", "hello", user_name="Anna")
+THREAD = Update("telegram", "bot", "3", "-7", ChatType.THREAD, "42", "hello", "9", user_name="Anna")
+
+
+def test_the_key_of_a_direct_message_names_the_chat_and_its_thread() -> None:
+    assert str(key_of(DM, "main", Sharings())) == "agent:main:telegram:dm:42"
+    threaded = Update("telegram", "bot", "1", "42", ChatType.DM, "42", "hello", "5")
+    assert str(key_of(threaded, "main", Sharings())) == "agent:main:telegram:dm:42:5"
+
+
+def test_in_a_group_each_has_a_conversation_unless_they_share_one() -> None:
+    assert str(key_of(GROUP, "main", Sharings())) == "agent:main:telegram:group:-7::42"
+    assert str(key_of(GROUP, "main", Sharings(groups="shared"))) == "agent:main:telegram:group:-7"
+
+
+def test_a_thread_is_shared_unless_each_has_their_own() -> None:
+    assert str(key_of(THREAD, "main", Sharings())) == "agent:main:telegram:thread:-7:9"
+    assert str(key_of(THREAD, "main", Sharings(threads="per_user"))) == "agent:main:telegram:thread:-7:9:42"
+
+
+def test_what_is_shared_belongs_to_the_place_and_the_rest_to_the_person() -> None:
+    assert owner_of(key_of(DM, "main", Sharings()), "anna") == "anna"
+    assert owner_of(key_of(GROUP, "main", Sharings()), "anna") == "anna"
+    thread = key_of(THREAD, "main", Sharings())
+    assert is_shared(thread)
+    assert owner_of(thread, "anna") == "group:telegram:-7:9"
+
+
+def test_where_several_write_it_is_said_who_did() -> None:
+    assert words_of(DM, key_of(DM, "main", Sharings())) == "hello"
+    assert words_of(THREAD, key_of(THREAD, "main", Sharings())) == "Anna: hello"
+
+
+def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> None:
+    update = Update(
+        *("telegram", "bot", "1", "42", ChatType.DM, "42", "look"),
+        media=(Media("image", "cat.png", "image/png", 34_500), Media("audio")),
+        reply_to=Quoted("shall I?"),
+    )
+    assert words_of(update, key_of(update, "main", Sharings())) == (
+        '(In answer to "shall I?")\nlook\n[image: cat.png, image/png, 34 kB]\n[audio]'
+    )

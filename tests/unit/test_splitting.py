@@ -1,0 +1,63 @@
+"""Long replies in parts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everthread.gateway.splitting import split
+
+TEXTS = st.lists(
+    st.sampled_from(
+        ["word ", "\n", "\n\n", "```python\n", "\n```\n", "~~~\n", "\n~~~", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
+    ),
+    max_size=80,
+).map("".join)
+
+
+def test_a_short_text_is_one_part() -> None:
+    assert split("hello", 100) == ["hello"]
+    assert split("", 100) == [""]
+
+
+def test_a_long_one_is_cut_after_a_paragraph_a_line_or_a_word() -> None:
+    text = "one " * 20 + "\n\n" + "two " * 20
+    assert split(text, 100) == [("one " * 20).rstrip(), ("two " * 20)]
+    assert all(part.strip().startswith("word") for part in split("word " * 100, 64))
+
+
+def test_code_is_closed_in_one_part_and_opened_again_in_the_next() -> None:
+    text = "Look:\n```python\n" + "x = 1\n" * 60 + "```\nThat is all."
+    parts = split(text, 120)
+    assert len(parts) > 3
+    for part in parts:
+        assert len(part) <= 120
+        assert part.count("```") % 2 == 0, part
+    assert all(part.startswith("```python\n") for part in parts[1:-1])
+    assert "".join(parts).count("x = 1") == 60
+
+
+def test_a_block_that_fits_goes_whole_into_the_next_part() -> None:
+    text = "intro " * 10 + "\n```\n" + "code\n" * 8 + "```"
+    first, second = split(text, 80)
+    assert "```" not in first
+    assert second.startswith("```\ncode")
+
+
+def test_a_part_must_have_some_room() -> None:
+    with pytest.raises(ValueError, match="at least"):
+        split("x", 10)
+
+
+@given(TEXTS, st.integers(64, 200))
+def test_nothing_is_lost_and_nothing_is_too_long(text: str, chars_max: int) -> None:
+    parts = split(text, chars_max)
+    assert parts
+    assert all(len(part) <= chars_max for part in parts)
+    marks = ("`", "~", " ", "\n")
+    kept = "".join("".join(parts).translate({ord(mark): None for mark in marks}).split())
+    said = "".join(text.translate({ord(mark): None for mark in marks}).split())
+    # The language of a block that was cut is said again.
+    assert kept.replace("python", "") == said.replace("python", "")
+    assert len(parts) == 1 or all(part.strip() for part in parts)
