@@ -1,5 +1,6 @@
 PYTHON ?= python3
 SEEDS ?= 2000
+AGENT_SEEDS ?= 200
 ARGS ?=
 
 BIN := .venv/bin
@@ -35,8 +36,9 @@ check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
 
-sim: $(READY) ## Run the simulation (make sim SEEDS=2000)
+sim: $(READY) ## Run the simulation (make sim SEEDS=2000 AGENT_SEEDS=200)
 	$(BIN)/python -m everthread.testing.simulate --seeds $(SEEDS)
+	$(BIN)/python -m everthread.testing.simulate --agents --seeds $(AGENT_SEEDS)
 
 mutants: $(READY) ## Break the code on purpose and see that tests fail
 	$(BIN)/python -m tests.mutants.run

@@ -85,7 +85,7 @@ class AgentHouse(House):
         await super().__aenter__()
         prompts = PromptBuilder(self.folder, self.memory, self.clock, skills=self._skills)
         self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
-        asker = Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, self._spend_per_day)
+        asker = Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, lambda _: self._spend_per_day)
         self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))
         self.compressor = Compressor(
             self.store,
@@ -102,7 +102,7 @@ class AgentHouse(House):
             _Hasty(self),
             lambda: 0.5,
             self.hooks,
-            self._spend_per_day,
+            lambda _: self._spend_per_day,
             spend_per_turn=self._review.spend if self._review else None,
         )
         self.reviewer = Reviewer(

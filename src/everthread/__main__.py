@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    sys.exit(run(open_runtime, glance=glance))
+    sys.exit(run(open_runtime, glance=glance, open_serving=open_serving))
 
 
 def open_runtime(settings: Settings) -> Runtime:
@@ -25,6 +25,13 @@ def open_runtime(settings: Settings) -> Runtime:
     from everthread.config import working_folder  # noqa: PLC0415 - as above
 
     return Runtime(settings, project=working_folder())
+
+
+def open_serving(settings: Settings) -> Runtime:
+    """For a gateway: it knows the rules of expiry, and belongs to no project."""
+    from everthread.bootstrap import Runtime  # noqa: PLC0415 - as above
+
+    return Runtime(settings, policies=settings.reset)
 
 
 def glance(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:

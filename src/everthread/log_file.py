@@ -33,7 +33,7 @@ LATER_S = 0.3
 _LOOK_BYTES = 65_536
 _WAITING_MAX = 256
 _SECRET_CHARS_MIN = 6
-_FIELDS = ("session", "turn", "turn_id", "boundary", "status")
+_FIELDS = ("session", "turn", "turn_id", "boundary", "status", "platform", "key")
 _BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
 
 

@@ -184,6 +184,7 @@ def test_version_is_said() -> None:
         "memory",
         *(f"memory {verb}" for verb in ("list", "show", "edit", "log", "undo", "forget", "status")),
         *("recall", "setup", "setup local", "doctor", "logs", "completion"),
+        *("pairing", "pairing list", "pairing approve", "pairing revoke"),
     ],
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:

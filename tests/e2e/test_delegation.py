@@ -26,6 +26,7 @@ from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Cause, Kind, Session, ToolCall, ToolState, TurnStatus
 from everthread.domain.spend import Price
+from everthread.lifecycle import ForgetSession
 from everthread.ports import Tool
 from everthread.ports.tools import ToolUse
 from everthread.testing.model_replies import Say
@@ -65,7 +66,7 @@ class DelegatingHouse(AgentHouse):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        asker = Asker(self.lifecycle, self.clock, lambda: 0.5, self.hooks, None, self._child_spend)
+        asker = Asker(self.lifecycle, self.clock, lambda: 0.5, self.hooks, spend_per_session=self._child_spend)
         runner = ToolRunner(self.lifecycle, self.hooks, self._allowed)
         self.children = Agent(
             self.lifecycle,
@@ -417,3 +418,23 @@ async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_ove
                 "the first is green",
                 "the second is green",
             ]
+
+
+async def test_work_that_is_forgotten_before_it_is_begun_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FakeModel([hand_over("work it out"), "never mind"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
+        cross = house.lifecycle.cross
+
+        async def forgotten_right_after(*given: Any, **more: Any) -> Any:
+            crossing = await cross(*given, **more)
+            if isinstance(given[1], New):
+                await house.lifecycle.forget(ForgetSession(given[1].parent), owner=ME)
+            return crossing
+
+        monkeypatch.setattr(house.lifecycle, "cross", forgotten_right_after)
+        await house.say("what is the answer?")
+        await house.agent.answer(CLI, house.manner())
+        assert house.worker.requests == []
+        assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == ()

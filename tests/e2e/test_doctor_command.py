@@ -18,13 +18,16 @@ import pytest
 from tests.e2e.model_endpoint import model_endpoint
 
 from everthread.bootstrap import Runtime
+from everthread.cli.gateway import reporting
+from everthread.cli.gateway.holding import Held, Holding
 from everthread.config import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected
-from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
+from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Reply, ReplyState, Role, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.ports import MemoryProvider
 from everthread.ports.store import Incident
+from everthread.ports.tokens import Token
 from everthread.testing.model_server import ModelServer
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
@@ -267,3 +270,66 @@ def test_a_clock_that_was_put_back_is_told(home: Path) -> None:
         store.execute("UPDATE sessions SET active_at = active_at + 90000")
     store.close()
     assert "behind" in failed(home, "--offline")["clock"][0]
+
+
+def _reply(state: ReplyState, at: float, chat: str = "7") -> Reply:
+    key = SessionKey.parse(f"agent:main:post:dm:{chat}")
+    return Reply(f"turn-{chat}-{state.value}", key, "01SESSION", ME, "words", state, at)
+
+
+def test_replies_that_may_not_have_arrived_are_named_with_chat_and_time(home: Path) -> None:
+    async def leave(runtime: Runtime) -> None:
+        now = runtime.clock.now()
+        replies = (_reply(ReplyState.AMBIGUOUS, now - 60), _reply(ReplyState.FAILED, now - 2 * 86_400, "8"))
+        for reply in replies:
+            await runtime.store.write(lambda uow, reply=reply: uow.inbox.put_reply(reply))
+
+    in_home(home, leave)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert "a reply to post chat 7 of 20" in says
+    assert "may not have arrived" in says
+    assert "more" not in says, "that of the day before yesterday is told no more"
+    assert "everthread sessions show 01SESSION" in fix
+
+
+def test_what_waits_for_a_gateway_that_does_not_run_is_told(home: Path) -> None:
+    async def leave(runtime: Runtime) -> None:
+        await runtime.lifecycle.accept(Inbound(SessionKey.parse("agent:main:post:dm:7"), "post:anna", "hello?"))
+        await runtime.store.write(lambda uow: uow.inbox.put_reply(_reply(ReplyState.READY, runtime.clock.now())))
+
+    in_home(home, leave)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "1 conversation and 1 reply wait, and no gateway runs"
+    assert fix == "everthread gateway start"
+
+
+def test_http_that_others_can_reach_without_a_token_is_told(home: Path) -> None:
+    with (home / "config.toml").open("a") as config:
+        config.write('[gateway.http]\nhost = "0.0.0.0"\n')
+    says, fix = failed(home, "--offline")["gateway"]
+    assert "0.0.0.0, which others can reach" in says
+    assert "everthread tokens new" in fix
+
+    async def make(runtime: Runtime) -> None:
+        token = Token("hash", ME, "phone", runtime.clock.now())
+        await runtime.store.write(lambda uow: uow.tokens.add(token))
+
+    in_home(home, make)
+    assert failed(home, "--offline") == {}
+
+
+def test_a_gateway_that_is_silent_and_a_platform_that_is_down_are_told(home: Path) -> None:
+    now, holding = time.time(), Holding(home)
+    holding.take(Held(os.getpid(), "1-A", now))
+    down = {"post": reporting.PlatformReport(False, "the post office is shut")}
+    reporting.write(home, reporting.Report("1-A", now, down))
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "post is down: the post office is shut"
+    assert "platforms.post" in fix
+    reporting.write(home, reporting.Report("1-A", now - 3600))
+    says, fix = failed(home, "--offline")["gateway"]
+    assert "it has reported nothing since" in says
+    assert fix == "everthread gateway restart"
+    reporting.write(home, reporting.Report("1-A", now))
+    assert failed(home, "--offline") == {}
+    holding.leave()

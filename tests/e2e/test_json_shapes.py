@@ -19,6 +19,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command.md").read_te
 EXAMPLES = {
     "sessions list": {"end_reason", "cause"},
     "boundaries": {"boundary", "epoch"},
+    "gateway status": {"running", "journal_lag"},
+    "gateway install --print": {"written", "unit"},
     "journal status": {"waiting_entries"},
     "journal retry picky": {"provider", "entries"},
     "journal replay picky 日本旅行": {"provider", "sessions"},
@@ -30,6 +32,7 @@ EXAMPLES = {
     "sessions import --as-mine {place}/all.jsonl": {"same", "renamed"},
     "sessions prune --older-than 1y --yes": {"found", "kept"},
     "skills list": {"skills", "problems"},
+    "pairing list": {"waiting", "guests"},
     "backup {place}/all.tar.gz": {"file", "schema"},
     "restore --force {place}/all.tar.gz": {"home", "schema"},
     "forget 日本旅行 --yes": {"forgotten"},

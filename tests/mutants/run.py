@@ -3,8 +3,8 @@
     make mutants                     all of them
     python -m tests.mutants.run 03   those whose file name begins with 03
 
-A mutant is a small patch: a file, the words to replace, the words to put there, and who should notice (`sim`,
-or tests). It is a bug that systems of this kind have really had. One that nobody notices makes the run fail.
+A mutant is a small patch: a file, the words to replace, the words to put there, and who should notice (`sim`, `sim
+agents`, or tests). It is a bug that systems of this kind have really had. One that nobody notices makes the run fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-SEEDS = 400
+SEEDS = {"sim": 400, "sim agents": 120}
 WAIT_S_MAX = 600
 
 _SIMULATE = """
@@ -30,7 +30,7 @@ import random, sys
 from everthread.testing.simulate import run_seed, _quiet
 _quiet()
 for seed in range(1, int(sys.argv[1]) + 1):
-    found = run_seed(seed)[2]
+    found = run_seed(seed, agents=sys.argv[2] == "sim agents")[2]
     if found:
         print(f"seed {seed}: {found}")
         sys.exit(1)
@@ -77,8 +77,8 @@ def noticed(mutant: Mutant) -> str | None:
         planted(mutant, copy)
         environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         for who in mutant.noticed_by:
-            if who == "sim":
-                command = [sys.executable, "-c", _SIMULATE, str(SEEDS)]
+            if who in SEEDS:
+                command = [sys.executable, "-c", _SIMULATE, str(SEEDS[who]), who]
             else:
                 command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *who.split()]
             try:

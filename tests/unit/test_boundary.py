@@ -321,7 +321,13 @@ def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -
 
 
 @pytest.mark.parametrize(
-    "boundary", [replace(COMPRESS, generation=2), replace(COMPRESS, session_id="other"), Forget("other")]
+    "boundary",
+    [
+        replace(COMPRESS, generation=2),
+        replace(COMPRESS, session_id="other"),
+        replace(COMPRESS, burials=1),
+        Forget("other"),
+    ],
 )
 def test_what_was_made_for_another_state_is_stale(boundary: Boundary) -> None:
     assert planned(HERE, boundary) == Step(refusal=Refusal.STALE)

@@ -415,6 +415,21 @@ async def test_help_lists_all_and_explains_one(tmp_path: Path) -> None:
         assert (await office.order("/exit")).quits
 
 
+async def test_help_leaves_out_what_whoever_asks_may_not_use(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        text = (await office.order("/help", withheld=("model", "quit"))).text
+        assert len(text.splitlines()) == len(COMMANDS) - 2
+        assert "/model" not in text
+        said = await office.order("/help exit", withheld=("model", "quit"))
+        assert not said.ok
+        assert "Leave" not in said.text
+
+
+async def test_nobody_is_let_in_from_the_terminal_but_by_the_command(tmp_path: Path) -> None:
+    async with Office(tmp_path) as office:
+        await office.refuses("/pair K7WM3XQP", "everthread pairing approve")
+
+
 # --- Notes -----------------------------------------------------------------------------------------------------------
 
 

@@ -237,6 +237,12 @@ WRONG = [
     ("[limits]\nspend_per_day = -0.01", 2, "limits.spend_per_day: out of range; give a number from 0 to 1000000"),
     (f"[limits]\niterations = 0x{'f' * 9000}", 2, "limits.iterations: out of range"),
     ("[memory]\nrecall_s = 0", 2, "memory.recall_s: out of range; give a number from 0.01 to 60"),
+    # Who is who
+    ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 is ann's already"),
+    ("[gateway.links]\n'group:a' = ['a:1']", 2, "a name that begins with group: is a group's"),
+    ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
+    ("[platforms.group]\nallow_all = true", 1, "is a name that is taken; choose another"),
+    ("[platforms.telegram]\nallow_all = true\nallow = ['1']", 2, "lets everybody in, so `allow` means nothing"),
     # Names and models
     ("owner = ''", 1, "owner: must have 1 to 256 characters"),
     ("owner = 'a\tb'", 1, "owner: has characters that can't be seen"),

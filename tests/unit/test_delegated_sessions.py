@@ -145,3 +145,22 @@ async def test_delegated_work_is_no_conversation_in_lists(tmp_path: Path) -> Non
         assert [session.id for session in listed] == [parent]
         everything = await house.store.read(lambda uow: uow.sessions.conversations(9, delegated=True))
         assert {session.id for session in everything} == {parent, child}
+
+
+async def test_work_that_nobody_has_begun_is_set_aside_once_the_turn_that_handed_it_over_is_over(
+    tmp_path: Path,
+) -> None:
+    async with House(tmp_path) as dead:
+        ticket = await began(dead, CLI, "look it up for me")
+        child = await delegated(dead, ticket.ref.session_id)
+        await dead.lifecycle.accept(Inbound(CHILD, ME, "look it up"))
+        assert await dead.lifecycle.recover() == ()
+        assert await dead.store.read(lambda uow: uow.inbox.keys_waiting()) == (CHILD,), "its turn still waits for it"
+        await dead.cross(CLI, New())
+    async with House(tmp_path) as house:
+        await house.later(LATER_S)
+        assert await house.lifecycle.recover() == ()
+        assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        turn = await house.store.read(lambda uow: uow.turns.get(child, 1))
+        assert turn is not None
+        assert (turn.user_text, turn.status) == ("look it up", TurnStatus.SET_ASIDE)

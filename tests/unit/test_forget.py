@@ -277,6 +277,8 @@ async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> 
         await write_note(house, f"general {SECRET}")
         for number in range(2):
             await house.lifecycle.accept(Inbound(TELEGRAM, ME, f"{SECRET} waits {number}"))
+        command, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/search me", command=True))
+        assert await house.lifecycle.answer_order(command, f"found {SECRET}")
         assert await forget(house, ForgetOwner()) == 3
         assert await house.lifecycle.begin_turn(TELEGRAM) is None
         assert await house.search(ME, SECRET, limit=9) == ()

@@ -13,11 +13,12 @@ from tests.agent_house import AgentHouse, says_nothing, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 
+from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.agent.events import Reviewed as ReviewedEvent
 from everthread.agent.reviewing import ATTEMPTS_MAX, COOL_DOWN_S
 from everthread.config import Review
 from everthread.domain.boundary import New, Rewind
-from everthread.domain.errors import ModelRefused
+from everthread.domain.errors import DiskFull, ModelRefused
 from everthread.domain.model import Kind, NoteAction, NoteTarget, NoteVersion, SessionKey, ToolCall
 from everthread.domain.review import Window
 from everthread.domain.spend import Price
@@ -102,6 +103,27 @@ async def test_a_review_is_sent_what_the_conversation_is_sent_byte_for_byte_and_
         assert await house.states(session) == [(1, 3, "done")]
         prefixes = await house.store.read(lambda uow: uow.turns.prefix_number(session))
         assert prefixes == 1
+
+
+async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as its process lives, nobody else may take it."""
+
+    def full(*args: Any) -> None:
+        raise DiskFull("no room")
+
+    model = Reviewed(note("sails"), "done")
+    async with Study(tmp_path, model) as house:
+        with monkeypatch.context() as patch:
+            patch.setattr(ReviewTables, "end", full)
+            session = await house.talk("one", "two", "three")
+            await house.idle()
+        assert await house.states(session) == [(1, 3, "running")]
+        house.agent.attend_to_reviews()
+        await house.idle()
+        assert await house.states(session) == [(1, 3, "done")]
+        assert len(model.reviews) == 2
 
 
 async def test_a_review_has_the_same_head_where_the_tools_have_changed_and_in_another_process(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_every_call_has_a_result_before_anything_else_is_said() -> None:
     )
 
 
+def test_of_a_forgotten_turn_no_result_is_sent_without_its_call() -> None:
+    forgotten = [Message(role, "[forgotten]") for role in (Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT)]
+    assert [message.role for message in as_sent(turn(*forgotten))] == [Role.USER, Role.ASSISTANT, Role.ASSISTANT]
+
+
 def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
     rows = [
         ToolRow("t", "c1", "look", "{}", ToolState.DONE, "a tree"),

@@ -32,7 +32,7 @@ from everthread.domain.errors import (
 )
 from everthread.domain.model import InboxRow, InboxState, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
-from everthread.lifecycle import Committed, ForgetFact, Ticket
+from everthread.lifecycle import Committed, ForgetFact, ForgetSession, Ticket
 from everthread.plugins import hookimpl
 from everthread.ports import RecallItem
 from everthread.ports.model import Answer, Delta, Finish, Request, Traits, Usage
@@ -888,6 +888,18 @@ async def test_what_was_forgotten_elsewhere_is_not_sent_from_what_was_prepared(t
             await elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
         await house.ask("what is it?")
         assert "4711" not in house.model.sent()
+
+
+async def test_a_branch_of_a_forgotten_conversation_with_tools_goes_on(tmp_path: Path) -> None:
+    """The model refuses a result whose call is gone."""
+    look = tool("look", says_nothing)
+    async with AgentHouse(tmp_path, FakeModel([LOOK, "a tree", "still here"]), tools=(look,)) as house:
+        parent = (await house.ask("what is there?")).committed.ref.session_id
+        await house.cross(CLI, Branch())
+        await house.lifecycle.forget(ForgetSession(parent), owner=ME)
+        ended = await house.ask("are you there?")
+        assert (ended.text, ended.problem) == ("still here", "")
+        assert "tree" not in house.model.sent()
 
 
 async def test_a_turn_that_can_not_be_written_is_there_to_be_recovered(

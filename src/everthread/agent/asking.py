@@ -71,12 +71,18 @@ class Progress(Struct):
         )
 
 
+def no_limit(owner: str) -> float | None:
+    """`spend_per_day` of an asker that nobody is limited by."""
+    return None
+
+
 class Asker(Struct, frozen=True):
     lifecycle: Lifecycle
     clock: Clock
     random: Callable[[], float]
     hooks: HookRunner
-    spend_per_day: float | None = None
+    spend_per_day: Callable[[str], float | None] = no_limit
+    """What an owner may spend in 24 hours, if that is limited."""
     spend_per_session: float | None = None
     spend_per_turn: float | None = None
 
@@ -169,9 +175,9 @@ class Asker(Struct, frozen=True):
         self, choice: Choice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
     ) -> int | None:
         """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
-        price = choice.price
+        price, per_day = choice.price, self.spend_per_day(ref.owner)
         if price is None:
-            limited = (self.spend_per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
+            limited = (per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
             if limited and not choice.traits.small:
                 raise BudgetSpent(
                     f"there is a limit on spending, but no price for {choice.name}; "
@@ -186,7 +192,7 @@ class Asker(Struct, frozen=True):
                 turn_id,
                 choice.name,
                 amount,
-                limit_per_day=self.spend_per_day,
+                limit_per_day=per_day,
                 limit_of_session=self.spend_per_session,
                 limit_of_turn=self.spend_per_turn,
                 spent=settled,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -69,7 +70,7 @@ class Compressor:
         self._stop_s_max = stop_s_max
         self._known = KnownSessions(store, clock)
         self._refused: set[str] = set()
-        self._going: set[asyncio.Task[None]] = set()
+        self._going: set[asyncio.Task[object]] = set()
         self._background = asyncio.Semaphore(AT_ONCE_MAX)
 
     @property
@@ -201,7 +202,7 @@ class Compressor:
             known.ready = await self._passes.extract(source, why or "none was made")
             await self._apply(known, listen)
 
-    async def _wait_for(self, making: asyncio.Task[None], bound_s: float) -> None:
+    async def _wait_for(self, making: asyncio.Task[object], bound_s: float) -> None:
         await asyncio.wait({making}, timeout=bound_s)
         # What would come now is for a session that will have been left.
         making.cancel()
@@ -286,15 +287,12 @@ class Compressor:
         known.rest(why, self._clock.now())
         await self._known.put(ref.session_id, known)
 
-    def _start(self, known: Known, work: Awaitable[object]) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.ensure_future(run())
+    def _start(self, known: Known, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
         known.making = task
         self._going.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[object]) -> None:
             self._going.discard(task)
             known.making, known.queued = None, False
             if not task.cancelled() and (error := task.exception()) is not None:

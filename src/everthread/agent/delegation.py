@@ -108,6 +108,9 @@ class Delegation:
         self._parallel_max = parallel_max
         self._rooms: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
+    async def aclose(self) -> None:
+        await self._agent.aclose()
+
     def tool(self) -> Tool:
         return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX)
 
@@ -157,6 +160,10 @@ class Delegation:
             opened = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
             assert opened is not None
             child = opened.session_id
+        here = await self._lifecycle.current(key)
+        if here is None or here.session_id != child:
+            # Done before, or forgotten meanwhile: then it is not begun in a session that nobody has asked for.
+            return child, await self._store.read(lambda uow: _stored(uow, child))
         # Taken once, however often it is handed over.
         await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
         return child, await self._outcome(key, child, manner)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.agent.compression import Bounds, Cut, Fill, Gain, bytes_of, cut, extract, gain, pruned, size_of
 from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress
@@ -37,8 +38,6 @@ class Made(Struct, frozen=True):
     boundary: Compress
     turns: int
     gain: Gain
-    burials: int
-    """If something of the owner's was forgotten since, it may still stand here."""
     instead_because: str = ""
     """Why it is an extract, if it is."""
 
@@ -161,4 +160,6 @@ def made(source: Source, summary: str, instead_because: str = "") -> Made:
         added_bytes=bytes_of(summary) - previous_bytes,
     )
     boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
-    return Made(source.ref, boundary, len(covered), gained, source.burials, instead_because)
+    # If something of the owner's was forgotten since, it may still stand in the summary.
+    boundary = replace(boundary, burials=source.burials)
+    return Made(source.ref, boundary, len(covered), gained, instead_because)

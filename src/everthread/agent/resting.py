@@ -35,7 +35,7 @@ class Known(Struct):
     """Passes in a row that saved too little."""
     cool_until: float = 0.0
     problem: str = ""
-    making: asyncio.Task[None] | None = None
+    making: asyncio.Task[object] | None = None
     queued: bool = False
     """What makes it has not begun: others are before it."""
     ready: Made | None = None

@@ -75,6 +75,8 @@ class Reviewer:
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
         self._hear: Callable[[Reviewed], None] = lambda event: None
+        self._ended: tuple[Review, ReviewState, float] | None = None
+        """What became of a review, until that is written: nobody else takes it while this process lives."""
 
     @property
     def busy(self) -> bool:
@@ -100,6 +102,7 @@ class Reviewer:
             self._at_work = True
             self._wanted.clear()
             try:
+                await self._write_end()
                 while await self._store.peek(lambda uow: uow.reviews.is_due(self._clock.now())):
                     taken = await self._lifecycle.take_review()
                     if taken is not None:
@@ -139,7 +142,14 @@ class Reviewer:
             state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
         finally:
             self._tell(review, ref, wrote)
-            await asyncio.shield(self._store.write(lambda uow: uow.reviews.end(review, state, due_at)))
+            self._ended = review, state, due_at
+            await asyncio.shield(self._write_end())
+
+    async def _write_end(self) -> None:
+        if self._ended is not None:
+            ended = self._ended
+            await self._store.write(lambda uow: uow.reviews.end(*ended))
+            self._ended = None
 
     def _tell(self, review: Review, ref: SessionRef, wrote: Sequence[str]) -> None:
         """Also of a review that came to no good end: what it wrote is there."""

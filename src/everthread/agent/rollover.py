@@ -20,17 +20,15 @@ TELL_S_MAX = 5.0
 
 async def cross(store: Store, lifecycle: Lifecycle, made: Made) -> SessionRef | Refusal:
     """Where the conversation goes on, or why it does not."""
-    key, burials = await store.peek(lambda uow: _as_it_is(uow, made.ref))
-    if burials != made.burials:
-        return Refusal.STALE
+    key = await store.peek(lambda uow: _key_on(uow, made.ref))
     crossing = await lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
     return crossing.refusal or crossing.ref or Refusal.STALE
 
 
-def _as_it_is(uow: UnitOfWork, ref: SessionRef) -> tuple[SessionKey, int]:
-    """A key that is on the session, as the one that asked may have left it to others; what its owner has forgotten."""
+def _key_on(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
+    """A key that is on the session, as the one that asked may have left it to others."""
     keys = uow.sessions.keys_on(ref.session_id)
-    return (ref.key if ref.key in keys or not keys else keys[0]), uow.forgetting.burials(ref.owner)
+    return ref.key if ref.key in keys or not keys else keys[0]
 
 
 async def tell(engine: ContextEngine, store: Store, clock: Clock, made: Made, entered: SessionRef) -> None:

@@ -19,13 +19,21 @@ STOPPED = "[stopped by the user; it may or may not have taken effect]"
 
 def as_sent(turn: Turn) -> tuple[Message, ...]:
     """A stored turn as a request has it: every call answered, an interruption marked, an answer at the end."""
-    messages = answered(turn.messages, STOPPED)
+    messages = answered(_called(turn.messages), STOPPED)
     if turn.status is not TurnStatus.INTERRUPTED:
         return messages
     last = messages[-1] if messages else None
     if last is not None and last.role is Role.ASSISTANT and not last.tool_calls:
         return (*messages[:-1], replace(last, content=f"{last.content}\n{INTERRUPTED}".strip()))
     return (*messages, Message(Role.ASSISTANT, INTERRUPTED))
+
+
+def _called(messages: Collection[Message]) -> Collection[Message]:
+    """The messages without results that nobody called for: of a forgotten turn no more is left than that it was."""
+    calls = {call.id for m in messages for call in m.tool_calls}
+    if all(m.tool_call_id in calls for m in messages if m.role is Role.TOOL):
+        return messages
+    return [m for m in messages if m.role is not Role.TOOL or m.tool_call_id in calls]
 
 
 def answered(messages: Collection[Message], missing: str) -> tuple[Message, ...]:

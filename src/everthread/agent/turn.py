@@ -29,6 +29,7 @@ from everthread.agent.events import (
     TurnEnded,
     nobody_approves,
 )
+from everthread.agent.giving_back import GivingBack
 from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.running import Running
@@ -126,6 +127,11 @@ class Agent:
         self._reviewer = reviewer
         self._limits = limits or TurnLimits()
         self._running: dict[str, Running] = {}
+        self._giving_back = GivingBack(lifecycle, clock)
+
+    async def aclose(self) -> None:
+        """Stop trying to give back what could not be: others find it."""
+        await self._giving_back.aclose()
 
     @property
     def asker(self) -> Asker:
@@ -142,6 +148,9 @@ class Agent:
 
     async def go_on(self, turn_id: str, manner: Manner) -> TurnEnded | None:
         """Finish a turn that another process left behind. `None` if somebody else does."""
+        if turn_id in self._running:
+            # Stopped for a while, a process may seem to be gone, and be the one to notice.
+            return None
         ticket = await self._taken(self._lifecycle.resume_turn(turn_id))
         return None if ticket is None else await self._see_through(ticket, manner, recovering=True)
 
@@ -211,7 +220,9 @@ class Agent:
             await asyncio.shield(self._give_back(ticket, running))
             raise
         finally:
-            del self._running[ticket.turn_id]
+            # Taken over before it was known here, a turn may run here twice: one of the two is fenced off.
+            if self._running.get(ticket.turn_id) is running:
+                del self._running[ticket.turn_id]
 
     async def _taken(self, taking: Awaitable[Ticket | None]) -> Ticket | None:
         """The ticket; given back if nobody waits for it any more by the time it is there."""
@@ -419,8 +430,11 @@ class Agent:
     async def _give_back(self, ticket: Ticket, running: Running | None = None) -> None:
         try:
             await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
-        except (Fenced, StoreError) as error:
+        except Fenced as error:
             log.warning("turn %s is left to be recovered: %s", ticket.turn_id, error, extra=_place(ticket))
+        except StoreError as error:
+            log.warning("turn %s is given back later: %s", ticket.turn_id, error, extra=_place(ticket))
+            self._giving_back.later(ticket)
         else:
             if running is not None:
                 await self._settle(running)
@@ -447,4 +461,10 @@ def _note(finish: Finish, message: Message, output_tokens: int) -> str:
 
 def _place(ticket: Ticket) -> dict[str, object]:
     """What a line of the log names it by."""
-    return {"session": ticket.ref.session_id, "turn_id": ticket.turn_id}
+    ref = ticket.ref
+    return {
+        "session": ref.session_id,
+        "turn_id": ticket.turn_id,
+        "platform": ref.key.platform,
+        "key": str(ref.key),
+    }

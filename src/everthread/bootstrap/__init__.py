@@ -190,9 +190,11 @@ class Runtime:
 
     def gateway(self) -> Gateway:
         """What serves the platforms, once this is `ready`."""
+        from everthread.bootstrap.platforms import configured
         from everthread.gateway.serving import Gateway
 
-        return Gateway(self, self._platforms)
+        given = {platform.name for platform in self._platforms}
+        return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
@@ -283,11 +285,14 @@ class Runtime:
             await self.clock.sleep(_LOOK_S)
         return True
 
-    async def stop(self, drain_s: float = STOP_S_MAX, *, close_memory: bool = False) -> None:
+    async def stop(
+        self, drain_s: float = STOP_S_MAX, *, close_memory: bool = False, shutdown_s: float | None = None
+    ) -> None:
         """Suspend the sessions served here, drain within the bound, let the providers and the leases go.
 
         Safe to call twice. Nothing here waits for a provider beyond its bound, and nothing is lost by not waiting.
-        `close_memory` is for a process that was the only place of its conversations.
+        `close_memory` is for a process that was the only place of its conversations. `shutdown_s` is for a process
+        that can't wait: what the tools, and then the providers, get to close.
         """
         if self._stopped:
             return
@@ -296,14 +301,23 @@ class Runtime:
             deadline = self.clock.now() + drain_s
             await self._finish_turns(deadline)
             if self._workshop is not None:
-                await self._workshop.aclose()
+                await self._close_workshop(self._workshop, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
                 await self.drain(max(deadline - self.clock.now(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
-            await self._let_go()
+            await self._let_go(SHUTDOWN_S_MAX if shutdown_s is None else shutdown_s)
+
+    async def _close_workshop(self, workshop: Workshop, bound_s: float | None) -> None:
+        closing = asyncio.ensure_future(workshop.aclose())
+        done, _ = await asyncio.wait({closing}, timeout=bound_s)
+        if done:
+            closing.result()
+        else:
+            log.warning("a tool did not shut down within %g s", bound_s)
+            closing.cancel()
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
@@ -315,13 +329,13 @@ class Runtime:
         if served or self._serving is not None:
             await self.lifecycle.suspend(close_memory=close_memory)
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, shutdown_s: float) -> None:
         try:
             if self._serving is not None:
                 self._serving.cancel()
                 await asyncio.wait({self._serving})
                 await self.hooks.stop()
-                await self._shut_down_providers()
+                await self._shut_down_providers(shutdown_s)
             # The heartbeat went on until now: what this process had begun is anybody's from here on.
             if await self.store.peek(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
                 await self.store.write(lambda uow: uow.lanes.leave(self.holder))
@@ -331,12 +345,12 @@ class Runtime:
             self._presence.leave()
             await self.store.aclose()
 
-    async def _shut_down_providers(self) -> None:
+    async def _shut_down_providers(self, bound_s: float) -> None:
         try:
-            async with asyncio.timeout(SHUTDOWN_S_MAX):
+            async with asyncio.timeout(bound_s):
                 await self.memory.shutdown()
         except TimeoutError:
-            log.warning("a memory provider did not shut down within %g s", SHUTDOWN_S_MAX)
+            log.warning("a memory provider did not shut down within %g s", bound_s)
 
     def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
         """Whether something can still be done before `until` by the lanes served here."""

@@ -172,13 +172,15 @@ class Workshop:
         await self._titler.aclose()
         await self._reviewer.aclose()
         await self._compressor.aclose()
+        await self._delegation.aclose()
+        await self.agent.aclose()
         if self._mcp is not None:
             await self._mcp.aclose()
         await self.models.aclose()
 
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
-        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day)
+        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of)
         self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
         usual = Summariser(runtime.lifecycle, asker, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
@@ -224,7 +226,7 @@ class Workshop:
                 runtime.clock,
                 random.random,
                 runtime.hooks,
-                limits.spend_per_day,
+                self._settings.spend_per_day_of,
                 spend_per_turn=own.spend,
             ),
             self._runner(),
@@ -255,7 +257,9 @@ class Workshop:
     def _delegating(self) -> Delegation:
         """What works on its own: with tools, limits and prepared prompts of its own, and without being recalled to."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
-        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, limits.spend_per_day, own.spend)
+        asker = Asker(
+            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of, own.spend
+        )
         worker = Agent(
             runtime.lifecycle,
             runtime.memory,

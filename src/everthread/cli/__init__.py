@@ -30,9 +30,11 @@ _COMMANDS = {
     "config": "Look at the settings and change them.",
     "doctor": "Check that everything is as it should be.",
     "forget": "Forget a session, a person, or a fact.",
+    "gateway": "Serve people who write from elsewhere.",
     "journal": "See and repair what memory providers are told.",
     "logs": "Show the last lines of the log that conversations keep.",
     "memory": "Look after the curated notes.",
+    "pairing": "Let people in who write from elsewhere.",
     "recall": "Show what memory would recall.",
     "restore": "Bring back from FILE what `everthread backup` has put there.",
     "sessions": "Look at conversations, name them, copy them, remove them.",
@@ -146,14 +148,20 @@ def _converse(
     return invocation.talk(lambda runtime: chat(runtime, wish, interactive=interactive))
 
 
-def run(open_runtime: OpenRuntime, arguments: Sequence[str] | None = None, *, glance: Glance | None = None) -> int:
+def run(
+    open_runtime: OpenRuntime,
+    arguments: Sequence[str] | None = None,
+    *,
+    glance: Glance | None = None,
+    open_serving: OpenRuntime | None = None,
+) -> int:
     """Carry out one command line; the exit code. Whatever goes wrong is one line on stderr, never a traceback."""
     stdout: object = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
         # A title that the terminal can't show must not keep the rest from being shown.
         stdout.reconfigure(errors="backslashreplace")
     try:
-        invocation = Invocation(open_runtime, glance)
+        invocation = Invocation(open_runtime, glance, open_serving)
         code = everthread.main(arguments, prog_name="everthread", standalone_mode=False, obj=invocation)
         if isinstance(stdout, io.TextIOWrapper) and not stdout.closed:
             # What can't be written is told of by us; the interpreter would do it in its own words.

@@ -26,18 +26,18 @@ def report(error: BaseException) -> int:
     from everthread.domain.errors import EverthreadError
 
     if isinstance(error, EverthreadError):
-        _complain(str(error))
+        complain(str(error))
         return code_of(error)
     if isinstance(error, BrokenPipeError):
         _write_no_more()
         return REFUSED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         _write_no_more()
-        _complain("no room left on the disk that the output goes to; free some space and try again")
+        complain("no room left on the disk that the output goes to; free some space and try again")
         return RETRY
     if debugging():
         raise error
-    _complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
+    complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
     return REFUSED
 
 
@@ -51,7 +51,7 @@ def code_of(error: Exception) -> int:
     from everthread.domain import errors
 
     match error:
-        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy():
+        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy() | errors.LockedOut():
             return RETRY
         case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
             return CONFIGURATION
@@ -67,7 +67,7 @@ def _aborted(error: BaseException) -> int:
     """Ctrl-C is an interruption; the end of the input where an answer was wanted is a no."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
         return INTERRUPTED
-    _complain("no answer; nothing was changed (--yes answers in advance)")
+    complain("no answer; nothing was changed (--yes answers in advance)")
     return REFUSED
 
 
@@ -76,11 +76,11 @@ def _misused(error: click.UsageError) -> int:
         error.show()
         return USAGE
     path = error.ctx.command_path if error.ctx else "everthread"
-    _complain(f"{error.format_message().rstrip('.')} (see {path} --help)")
+    complain(f"{error.format_message().rstrip('.')} (see {path} --help)")
     return USAGE
 
 
-def _complain(text: str) -> None:
+def complain(text: str) -> None:
     from everthread.cli.show import one_line
 
     click.echo(f"everthread: {one_line(text)}", err=True)

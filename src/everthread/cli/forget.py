@@ -190,9 +190,12 @@ def _about_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str, st
 
     theirs = [s for s in uow.sessions.of_owner(owner) if s.forgotten_seq is None and s.kind is not Kind.NOTES]
     notes = sum(len(uow.notes.current(owner, target)) for target in NoteTarget)
-    if not theirs and not notes:
+    accounts = [guest.account for guest in uow.access.guests(owner)]
+    if not theirs and not notes and not accounts:
         raise NotFound(f"there is nothing of owner {owner[:100]!r}; `sessions list --json` shows the owners there are")
     words = f"Owner {show.one_line(owner)}: {show.counted(len(theirs), 'session')} and {show.counted(notes, 'note')}."
+    if accounts:
+        words += f"\nLet in no more: {', '.join(show.one_line(account) for account in accounts)}."
     return ForgetOwner(), "owner", owner, owner, words
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from everthread.agent.turn import Agent
     from everthread.config import Settings
     from everthread.domain.model import Session
+    from everthread.gateway.serving import Gateway
     from everthread.lifecycle import Lifecycle
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
     from everthread.ports.store import Contents, Examined
 
 T = TypeVar("T")
+
+
+class Web(Protocol):
+    """A gateway's HTTP side."""
+
+    @property
+    def port(self) -> int: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 class Runtime(Protocol):
@@ -53,7 +63,11 @@ class Runtime(Protocol):
     async def ready(self) -> Sequence[str]: ...
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
-    async def stop(self, drain_s: float = ..., *, close_memory: bool = ...) -> None: ...
+    async def stop(self, drain_s: float = ..., *, close_memory: bool = ..., shutdown_s: float | None = ...) -> None: ...
+
+    # What a gateway uses, from `ready` on.
+    def gateway(self) -> Gateway: ...
+    def web(self, gateway: Gateway) -> Web: ...
 
 
 class Unopened(Protocol):
@@ -82,10 +96,14 @@ Glance = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
 
 
 class Invocation:
-    """One run of the program. Only `talk` makes a home: the commands are about what is there already."""
+    """One run of the program. Only `talk` and `serve` make a home: the commands are about what is there already."""
 
-    def __init__(self, open_runtime: OpenRuntime, glance: Glance | None = None) -> None:
+    def __init__(
+        self, open_runtime: OpenRuntime, glance: Glance | None = None, open_serving: OpenRuntime | None = None
+    ) -> None:
+        """`open_serving` opens it for a process that serves people for as long as it lives: see `serve`."""
         self._open_runtime = open_runtime
+        self._open_serving = open_serving or open_runtime
         self._glance = glance
         self.home: str | None = None
 
@@ -129,12 +147,19 @@ class Invocation:
 
     def talk(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
         """Do what needs an agent. This makes the home, if there is none yet, and keeps a log of what happens."""
+        return self._logged(work, self._open_runtime)
+
+    def serve(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+        """The same for a process that serves platforms, and decides when conversations have expired."""
+        return self._logged(work, self._open_serving)
+
+    def _logged(self, work: Callable[[Runtime], Awaitable[T]], open_runtime: OpenRuntime) -> T:
         from everthread.log_file import log_to_file
 
         settings = self.settings
         log = log_to_file(settings)
         try:
-            return self._run(work, settings)
+            return self._run(work, settings, open_runtime)
         finally:
             if log is not None:
                 log.leave()
@@ -151,9 +176,14 @@ class Invocation:
         logging.getLogger("everthread").addHandler(shown or logging.NullHandler())
         return asyncio.run(work)
 
-    def _run(self, work: Callable[[Runtime], Awaitable[T]], settings: Settings | None = None) -> T:
+    def _run(
+        self,
+        work: Callable[[Runtime], Awaitable[T]],
+        settings: Settings | None = None,
+        open_runtime: OpenRuntime | None = None,
+    ) -> T:
         async def run() -> T:
-            async with self._open_runtime(settings or self.settings) as runtime:
+            async with (open_runtime or self._open_runtime)(settings or self.settings) as runtime:
                 return await work(runtime)
 
         return self.run(run())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Collection
 
 from msgspec import Struct
 
-from everthread.commands import asking, exporting, here, models, moving, notes, searching, shortening, spending
+from everthread.commands import asking, exporting, here, models, moving, notes, pairing, searching, shortening, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
 from everthread.domain.errors import EverthreadError
 
@@ -22,6 +23,7 @@ __all__ = [
     "Unknown",
     "carry_out",
     "parse",
+    "withheld",
 ]
 
 _USAGE_CHARS_MAX = 24
@@ -67,17 +69,29 @@ async def carry_out(desk: Desk, order: Order) -> Said:
         return refused(text[:1].upper() + text[1:])
 
 
-async def _help(_: Desk, about: str) -> Said:
+def withheld(admin_commands: Collection[str], *, admin: bool) -> frozenset[str]:
+    """Names of the commands that somebody on a platform may not give."""
+    return frozenset(
+        command.name
+        for command in COMMANDS
+        if command.leaves or (not admin and (command.for_admins or command.name in admin_commands))
+    )
+
+
+async def _help(desk: Desk, about: str) -> Said:
     if about:
         command = _named(about.removeprefix("/"))
+        if command is not None and command.name in desk.withheld:
+            return refused(f"/{command.name} is not for you here; /help lists what is.")
         if command is None:
             found = parse(f"/{about.removeprefix('/')}")
             return refused(found.answer if isinstance(found, Unknown) else "There is no such command; /help lists all.")
         others = f"\nAlso: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
         return Said(f"{command.usage}\n{command.help}{others}")
     # One long usage must not push the others' help off a terminal.
-    width = max(len(command.usage) for command in COMMANDS if len(command.usage) <= _USAGE_CHARS_MAX)
-    return Said("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in COMMANDS))
+    commands = [command for command in COMMANDS if command.name not in desk.withheld]
+    width = max(len(command.usage) for command in commands if len(command.usage) <= _USAGE_CHARS_MAX)
+    return Said("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in commands))
 
 
 def _named(name: str) -> Command | None:
@@ -112,6 +126,16 @@ COMMANDS = (
     Command("model", (), "/model [name]", "Show or choose the model that answers here.", True, models.model),
     Command("usage", (), "/usage", "Show how much was used, what it cost and what is left.", True, spending.usage),
     Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),
-    Command("help", (), "/help [command]", "Show this, or more about one command.", True, _help),
-    Command("quit", ("exit",), "/quit", "Leave; the conversation is kept.", True, here.leave),
+    Command(
+        "pair",
+        (),
+        "/pair CODE",
+        "Let in whoever was shown this code; for admins.",
+        True,
+        pairing.pair,
+        unstored=True,
+        for_admins=True,
+    ),
+    Command("help", (), "/help [command]", "Show this, or more about one command.", True, _help, unstored=True),
+    Command("quit", ("exit",), "/quit", "Leave; the conversation is kept.", True, here.leave, leaves=True),
 )

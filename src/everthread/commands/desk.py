@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
 
@@ -10,6 +10,7 @@ from everthread.agent.asking import Choice
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
+from everthread.domain.access import Paired
 from everthread.domain.errors import BadConfig, BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
 from everthread.domain.wording import counted as counted
@@ -58,6 +59,10 @@ class Desk(Struct, frozen=True):
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
     order: int | None = None
     """The command's own place in the inbox, where commands come in as messages do."""
+    withheld: Collection[str] = ()
+    """Names of commands that whoever asks may not give here."""
+    pair: Callable[[str], Awaitable[Paired]] | None = None
+    """Lets in whoever was shown a code; `None` if whoever asks may not, or not from here."""
 
 
 class Offer(Struct, frozen=True):
@@ -96,6 +101,8 @@ class Said(Struct, frozen=True):
     """What there is to choose from, in the place of `text`, which names the same for those who only read."""
     document: Document | None = None
     """To be written or sent."""
+    posts: bool = False
+    """Somebody else was written to, by way of the outbox."""
     recap: Recap | None = None
     """Of the conversation that one is in now; what `text` says of it need not be said twice."""
 
@@ -110,6 +117,12 @@ class Command(Struct, frozen=True):
     act: Callable[[Desk, str], Awaitable[Said]]
     takes_message: bool = False
     """What is said after it is a message, which it takes in itself."""
+    unstored: bool = False
+    """It is carried out where it comes in, and never kept: it needs nothing of the conversation, or has a secret."""
+    for_admins: bool = False
+    """On platforms; which others are, the settings say."""
+    leaves: bool = False
+    """It is of no use on platforms: there is nothing to leave."""
 
 
 def refused(text: str) -> Said:

@@ -151,6 +151,12 @@ class Settings(Struct, frozen=True, eq=False):
         """The folder of the local model, which `everthread setup local` fills."""
         return self.home / "models" / "local"
 
+    def spend_per_day_of(self, owner: str) -> float | None:
+        """In US dollars; None is no limit. Others than the person at this machine have the lower of two."""
+        guests = self.gateway.spend_per_day if owner != self.owner else None
+        both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
+        return min(both, default=None)
+
     def secret(self, name: str) -> str | None:
         """The value of that variable, from the environment or else from `.env`; None if neither has one."""
         return self.variables.get(name)
@@ -241,6 +247,17 @@ def working_folder() -> Path | None:
         return Path.cwd()
     except OSError:
         return None
+
+
+def notify_socket(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where a service manager wants to be told how this process is."""
+    return environ.get("NOTIFY_SOCKET") or None
+
+
+def user_units(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the services that a user's systemd starts."""
+    folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
+    return (folder if folder.is_absolute() else _expanded("~/.config")) / "systemd" / "user"
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:

@@ -10,9 +10,10 @@ from msgspec.structs import fields
 from everthread.config.reading import Check, Table, nearest
 from everthread.config.schema import BusyMode, Gateway, Http, PlatformAccount, Sharing, Webhook
 from everthread.config.secrets import address_problem
+from everthread.domain.access import owner_problem
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = ("cli", "hooks", "http", "subagent")
+_RESERVED = ("cli", "group", "hooks", "http", "subagent")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[^\s:]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
@@ -67,7 +68,16 @@ def _account(name: str, table: Table) -> PlatformAccount:
 
 
 def _links(table: Table) -> dict[str, tuple[str, ...]]:
-    return {owner: table.texts(owner, _account_problem) for owner in table}
+    links: dict[str, tuple[str, ...]] = {}
+    whose: dict[str, str] = {}
+    for owner in table:
+        if problem := owner_problem(owner):
+            raise table.bad(owner, problem)
+        links[owner] = table.texts(owner, _account_problem)
+        for account in links[owner]:
+            if (other := whose.setdefault(account, owner)) != owner:
+                raise table.bad(owner, f"{account} is {other}'s already; an account is one person's")
+    return links
 
 
 def _http(table: Table) -> Http:

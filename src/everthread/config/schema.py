@@ -167,6 +167,18 @@ class Http(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 8642
 
+    @property
+    def only_here(self) -> bool:
+        """Whether nobody but this machine can reach it."""
+        if self.host.lower() == "localhost":
+            return True
+        from ipaddress import ip_address  # noqa: PLC0415 - only a gateway asks, and the program starts sooner without
+
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
 
 class Gateway(Struct, frozen=True):
     """Serving people who write from elsewhere."""

@@ -51,13 +51,15 @@ class Branch(Struct, frozen=True):
 class Compress(Struct, frozen=True):
     """Go on in a child that sees `summary` instead of the turns up to `covers_to`.
 
-    Made from the session as of `generation`; discarded if anything changed since.
+    Made from the session as of `generation`; discarded if anything changed since, or was forgotten: `burials` is how
+    often the owner had something forgotten then.
     """
 
     session_id: str
     generation: int
     summary: str
     covers_to: int
+    burials: int | None = None
 
 
 class Rewind(Struct, frozen=True):
@@ -127,6 +129,8 @@ class Place(Struct, frozen=True):
     """What the key's sessions are for."""
     parent: Session | None = None
     """New: the session that hands work over, already checked to be the owner's."""
+    burials: int = 0
+    """Compress: how often the owner has had something forgotten."""
 
 
 class Opening(Struct, frozen=True):
@@ -272,6 +276,8 @@ def _branch(place: Place, boundary: Branch, new_id: str, now: float) -> Step:
 def _compress(place: Place, boundary: Compress, new_id: str, now: float) -> Step:
     parent = place.session
     if parent is None or parent.id != boundary.session_id or parent.generation != boundary.generation:
+        return Step(refusal=Refusal.STALE)
+    if boundary.burials not in (None, place.burials):
         return Step(refusal=Refusal.STALE)
     if place.running is not None:
         return Step(refusal=Refusal.TURN_RUNNING)

@@ -11,6 +11,7 @@ EverthreadError
 ├── AlreadyThere             something would be overwritten: choose another name, or move it away
 ├── Gone                     it was forgotten on request and can't come back
 ├── Busy                     a turn is running there
+├── LockedOut                too many wrong codes: no code is looked at for a while
 ├── DoneBefore               a command that came in was carried out already
 ├── Fenced                   another holder has taken over what this one still believed to hold
 ├── StoreError
@@ -124,6 +125,10 @@ class Gone(EverthreadError):
 
 class Busy(EverthreadError):
     """A turn is running in that session."""
+
+
+class LockedOut(EverthreadError):
+    """Too many wrong codes."""
 
 
 class DoneBefore(EverthreadError):

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from everthread.config import Gateway, PlatformAccount
-from everthread.ports import Clock, Store
+from everthread.domain.access import USER_CHARS_MAX, account_of
+from everthread.domain.model import ChatType
+from everthread.ports import Store
 from everthread.ports.platform import Update
 
 
@@ -20,36 +22,32 @@ class Guest(Struct, frozen=True):
 
 
 class TurnedAway(Struct, frozen=True):
-    """Somebody who may not, at least not now."""
+    """Somebody who may not."""
 
-    told: str = ""
-    """What they are told, if anything."""
+    may_pair: bool = False
+    """They may be shown a code, with which they can be let in; else they hear nothing."""
 
 
 class Access:
-    """The door of every platform."""
+    """The door of every platform: whom the settings name, and who was let in by a code."""
 
-    def __init__(
-        self, store: Store, clock: Clock, gateway: Gateway, accounts: Mapping[str, PlatformAccount], me: str
-    ) -> None:
-        """`me` is the owner at this machine."""
+    def __init__(self, store: Store, gateway: Gateway, accounts: Mapping[str, PlatformAccount]) -> None:
         self._store = store
-        self._clock = clock
         self._gateway = gateway
         self._accounts = accounts
         self._owners = {account: owner for owner, linked in gateway.links.items() for account in linked}
-        self._me = me
 
     async def admit(self, update: Update) -> Guest | TurnedAway:
-        """Whether the update is taken in, and as whose."""
-        account = self._accounts.get(update.platform)
-        if account is None:
-            return TurnedAway()
-        admin = update.user in account.admins
-        if not (admin or account.allow_all or update.user in account.allow):
-            return TurnedAway()
-        return Guest(self._owner(update), admin)
+        """Whether the update is taken in, and as whose.
 
-    def _owner(self, update: Update) -> str:
-        name = f"{update.platform}:{update.user}"
-        return self._owners.get(name, name)
+        Who a person is, the settings' links say first, then the pairing; without either an account is a person.
+        """
+        account = self._accounts.get(update.platform)
+        if account is None or not 0 < len(update.user) <= USER_CHARS_MAX:
+            return TurnedAway()
+        paired = await self._store.peek(lambda uow: uow.access.guest(update.platform, update.user))
+        admin = update.user in account.admins
+        if not (admin or account.allow_all or update.user in account.allow or paired is not None):
+            return TurnedAway(may_pair=self._gateway.pairing and update.chat_type is ChatType.DM)
+        name = account_of(update.platform, update.user)
+        return Guest(self._owners.get(name) or (paired.owner if paired is not None else name), admin)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState
 from everthread.domain.wording import excerpt
+from everthread.gateway.places import at
 from everthread.gateway.splitting import split
 from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.platform import Address, Button, File, Outbound
@@ -26,6 +27,7 @@ log = logging.getLogger("everthread.gateway")
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 SWEPT_MAX = 1000
+STOPPED_S = 0.3
 
 Lane = tuple[str, str]
 
@@ -98,7 +100,7 @@ class Delivery:
                     await self._deliver(self._platforms[lane[0]], queue[0])
                 except Exception:
                     # A mistake of ours or of a platform's client: it stays in the store, and holds nobody up.
-                    log.exception("a reply was not sent", extra={"turn_id": queue[0]})
+                    log.exception("a reply was not sent", extra={"platform": lane[0], "turn_id": queue[0]})
                 self._with.pop(queue.popleft(), None)
         finally:
             del self._tasks[lane], self._lanes[lane]
@@ -114,10 +116,11 @@ class Delivery:
             except PlatformUnavailable as error:
                 tries += 1
                 pause_s = max(error.retry_after, min(BACKOFF_S * 2**tries, BACKOFF_S_MAX) * (0.5 + self._random() / 2))
-                log.info("%s: %s; tried again in %.1f s", platform.name, error, pause_s, extra={"turn_id": turn_id})
+                where = {"platform": platform.name, "turn_id": turn_id}
+                log.info("%s: %s; tried again in %.1f s", platform.name, error, pause_s, extra=where)
                 await self._clock.sleep(pause_s)
             except StoreError as error:
-                log.warning("a reply waits: %s", error, extra={"turn_id": turn_id})
+                log.warning("a reply waits: %s", error, extra={"platform": platform.name, "turn_id": turn_id})
                 await self._clock.sleep(BACKOFF_S * 4)
 
     async def _try(self, platform: Platform, turn_id: str) -> bool:
@@ -164,7 +167,7 @@ class Delivery:
 
     async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool) -> None:
         """The process ends: if the part goes out in the next moment, that is written down."""
-        done, _ = await asyncio.wait({sent}, timeout=1.0)
+        done, _ = await asyncio.wait({sent}, timeout=STOPPED_S)
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
@@ -185,7 +188,8 @@ class Delivery:
             uow.lanes.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
         await self._store.write(give_up)
-        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra={"turn_id": reply.turn_id})
+        where = at(reply.key, reply.session_id, reply.turn_id)
+        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=where)
 
 
 def _ready(uow: UnitOfWork, turn_id: str) -> Reply | None:

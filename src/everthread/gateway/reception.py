@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from everthread.commands import Order, carry_out, parse
+from msgspec.structs import replace
+
+from everthread.commands import Order, Unknown, carry_out, parse, withheld
 from everthread.commands.desk import Desk
 from everthread.config import Gateway, PlatformAccount
+from everthread.domain.access import account_of
 from everthread.domain.errors import BadInput
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access, Guest, TurnedAway
 from everthread.gateway.delivery import Delivery
+from everthread.gateway.door import Door
+from everthread.gateway.rates import Rates
 from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
 from everthread.gateway.working import Working
 from everthread.lifecycle import Lifecycle
+from everthread.lifecycle.pairing import Pairings
 from everthread.ports import Clock, Store
 from everthread.ports.platform import Update
 
 log = logging.getLogger("everthread.gateway")
 
 FOR_ADMINS = "That command is for admins only."
+NEVER_TOO_MANY = ("stop", "help")
+"""Commands that are taken however much somebody writes."""
 
 MakeDesk = Callable[[SessionKey, str, str, str | None], Desk]
 """For a key, an owner, an account and an update of it."""
@@ -35,6 +44,9 @@ class Reception:
         store: Store,
         clock: Clock,
         access: Access,
+        pairings: Pairings,
+        door: Door,
+        rates: Rates,
         working: Working,
         delivery: Delivery,
         desk: MakeDesk,
@@ -47,6 +59,9 @@ class Reception:
         self._store = store
         self._clock = clock
         self._access = access
+        self._pairings = pairings
+        self._door = door
+        self._rates = rates
         self._working = working
         self._delivery = delivery
         self._desk = desk
@@ -62,23 +77,28 @@ class Reception:
             key = key_of(update, self._profile, self._sharings(update.platform))
             who = await self._access.admit(update)
             if isinstance(who, TurnedAway):
-                await self._turn_away(update, key, who.told)
+                self.turned_away += 1
+                if who.may_pair:
+                    await self._door.answer(update, key)
             else:
                 await self._take(update, key, who)
         except BadInput as error:
             # Nobody can do anything with it, the platform least of all.
-            log.warning("%s: an update was dropped: %s", update.platform, error)
+            log.warning("%s: an update was dropped: %s", update.platform, error, extra={"platform": update.platform})
 
     async def _take(self, update: Update, key: SessionKey, who: Guest) -> None:
         owner = owner_of(key, who.owner)
         found = parse(update.text)
-        if isinstance(found, Order) and found.command.name in self._gateway.admin_commands and not who.admin:
-            await self._turn_away(update, key, FOR_ADMINS)
+        if (refusal := self._refusal(found, who)) is not None:
+            await self._turn_away(update, key, who, refusal)
+            return
+        if isinstance(found, Order) and found.command.unstored:
+            await self._carry_out_unstored(update, key, owner, who, found)
             return
         if isinstance(found, Order) and found.command.takes_message and found.argument:
             # It stores what is said itself, under the update's number.
             said = await carry_out(self._desk(key, owner, update.account, update.update_id), found)
-            await self._say(f"said-{update.platform}-{update.account}-{update.update_id}", key, owner, said.text)
+            await self._say(_name("said", update), key, owner, said.text)
             self._working.wake(key)
             return
         command = found is not None
@@ -89,14 +109,42 @@ class Reception:
             Inbound(key, owner, text, update.account, update.update_id, command=command)
         )
         self.taken += new
+        if not new:
+            # That a platform repeats itself is not held against whoever wrote it.
+            self._rates.give_back(who.owner)
         if new or row.state is InboxState.WAITING:
             self._working.take(row, self.busy_mode(update.platform))
 
-    async def _turn_away(self, update: Update, key: SessionKey, told: str) -> None:
+    def _refusal(self, found: Order | Unknown | None, who: Guest) -> str | None:
+        """What somebody is told who may not write this now; `None` if they may."""
+        name = found.command.name if isinstance(found, Order) else ""
+        if name not in NEVER_TOO_MANY and (told := self._rates.refusal(who.owner, self._clock.now())) is not None:
+            return told
+        leaves = isinstance(found, Order) and found.command.leaves
+        return FOR_ADMINS if name in self._withheld(who) and not leaves else None
+
+    def _withheld(self, who: Guest) -> frozenset[str]:
+        return withheld(self._gateway.admin_commands, admin=who.admin)
+
+    async def _carry_out_unstored(self, update: Update, key: SessionKey, owner: str, who: Guest, order: Order) -> None:
+        name = _name("said", update)
+        if await self._store.peek(lambda uow: uow.inbox.reply(name)) is not None:
+            return
+        scope = account_of(update.platform, update.user)
+        desk = replace(
+            self._desk(key, owner, update.account, update.update_id),
+            withheld=self._withheld(who),
+            pair=partial(self._pairings.approve, scope=scope),
+        )
+        said = await carry_out(desk, order)
+        await self._say(name, key, owner, said.text)
+        if said.posts:
+            await self._delivery.sweep()
+
+    async def _turn_away(self, update: Update, key: SessionKey, who: Guest, told: str) -> None:
         self.turned_away += 1
         if told:
-            owner = f"{update.platform}:{update.user}"
-            await self._say(f"door-{update.platform}-{update.account}-{update.update_id}", key, owner, told)
+            await self._say(_name("door", update), key, who.owner, told)
 
     async def _say(self, name: str, key: SessionKey, owner: str, text: str) -> None:
         """Once, however often the update is delivered."""
@@ -114,3 +162,8 @@ class Reception:
     def _sharings(self, platform: str) -> Sharings:
         account = self._accounts.get(platform)
         return Sharings(account.groups, account.threads) if account is not None else Sharings()
+
+
+def _name(what: str, update: Update) -> str:
+    """What is said to an update goes by a name, so that it is said once."""
+    return f"{what}-{update.platform}-{update.account}-{update.update_id}"

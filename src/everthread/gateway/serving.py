@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -14,17 +15,20 @@ from msgspec.structs import replace
 from everthread.agent.asking import Choice
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
-from everthread.commands import Desk
+from everthread.commands import Desk, withheld
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, PlatformError
 from everthread.domain.model import InboxRow, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.delivery import Delivery
+from everthread.gateway.door import Door
+from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
 from everthread.gateway.stalls import Stalls
 from everthread.gateway.streaming import Showing
 from everthread.gateway.working import Working
 from everthread.lifecycle import Lifecycle
+from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Clock, Platform, Store
@@ -34,6 +38,8 @@ log = logging.getLogger("everthread.gateway")
 SWEEP_S = 5.0
 RETRY_S = 1.0
 RETRY_S_MAX = 60.0
+LEAVE_S = 0.3
+"""What a platform gets to stop, or to close: one that takes longer is left behind."""
 HTTP = "http"
 
 
@@ -74,14 +80,18 @@ class Gateway:
         self.states = {name: PlatformState() for name in self.platforms}
         self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
         self.working = Working(self, self.delivery, lambda platform: platform in self.platforms)
-        self.access = Access(
-            self.store, self.clock, self.settings.gateway, self.settings.platforms, self.settings.owner
-        )
+        self.access = Access(self.store, self.settings.gateway, self.settings.platforms)
+        pairings = Pairings(self.store, self.clock)
+        self.rates = Rates(self.settings.gateway.messages_per_minute)
+        self.door = Door(pairings, self.platforms, secrets.choice)
         self.reception = Reception(
             self.lifecycle,
             self.store,
             self.clock,
             self.access,
+            pairings,
+            self.door,
+            self.rates,
             self.working,
             self.delivery,
             lambda key, owner, account, update_id: replace(
@@ -122,8 +132,9 @@ class Gateway:
             model=model,
             choices=self.choices,
             known_models=runtime.known_models(),
-            spend_per_day=settings.limits.spend_per_day,
+            spend_per_day=settings.spend_per_day_of(owner),
             skills=runtime.skills if owner == settings.owner else None,
+            withheld=withheld(settings.gateway.admin_commands, admin=False),
         )
 
     def showing(self, platform: str) -> Showing | None:
@@ -151,11 +162,19 @@ class Gateway:
         for task in self._listening:
             task.cancel()
         if self._listening:
-            await asyncio.wait(self._listening)
+            await asyncio.wait(self._listening, timeout=LEAVE_S)
+        await self.door.finish()
         await self.working.finish(deadline)
         await self.delivery.finish(deadline)
-        for platform in self.platforms.values():
-            await platform.aclose()
+        closing = {asyncio.ensure_future(platform.aclose()): name for name, platform in self.platforms.items()}
+        if closing:
+            await asyncio.wait(closing, timeout=LEAVE_S)
+        for task, name in closing.items():
+            if not task.done():
+                log.warning("%s did not close in time", name, extra={"platform": name})
+                task.cancel()
+            elif (error := task.exception()) is not None:
+                log.warning("%s did not close well: %s", name, error, extra={"platform": name})
 
     def _is_served(self, platform: str) -> bool:
         return platform in self.platforms or platform in (HTTP, "hooks")
@@ -172,12 +191,18 @@ class Gateway:
                 # It could not be stored: it was not acknowledged, so it comes again.
                 state.problem = str(error)
             except Exception as error:
-                log.exception("%s failed", platform.name)
+                log.exception("%s failed", platform.name, extra={"platform": platform.name})
                 state.problem = repr(error)
             else:
                 state.problem = "it stopped"
             state.up = False
-            log.warning("%s: %s; tried again in %.0f s", platform.name, state.problem, pause_s)
+            log.warning(
+                "%s: %s; tried again in %.0f s",
+                platform.name,
+                state.problem,
+                pause_s,
+                extra={"platform": platform.name},
+            )
             await self.clock.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 

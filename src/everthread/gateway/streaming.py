@@ -9,6 +9,7 @@ from contextlib import suppress
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
 from everthread.agent.waiting import until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
+from everthread.gateway.places import at
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Clock, Platform
 from everthread.ports.platform import Address, Outbound
@@ -90,7 +91,8 @@ class Showing:
                 except PlatformUnavailable as error:
                     pause_s = max(error.retry_after, 2 * pause_s)
         except EverthreadError as error:
-            log.info("an answer is not shown while it is written: %s", error, extra={"turn_id": ticket.turn_id})
+            where = at(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+            log.info("an answer is not shown while it is written: %s", error, extra=where)
 
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
         if self._message_id is None:

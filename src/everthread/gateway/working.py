@@ -29,6 +29,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.gateway.delivery import Delivery
+from everthread.gateway.places import at
 from everthread.gateway.streaming import Showing
 from everthread.lifecycle import Lifecycle
 from everthread.ports import Clock, Store
@@ -38,6 +39,7 @@ log = logging.getLogger("everthread.gateway")
 
 BUSY_LOOK_S = 0.25
 STORE_PAUSE_S = 2.0
+GIVE_BACK_S = 0.5
 BEGUN_BEFORE = "This was begun before a restart; /status shows where you are now."
 WENT_WRONG = "Something went wrong inside; it is in the log."
 NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
@@ -175,7 +177,8 @@ class Working:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            # A turn is given back first; what takes longer is a platform that is shown the end of it.
+            await asyncio.wait(tasks, timeout=GIVE_BACK_S)
 
     def _tasks(self) -> list[asyncio.Future[None]]:
         both = [task for place in self._places.values() for task in (place.working, place.ordering)]
@@ -204,14 +207,14 @@ class Working:
                 try:
                     more = await self._next(place)
                 except StoreError as error:
-                    log.warning("what waits at %s has to wait longer: %s", place.key, error)
+                    log.warning("what waits at %s has to wait longer: %s", place.key, error, extra=at(place.key))
                     await self._bench.clock.sleep(STORE_PAUSE_S)
                     continue
                 if not more and not place.woken:
                     break
         except Exception:
             # A mistake of ours. What waits is looked at again with the next message, or the next sweep.
-            log.exception("what waits at %s was left", place.key)
+            log.exception("what waits at %s was left", place.key, extra=at(place.key))
         finally:
             place.working = None
             self._leave(place)
@@ -255,9 +258,9 @@ class Working:
             await self._until_free(place)
             return True
         finally:
-            at, place.at = place.at, None
-            if at is not None:
-                self._free(at.session_id)
+            where, place.at = place.at, None
+            if where is not None:
+                self._free(where.session_id)
             if showing is not None:
                 late = listener.ended is None or listener.ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN)
                 await asyncio.shield(showing.end(withheld=late))
@@ -274,7 +277,7 @@ class Working:
         if ticket is None:
             return True
         messages = [Message(Role.USER, text) for text in ticket.texts]
-        log.error("no model can be asked: %s", error)
+        log.error("no model can be asked: %s", error, extra=at(place.key, ticket.ref.session_id, ticket.turn_id))
         told = (
             "I can't answer now: no model is set up for me. Your message is kept."
             if self._served(place.key.platform)
@@ -317,11 +320,11 @@ class Working:
                 await self._carry_out(place.orders[0])
                 place.orders.popleft()
         except StoreError as error:
-            log.warning("a command at %s has to wait: %s", place.key, error)
+            log.warning("a command at %s has to wait: %s", place.key, error, extra=at(place.key))
             place.orders.clear()
             await self._bench.clock.sleep(STORE_PAUSE_S)
         except Exception:
-            log.exception("a command at %s was left", place.key)
+            log.exception("a command at %s was left", place.key, extra=at(place.key))
             place.orders.clear()
         finally:
             place.ordering = None
@@ -361,7 +364,7 @@ class Working:
         except StoreError:
             raise
         except Exception:
-            log.exception("/%s failed", found.command.name)
+            log.exception("/%s failed", found.command.name, extra=at(row.inbound.key))
             return Said(WENT_WRONG, ok=False)
         return Said(NO_LEAVING) if said.quits else said
 

@@ -220,8 +220,8 @@ class Lifecycle:
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
             )
         )
-        where = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
-        _log("turn committed", {**where, "status": committed.status.value})
+        ids = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
+        _log("turn committed", {**ids, "status": committed.status.value, **_where(committed.ref.key)})
         return committed
 
     async def steer(self, ticket: Ticket, inbox_id: int) -> InboxRow | None:
@@ -248,7 +248,7 @@ class Lifecycle:
                 uow.spend.settle(paid, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
                 return (
-                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; raise limits.spend_per_day, or wait"
+                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; wait, or have spend_per_day raised"
                 )
             if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
                 return (
@@ -508,7 +508,12 @@ def _log(text: str, fields: dict[str, object]) -> None:
 def _log_crossing(crossed: Crossing) -> None:
     session = crossed.ref.session_id if crossed.ref is not None else crossed.left
     how = "refused" if crossed.refusal is not None else "crossed"
-    _log(f"{crossed.kind}: {how}", {"session": session, "boundary": crossed.kind})
+    where = _where(crossed.ref.key) if crossed.ref is not None else {}
+    _log(f"{crossed.kind}: {how}", {"session": session, "boundary": crossed.kind, **where})
+
+
+def _where(key: SessionKey) -> dict[str, str]:
+    return {"platform": key.platform, "key": str(key)}
 
 
 def _check_key(key: SessionKey) -> None:

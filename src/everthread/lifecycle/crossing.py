@@ -201,6 +201,8 @@ def _look(
     match boundary:
         case Rewind():
             return replace(place, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
+        case Compress():
+            return replace(place, burials=uow.forgetting.burials(owner))
         case Suspend():
             return replace(place, served=uow.sessions.is_served(holder, session.id))
         case Expire():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.domain.boundary import Expire, New
+from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Busy, Fenced
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
@@ -211,7 +211,17 @@ def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
     """
     uow.lanes.sweep(setting.now - REMEMBERED_S)
     unsettled = [slot for slot in uow.slots.orphans(setting.now) if not _settled(uow, slot, setting)]
+    _set_unbegun_work_aside(uow, setting)
     return tuple(slot.turn_id for slot in unsettled if _delegating(uow, slot) is None)
+
+
+def _set_unbegun_work_aside(uow: UnitOfWork, setting: Setting) -> None:
+    """Work that was handed over by a turn that is over, and that nobody has begun, never will be."""
+    for key in uow.inbox.keys_waiting():
+        _, session = uow.sessions.at(key)
+        handed_over = session is not None and session.cause is Cause.DELEGATION and session.key == key
+        if session is not None and handed_over and not uow.slots.of_session(session.parent_id or ""):
+            cross(uow, key, Suspend(close_memory=True), session.owner, setting)
 
 
 def abandon(uow: UnitOfWork, ticket: Ticket, setting: Setting) -> None:

@@ -38,6 +38,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.review import Review, ReviewState, Window
 from everthread.domain.spend import Spent, Used
+from everthread.ports.access import AccessRows
 from everthread.ports.news import BoundaryRow as BoundaryRow
 from everthread.ports.news import News
 from everthread.ports.tokens import Tokens
@@ -637,6 +638,8 @@ class UnitOfWork(Protocol):
     def forgetting(self) -> Forgetting: ...
     @property
     def archive(self) -> Archive: ...
+    @property
+    def access(self) -> AccessRows: ...
     @property
     def tokens(self) -> Tokens: ...
     @property

@@ -41,6 +41,8 @@ class ModelSession:
     delegated_by: str = ""
     """The session that handed this work over, if one did."""
     continued_by: str | None = None
+    behind: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    """The turns that a summary stands for."""
     generation: int = 0
 
     def end(self, reason: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from everthread.domain.boundary import Boundary
 from everthread.domain.model import SessionKey, SessionRef
+from everthread.domain.review import Review
 from everthread.lifecycle import NoteChange, Ticket
 from everthread.lifecycle.forget import Forgettable
 
@@ -66,15 +67,26 @@ class Note:
     ref: SessionRef | None
     owner: str
     change: NoteChange
+    review: Review | None = None
+    """The one that writes it, if one does."""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
     ref: SessionRef
     text: str
+    child: str
 
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
     what: Forgettable
     owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeReview:
+    """A process takes the next review that is due."""
+
+    holder: str

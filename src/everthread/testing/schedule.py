@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 STEPS = 36
@@ -44,11 +45,11 @@ class Step:
     dice: int
 
 
-def make_schedule(dice: random.Random) -> list[Step]:
-    actions, weights = tuple(ACTIONS), tuple(ACTIONS.values())
+def make_schedule(dice: random.Random, of: Mapping[str, float] = ACTIONS, step_s: float = STEP_S) -> list[Step]:
+    actions, weights = tuple(of), tuple(of.values())
     steps: list[Step] = []
     at = 0.0
     for action in dice.choices(actions, weights, k=STEPS):
-        at += dice.expovariate(1 / STEP_S) if dice.random() < 0.6 else dice.random() * 0.1
+        at += dice.expovariate(1 / step_s) if dice.random() < 0.6 else dice.random() * 0.1
         steps.append(Step(round(at, 3), action, dice.getrandbits(32)))
     return steps

@@ -67,11 +67,15 @@ class Server(SimProcess):
         self._answering: set[SessionKey] = set()
         self.store = SimStore(town.database, self, town.faults, town.observe)
         self.lanes = LocalLanes(self.store, town.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
-        self.lifecycle = Lifecycle(self.store, town.clock, town.new_id, holder=name, policies=POLICIES, hooks=HOOKS)
+        self.lifecycle = self._door()
         providers = [SimProvider(backend, self, town.faults, town.attempt_began) for backend in town.backends.values()]
         self.memory = MemoryManager(
             providers, self.store, town.clock, self.lanes, random=self.random.random, limits=LIMITS
         )
+
+    def _door(self) -> Lifecycle:
+        town = self._town
+        return Lifecycle(self.store, town.clock, town.new_id, holder=self.name, policies=POLICIES, hooks=HOOKS)
 
     async def run(self) -> None:
         await self.insist(self.memory.start)

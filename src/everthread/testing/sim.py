@@ -73,6 +73,21 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self._time + delay, callback, *args, context=context)
 
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """There is one thread: what would run beside it runs soon."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001 - as an executor does, for whoever waits
+                future.set_exception(error)
+
+        self.call_soon(run)
+        return future
+
     def _run_once(self) -> None:
         """Where a real loop would wait for sockets, time jumps to the next timer."""
         soon, timers = self._soon, self._timers

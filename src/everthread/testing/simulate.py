@@ -1,6 +1,7 @@
 """Run seeded schedules of everything that can happen and check the world after each.
 
     python -m everthread.testing.simulate --seeds 2000
+    python -m everthread.testing.simulate --agents           with agents: compression, review, handed-over work
     python -m everthread.testing.simulate --seed 4711        one schedule, with its trace
 
 A schedule is a list of steps made from the seed. If one ends in a violation, steps are taken out of it as long as it
@@ -20,7 +21,9 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
+from everthread.testing.agent_town import AgentTown, make_agent_schedule
 from everthread.testing.schedule import Step, make_schedule
 from everthread.testing.town import Town
 
@@ -45,8 +48,15 @@ class Report:
         return {"schedules": self.schedules, **totals, "violations": len(self.violations)}
 
 
-def run_seed(seed: int) -> tuple[int, dict[str, Counter[str]], str | None]:
-    town = Town(seed, make_schedule(random.Random(seed)))
+def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False) -> Town:
+    """The town of a seed, with agents in it or not; with its own schedule, or a shorter one."""
+    if agents:
+        return AgentTown(seed, schedule if schedule is not None else make_agent_schedule(random.Random(seed)))
+    return Town(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
+
+
+def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter[str]], str | None]:
+    town = made(seed, agents=agents)
     # What a schedule leaves in memory is little, and looking for it again and again is a good part of its cost.
     gc.disable()
     try:
@@ -55,16 +65,16 @@ def run_seed(seed: int) -> tuple[int, dict[str, Counter[str]], str | None]:
         gc.enable()
 
 
-def shrink(seed: int, schedule: list[Step], tries: int = 400) -> tuple[list[Step], str]:
+def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = False) -> tuple[list[Step], str]:
     """Take steps out, many at first, as long as the schedule still ends in a violation."""
-    violation = Town(seed, schedule).run() or "not seen again"
+    violation = made(seed, schedule, agents=agents).run() or "not seen again"
     size = max(len(schedule) // 2, 1)
     while tries > 0:
         removed = False
         for start in range(0, len(schedule), size):
             shorter = schedule[:start] + schedule[start + size :]
             tries -= 1
-            if shorter and (found := Town(seed, shorter).run()) is not None:
+            if shorter and (found := made(seed, shorter, agents=agents).run()) is not None:
                 schedule, violation, removed = shorter, found, True
                 break
             if tries <= 0:
@@ -76,13 +86,14 @@ def shrink(seed: int, schedule: list[Step], tries: int = 400) -> tuple[list[Step
     return schedule, violation
 
 
-def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5) -> Report:
+def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5, agents: bool = False) -> Report:
     """Run many seeds side by side, with progress on a terminal."""
     report = Report()
     context = multiprocessing.get_context("spawn")
     shown = 0.0
+    run = partial(run_seed, agents=agents)
     with context.Pool(workers, initializer=_quiet) as pool:
-        for seed, counts, violation in pool.imap_unordered(run_seed, range(first, first + count), chunksize=8):
+        for seed, counts, violation in pool.imap_unordered(run, range(first, first + count), chunksize=8):
             report.add(seed, counts, violation)
             if sys.stderr.isatty() and time.monotonic() - shown > 0.5:
                 shown = time.monotonic()
@@ -95,10 +106,10 @@ def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5) -> Repo
     return report
 
 
-def explain(seed: int) -> str:
+def explain(seed: int, *, agents: bool = False) -> str:
     """The seed's violation with the shortest schedule found for it, and what happened in it."""
-    schedule, violation = shrink(seed, make_schedule(random.Random(seed)))
-    town = Town(seed, schedule)
+    schedule, violation = shrink(seed, made(seed, agents=agents).schedule, agents=agents)
+    town = made(seed, schedule, agents=agents)
     town.run()
     lines = [f"seed {seed}: {violation}", "steps:", *(f"  {step}" for step in schedule), "trace:"]
     return "\n".join([*lines, *(f"  {line}" for line in town.trace[-80:])])
@@ -114,23 +125,24 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--seed", type=int, help="run this one schedule and show its trace")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--agents", action="store_true", help="with agents: compression, review, handed-over work")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     _quiet()
     if options.seed is not None:
-        town = Town(options.seed, make_schedule(random.Random(options.seed)))
+        town = made(options.seed, agents=options.agents)
         violation = town.run()
         print("\n".join(town.trace))
-        print(explain(options.seed) if violation else "no violation")
+        print(explain(options.seed, agents=options.agents) if violation else "no violation")
         return 1 if violation else 0
-    report = run_seeds(options.first, options.seeds, options.workers)
+    report = run_seeds(options.first, options.seeds, options.workers, agents=options.agents)
     if options.json:
         print(json.dumps(report.as_dict()))
     else:
         for name, value in report.as_dict().items():
             print(f"{name}: {value}")
     for seed, _ in report.violations[:1]:
-        print(explain(seed))
+        print(explain(seed, agents=options.agents))
     for seed, violation in report.violations[1:]:
         print(f"seed {seed}: {violation}")
     return 1 if report.violations else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -48,8 +48,10 @@ OWNERS = ("ann", "bob")
 class Town:
     """Runs one schedule. `run` gives the violation, or none."""
 
+    policies = POLICIES
+
     def __init__(self, seed: int, schedule: list[Step]) -> None:
-        self._schedule = schedule
+        self.schedule = schedule
         self._seed = seed
         self._dice = random.Random(seed ^ 0x5EED)
         self.loop = SimLoop()
@@ -57,9 +59,9 @@ class Town:
         self.database = fresh_database()
         self.tables = Tables(self.database.execute)
         self.faults = Faults()
-        self.world = World(KEYS, POLICIES)
+        self.world = World(KEYS, self.policies)
         self.backends = {name: Backend(name) for name in PROVIDERS}
-        self.heard: dict[SessionKey, list[tuple[str, str]]] = {key: [] for key in KEYS}
+        self.heard: dict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self._happened: list[tuple[float, tuple[object, ...]]] = []
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         self.violation: str | None = None
@@ -122,15 +124,20 @@ class Town:
                 self.counts["totals"]["turns"] += 1
             if operation is not None and not isinstance(operation, asked.Recover):
                 self.note_down(operation, "=", result)
+            if isinstance(operation, asked.Recover):
+                # What then lies about has nobody left who waits for it.
+                self._see_settled()
             self.world.sees(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, asked.Abandon):
                 self.counts["totals"]["abandoned"] += 1
-            if isinstance(operation, asked.Recover | asked.Abandon):
-                for turn_id in sorted(self.world.slots):
-                    if self.tables.slots.get(turn_id) is None:
-                        self.world.settled(turn_id, self.clock.now())
+                self._see_settled()
         except (AssertionError, LookupError) as error:
             self._violated(f"{type(error).__name__}: {error}")
+
+    def _see_settled(self) -> None:
+        for turn_id in sorted(self.world.slots):
+            if self.tables.slots.get(turn_id) is None:
+                self.world.settled(turn_id, self.clock.now())
 
     def _active_at(self, session_id: str) -> float:
         session = self.tables.sessions.get(session_id)
@@ -147,7 +154,7 @@ class Town:
         for _ in range(2):
             self._start_server()
         pending: set[asyncio.Task[Any]] = set()
-        for step in self._schedule:
+        for step in self.schedule:
             await asyncio.sleep(max(START_S + step.at - self.loop.time(), 0.0))
             self.note_down("*", step.action)
             task = asyncio.ensure_future(self._take(step, random.Random(step.dice)))
@@ -159,6 +166,9 @@ class Town:
                 raise error
         await self._settle()
         self._hold_so_far()
+        self._check()
+
+    def _check(self) -> None:
         check_everything(
             Evidence(self.world, self.database, self.tables, self.backends, self.heard, self.time_was_bent)
         )
@@ -169,10 +179,13 @@ class Town:
 
     def _start_server(self) -> Server:
         self._started += 1
-        server = Server(self, f"p{self._started}", self._dice.getrandbits(32))
+        server = self._new_server(f"p{self._started}", self._dice.getrandbits(32))
         self._servers = [other for other in self._servers if not other.dead] + [server]
         server.spawn(server.run()).add_done_callback(self._server_ended)
         return server
+
+    def _new_server(self, name: str, seed: int) -> Server:
+        return Server(self, name, seed)
 
     def _server_ended(self, running: asyncio.Task[None]) -> None:
         if not running.cancelled() and (error := running.exception()) is not None:
@@ -300,7 +313,7 @@ class Town:
                 text = self._word()
                 child = f"child of {text}"
                 work = server.lifecycle.record_delegation(ref, text, "done", child)
-                await server.does(asked.Delegate(ref, text), work)
+                await server.does(asked.Delegate(ref, text, child), work)
                 if dice.random() < 0.3:
                     # As after a crash: it is told again, and counts once.
                     await server.lifecycle.record_delegation(ref, text, "done", child)

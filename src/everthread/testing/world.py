@@ -6,10 +6,11 @@ of the commits; whatever the store then holds, and whatever the back ends have t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
 
-from everthread.domain.boundary import Boundary, Branch, Compress, New, Resume, Rewind
+from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
 from everthread.domain.model import FORGOTTEN, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, Ticket
@@ -25,6 +26,7 @@ from everthread.testing.operations import (
     Delegate,
     Forgetting,
     Note,
+    Recover,
     Stop,
     TakeOver,
 )
@@ -49,17 +51,20 @@ class World:
     def __init__(self, owners: dict[SessionKey, str], policies: ResetPolicies) -> None:
         self.policies = policies
         self.sessions: dict[str, ModelSession] = {}
-        self.on: dict[SessionKey, str | None] = dict.fromkeys(owners)
-        self.epoch: dict[SessionKey, int] = dict.fromkeys(owners, 0)
-        self.pending: dict[SessionKey, str | None] = dict.fromkeys(owners)
-        self.kinds: dict[SessionKey, Kind] = dict.fromkeys(owners, Kind.CHAT)
-        self.waiting: dict[SessionKey, list[tuple[str, float]]] = {key: [] for key in owners}
+        # Work that is handed over is done under keys of its own, that nobody has heard of before.
+        self.on: defaultdict[SessionKey, str | None] = defaultdict(lambda: None, dict.fromkeys(owners))
+        self.epoch: defaultdict[SessionKey, int] = defaultdict(int)
+        self.pending: defaultdict[SessionKey, str | None] = defaultdict(lambda: None)
+        self.kinds: defaultdict[SessionKey, Kind] = defaultdict(lambda: Kind.CHAT)
+        self.waiting: defaultdict[SessionKey, list[tuple[str, float]]] = defaultdict(list)
         self.senders: dict[str, str] = {}
         self.words = Words()
         self.desks: dict[str, ModelSession] = {}
         self.slots: dict[str, ModelSlot] = {}
         self.fates: dict[str, str] = {}
-        self.hooks: dict[SessionKey, list[tuple[str, str]]] = {key: [] for key in owners}
+        self.hooks: defaultdict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
+        self.told_of: set[str] = set()
+        """Sessions whose delegated work somebody was told of."""
         self.served: set[tuple[str, str]] = set()
 
     def sees(
@@ -95,8 +100,11 @@ class World:
             case Note(ref, owner, change), NoteVersion() as note:
                 self.words.notes[note.note_id] = (owner, change.content, note.session_id)
                 self._written(ref, owner, ("note", change.content))
-            case Delegate(ref, text), _:
-                self._written(ref, ref.owner, ("delegation", text))
+            case Delegate(ref, text, child), _:
+                # Told again after a crash, it counts once.
+                if child not in self.told_of:
+                    self.told_of.add(child)
+                    self._written(ref, ref.owner, ("delegation", text))
             case Forgetting(what, owner), int() if not isinstance(result, bool):
                 self._forgotten(what, owner)
             case _:
@@ -164,17 +172,22 @@ class World:
         assert left is not None
         self._set_aside(row.key, left, None, operation)
         self._leave(row.key, left, None)
-        self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
+        opened = self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
+        opened.behind = list(left.behind)
 
     def _told_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         boundary = _boundary(operation, Compress)
         hold(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
         hold(not self._running(left.id), "compressed in mid-turn")
+        following = self.sessions.get(left.continued_by or "")
+        hold(following is None or following.forgotten, f"{left.id} was compressed twice")
         left.close(self._here(row.key, left))
         left.end("compressed")
         kept = [(n, text) for n, text in left.shown if n > boundary.covers_to]
-        left.continued_by = self._open(row, kept, ("opened", left.id, False, "compression"), left).id
+        opened = self._open(row, kept, ("opened", left.id, False, "compression"), left)
+        opened.behind = left.behind + [(n, text) for n, text in left.shown if n <= boundary.covers_to]
+        left.continued_by = opened.id
         self.served = {(h, str(row.to_session) if sid == left.id else sid) for h, sid in self.served}
         for other in others:
             self.epoch[other] += 1
@@ -195,10 +208,13 @@ class World:
 
     def _told_suspend(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
-        assert isinstance(operation, Stop)
-        if (operation.holder, left.id) in self.served:
+        if isinstance(operation, Stop) and (operation.holder, left.id) in self.served:
             self._finalize(row.key, left)
-        if operation.close_memory:
+        if isinstance(operation, Recover):
+            # Nobody had begun what it was opened for.
+            waits = any(slot.session == left.delegated_by for slot in self.slots.values())
+            hold(left.delegated_by and not waits, f"{left.id} was given up, and somebody waits for it")
+        if isinstance(operation, Recover) or (isinstance(operation, Stop) and operation.close_memory):
             self._set_aside(row.key, left, None, operation)
             left.close(self._here(row.key, left))
 
@@ -213,16 +229,17 @@ class World:
     def _told_expire(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         key = row.key
-        policy = self.policies.of(key)
+        asked = operation.boundary if isinstance(operation, Cross) else None
+        policy, as_of = (asked.policy, asked.at) if isinstance(asked, Expire) else (self.policies.of(key), row.at)
         due = policy.due(left.active_at)
         waiting = self.waiting[key]
-        hold(due is not None and (row.at >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
+        hold(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
         hold(not self._running(left.id), f"{key} expired in mid-turn")
         # A branch of delegated work is somebody's own; what it was handed by the session itself is not.
         children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is Kind.SUBAGENT]
         hold(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
         hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
-        at = max(row.at, waiting[0][1]) if waiting else row.at
+        at = max(as_of, waiting[0][1]) if waiting else as_of
         reason = policy.expired(left.active_at, at)
         assert reason is not None
         self._leave(key, left, reason.value if not others else None)
@@ -395,9 +412,17 @@ class World:
         session.tell((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
         self._forgotten_rows(session)
+        for other in self.sessions.values():
+            if self._descends(other, session):
+                # A summary tells of all that came before it.
+                other.behind.clear()
         for child in sorted(self.sessions.values(), key=lambda s: s.id):
             if child.delegated_by == session.id and not child.forgotten:
                 self._forgotten_session(child)
+
+    def _descends(self, session: ModelSession, ancestor: ModelSession) -> bool:
+        parent = self.sessions.get(session.parent or "")
+        return session is ancestor or (parent is not None and self._descends(parent, ancestor))
 
     def _forgotten_rows(self, session: ModelSession) -> None:
         self.words.forget_notes(lambda whose, session_id: session_id == session.id)

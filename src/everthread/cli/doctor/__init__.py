@@ -22,7 +22,7 @@ _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
 def checks() -> tuple[Check, ...]:
     """All of them, in their order."""
-    from everthread.cli.doctor import home, inside, outside
+    from everthread.cli.doctor import gateway, home, inside, outside
     from everthread.cli.doctor.finding import Check
 
     return (
@@ -40,6 +40,7 @@ def checks() -> tuple[Check, ...]:
         Check("hooks", inside.hooks, "store"),
         Check("turns", inside.slots, "store"),
         Check("notes", inside.notes, "runtime"),
+        Check("gateway", gateway.gateway, "runtime", bound_s=5.0),
         Check("memory", outside.providers, "runtime"),
         Check("mcp", outside.mcp, "settings", bound_s=40.0),
         Check("model", outside.model, "settings", bound_s=95.0),

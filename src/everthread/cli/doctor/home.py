@@ -47,7 +47,13 @@ async def home(case: Case) -> Finding:
         return skipped(f"{folder} is not there yet")
     if not folder.is_dir():
         return bad(f"{folder} is no folder", "move it away, or give another home with --home or EVERTHREAD_HOME")
-    private = [folder, *folder.glob("everthread.db*"), *folder.glob("logs/*"), *folder.glob("memory/**/*.md")]
+    private = [
+        folder,
+        *folder.glob("everthread.db*"),
+        *folder.glob("gateway.*"),
+        *folder.glob("logs/*"),
+        *folder.glob("memory/**/*.md"),
+    ]
     return _permissions([folder / "memory", folder / "logs", *private], f"only you can read {folder}")
 
 

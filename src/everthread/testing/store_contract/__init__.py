@@ -13,6 +13,7 @@ tests close the handles that they don't crash. `crash` may be overridden too: by
 dropped.
 """
 
+from everthread.testing.store_contract.access import WhoMayWrite
 from everthread.testing.store_contract.following import Following
 from everthread.testing.store_contract.lanes import CursorsAndLanes
 from everthread.testing.store_contract.reviews import WindowsOfReviews
@@ -27,6 +28,14 @@ __all__ = ["OpenStore", "StoreContract"]
 
 
 class StoreContract(
-    UnitsOfWork, RunningTurns, Views, Words, CursorsAndLanes, WindowsOfReviews, KeysOfTheInterface, Following
+    UnitsOfWork,
+    RunningTurns,
+    Views,
+    Words,
+    CursorsAndLanes,
+    WindowsOfReviews,
+    WhoMayWrite,
+    KeysOfTheInterface,
+    Following,
 ):
     """Every test here is a promise that the rest of the program relies on."""

@@ -104,6 +104,14 @@ class ForgettingTables:
             "DELETE FROM prefixes WHERE owner = ?",
             "DELETE FROM projections WHERE owner = ?",
             "DELETE FROM chosen_models WHERE owner = ?",
+            # Words that stand in no turn: what commands were answered, and what was not sent yet.
+            "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' "
+            "ELSE state END WHERE owner = ? AND content <> ''",
+            "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
+            "AND g.user = pairings.user AND g.owner = ?)",
+            "DELETE FROM pairings WHERE platform || ':' || user = ?",
+            "DELETE FROM wrong_codes WHERE scope = ?",
+            "DELETE FROM guests WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
         self._scrub_errors(owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everthread.adapters.stores.tables.access import AccessTables
 from everthread.adapters.stores.tables.archive import ArchiveTables
 from everthread.adapters.stores.tables.cursors import CursorTables
 from everthread.adapters.stores.tables.forgetting import ForgettingTables
@@ -34,5 +35,6 @@ class Tables:
         self.rests = RestTables(execute)
         self.forgetting = ForgettingTables(execute)
         self.archive = ArchiveTables(execute)
+        self.access = AccessTables(execute)
         self.tokens = TokenTables(execute)
         self.news = NewsTables(execute)

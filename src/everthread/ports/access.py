@@ -1,0 +1,36 @@
+"""The part of the store that knows who may write, beside those whom the settings name."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from everthread.domain.access import Paired, Pairing, WrongCodes
+
+
+class AccessRows(Protocol):
+    def guest(self, platform: str, user: str) -> Paired | None: ...
+    def guests(self, owner: str | None = None) -> tuple[Paired, ...]:
+        """All that were let in, or those that are one person; in the order of their accounts."""
+        ...
+
+    def let_in(self, guest: Paired) -> None: ...
+    def turn_out(self, platform: str, user: str) -> bool:
+        """Whether there was such a guest."""
+        ...
+
+    def pairing(self, platform: str, user: str) -> Pairing | None: ...
+    def pairings(self, platform: str | None = None) -> tuple[Pairing, ...]:
+        """Of that platform or all, the oldest first; also those that hold no longer."""
+        ...
+
+    def put_pairing(self, pairing: Pairing) -> None:
+        """In place of the account's one before."""
+        ...
+
+    def drop_pairing(self, platform: str, user: str) -> bool:
+        """Whether there was one."""
+        ...
+
+    def wrong_codes(self, scope: str) -> WrongCodes | None: ...
+    def put_wrong_codes(self, wrong: WrongCodes) -> None: ...
+    def drop_wrong_codes(self, scope: str) -> None: ...

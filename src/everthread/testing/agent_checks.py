@@ -1,0 +1,231 @@
+"""What must hold of compressions, reviews and handed-over work: told of each commit, and looked at again at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from everthread.adapters.stores.sqlite.connection import Connection
+from everthread.adapters.stores.tables.unit import Tables
+from everthread.agent.delegation import PLATFORM
+from everthread.domain.boundary import Compress, Rewind
+from everthread.domain.model import Cause, Kind, NoteVersion, Session, SessionRef
+from everthread.domain.review import Review, ReviewState, Window
+from everthread.domain.titles import split
+from everthread.lifecycle import Crossing
+from everthread.testing import operations as asked
+from everthread.testing.agent_mind import REVIEW, summed_up
+from everthread.testing.agent_serving import REVIEW_EVERY
+from everthread.testing.model import ModelSession, hold
+from everthread.testing.sim import Backend
+from everthread.testing.world import World
+
+Place = tuple[str, Window]
+
+
+# Reviews are ended by whoever carries them out, and not through the door: the table itself says when.
+_WITNESS = (
+    "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder)",
+    "CREATE TEMP TRIGGER review_changed AFTER UPDATE OF state ON main.reviews BEGIN INSERT INTO review_changes VALUES "
+    "(new.session_id, new.from_turn, new.to_turn, old.state, old.holder, new.state, new.holder); END",
+)
+
+
+@dataclass
+class Taken:
+    """A review that some process took."""
+
+    holder: str
+    fence: int
+    owner: str
+    stopped: bool = False
+    """A turn of it was taken back since."""
+    stale: bool = False
+    """Something of its owner's was forgotten since."""
+
+
+@dataclass
+class Ledger:
+    """Who reviews what, told once more: a window is one process's at a time, and may be stopped under its hands."""
+
+    world: World
+    database: Connection
+    is_at_work: Callable[[str], bool]
+    """Whether a process of that name may still be at work, as far as another can know."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+    taken: dict[Place, Taken] = field(default_factory=dict[Place, Taken])
+    done: set[Place] = field(default_factory=set[Place])
+    stopped: defaultdict[str, list[Window]] = field(default_factory=lambda: defaultdict[str, list[Window]](list))
+    """By session: the turns that were ever taken back, as far as each rewind reached."""
+    forgotten: int = 0
+
+    def __post_init__(self) -> None:
+        for sql in _WITNESS:
+            self.database.execute(sql)
+
+    def sees(self, operation: object | None, result: object) -> None:
+        self.look()
+        match operation, result:
+            case asked.TakeReview(holder), (Review() as review, SessionRef() as ref):
+                self._took(holder, review, ref)
+            case asked.Note(ref, owner, _, Review() as review, holder), NoteVersion():
+                self._noted(holder, review, ref, owner)
+            case asked.Cross(_, Rewind()), Crossing(ref=SessionRef() as ref, hidden=hidden) if hidden:
+                self._rewound(ref.session_id, Window(min(hidden), max(hidden)))
+            case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
+                self.forgotten += 1
+                for taken in self.taken.values():
+                    taken.stale |= taken.owner == owner
+            case _:
+                pass
+
+    def look(self) -> None:
+        """What has become of the rows since."""
+        changes = list(self.database.execute("SELECT * FROM review_changes ORDER BY rowid"))
+        self.database.execute("DELETE FROM review_changes")
+        for session_id, from_turn, to_turn, before, held_by, after, holder in changes:
+            place = (session_id, Window(from_turn, to_turn))
+            if before == after == "running":
+                free = held_by == holder or not self.is_at_work(held_by)
+                hold(free, f"{holder} took {place} from {held_by}, which is at it")
+            if after == "done":
+                self._finished(place, held_by)
+
+    def _finished(self, place: Place, by: str) -> None:
+        taken = self.taken.get(place)
+        hold(taken is not None and taken.holder == by, f"{by} has done {place}, which is {taken}'s")
+        hold(taken is not None and not taken.stopped, f"a turn of {place} was taken back, and its review is done")
+        hold(place not in self.done, f"{place} was reviewed twice")
+        self.done.add(place)
+
+    def _took(self, holder: str, review: Review, ref: SessionRef) -> None:
+        place, session = (review.session_id, review.window), self.world.sessions[review.session_id]
+        hold(ref.session_id == review.session_id, f"the review of {place} was taken as one of {ref.session_id}")
+        hold(session.kind is Kind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
+        hold(not session.forgotten, f"{session.id} was forgotten, and is reviewed")
+        hold(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
+        before = self.taken.get(place)
+        hold(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
+        self.taken[place] = Taken(holder, review.fence, session.owner)
+        self.counts["reviews taken"] += 1
+
+    def _noted(self, holder: str, review: Review, ref: SessionRef | None, owner: str) -> None:
+        place = (review.session_id, review.window)
+        taken = self.taken.get(place)
+        assert taken is not None
+        hold((taken.holder, taken.fence) == (holder, review.fence), f"{holder} wrote for {place}, it is {taken}'s")
+        hold(not taken.stopped, f"a turn of {place} was taken back, and its review has written a note")
+        hold(not taken.stale, f"something was forgotten since {place} was read, and its review has written a note")
+        at = ref.session_id if ref is not None else None
+        hold(at == review.session_id, f"what the review of {place} wrote went to {at}")
+        hold(owner == self.world.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
+        self.counts["notes of reviews"] += 1
+
+    def _rewound(self, session_id: str, turns: Window) -> None:
+        self.stopped[session_id].append(turns)
+        for (reviewed, window), taken in self.taken.items():
+            if reviewed == session_id and _meet(window, turns):
+                taken.stopped = True
+
+
+def _meet(one: Window, other: Window) -> bool:
+    return one.from_turn <= other.to_turn and other.from_turn <= one.to_turn
+
+
+# --- Compressions ----------------------------------------------------------------------------------------------------
+
+
+def check_compression(world: World, tables: Tables, boundary: Compress, crossing: Crossing) -> None:
+    """Called right after the crossing: nothing is lost between what is shown and what the summary stands for."""
+    assert crossing.ref is not None
+    assert crossing.left is not None
+    opened = world.sessions[crossing.ref.session_id]
+    lines = set(summed_up(boundary.summary))
+    forgotten = [text for text, fate in world.fates.items() if fate.startswith("forgotten")]
+    known = [line for line in lines if any(line.split(": ", 1)[1] == text for text in forgotten)]
+    hold(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
+    for number, text in opened.behind:
+        if _is_as_said(world, text):
+            kept = any(line.startswith(f"{number}: {text}") for line in lines)
+            hold(kept, f"turn {number} ({text!r}) of {crossing.left} is neither shown nor in the summary {lines}")
+    before, after = tables.sessions.get(crossing.left), tables.sessions.get(opened.id)
+    assert before is not None
+    assert after is not None
+    hold(after.cause is Cause.COMPRESSION and after.parent_id == before.id, f"{after.id} continues nothing: {after}")
+    name, goes_on = split(before.title or "")[0], split(after.title or "")[0]
+    hold(name == goes_on, f"{before.id} is called {before.title!r}, and goes on as {after.title!r}")
+
+
+def _is_as_said(world: World, text: str) -> bool:
+    return world.words.stored(text) == text and not world.fates.get(text, "").startswith("forgotten")
+
+
+# --- At the end ------------------------------------------------------------------------------------------------------
+
+
+def check_agents(
+    world: World, database: Connection, tables: Tables, backends: dict[str, Backend], ledger: Ledger
+) -> None:
+    ledger.look()
+    for session in world.sessions.values():
+        stored = tables.sessions.get(session.id)
+        assert stored is not None
+        _reviews_are_done(tables, session, stored, ledger)
+        _handed_over_work_is_over(tables, stored, ledger)
+    _reviews_are_in_no_transcript(database, backends)
+    _nothing_is_noted_twice(world)
+    left = list(database.execute("SELECT turn_id FROM slots"))
+    hold(not left, f"slots are left: {left}")
+
+
+def _reviews_are_done(tables: Tables, session: ModelSession, stored: Session, ledger: Ledger) -> None:
+    rows = tables.reviews.of_session(session.id)
+    if session.forgotten:
+        hold(not rows, f"{session.id} was forgotten, its reviews are left: {rows}")
+        return
+    reviewed_to = stored.base_turn
+    for row in sorted(rows, key=lambda row: row.window.from_turn):
+        place = (session.id, row.window)
+        rewound = any(_meet(row.window, turns) for turns in ledger.stopped[session.id])
+        match row.state:
+            case ReviewState.STOPPED:
+                hold(rewound, f"the review of {place} was stopped, and nothing of it was taken back")
+                continue
+            case ReviewState.DONE:
+                hold(place in ledger.done, f"the review of {place} is done by nobody")
+            case ReviewState.FAILED:
+                hold(row.fence >= 5, f"the review of {place} was given up after {row.fence} attempts")
+            case _:
+                hold(False, f"the review of {place} is {row.state.value} for ever")
+        ledger.counts[f"reviews {row.state.value}"] += 1
+        hold(row.window.from_turn > reviewed_to, f"turns of {place} were reviewed before")
+        reviewed_to = row.window.to_turn
+    mine = [number for number, _ in session.shown if number > reviewed_to]
+    if session.kind is Kind.CHAT and not tables.sessions.keys_on(session.id):
+        hold(not mine, f"{session.id} was left, and its turns {mine} were never reviewed")
+    elif session.kind is Kind.CHAT:
+        hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
+
+
+def _handed_over_work_is_over(tables: Tables, stored: Session, ledger: Ledger) -> None:
+    if stored.key.platform != PLATFORM:
+        return
+    hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
+    # If it is forgotten in the instant in which it is handed over, it may be done for nobody.
+    hold(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
+    hold(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")
+
+
+def _reviews_are_in_no_transcript(database: Connection, backends: dict[str, Backend]) -> None:
+    rows = list(database.execute("SELECT content FROM messages WHERE instr(content, ?)", (REVIEW,)))
+    hold(not rows, f"a review stands in a transcript: {rows}")
+    told = [e for b in backends.values() for e in b.effects if e.kind == "turn" and REVIEW in str(e.facts)]
+    hold(not told, f"a review was remembered as a turn: {told}")
+
+
+def _nothing_is_noted_twice(world: World) -> None:
+    """A review that begins anew finds what it had written. What it learnt is named by one message, so it comes once."""
+    noted = Counter((owner, text) for owner, text, _ in world.words.notes.values() if text.startswith("learnt in "))
+    twice = [note for note, count in noted.items() if count > 1]
+    hold(not twice, f"noted twice: {twice}")

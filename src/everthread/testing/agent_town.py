@@ -1,0 +1,356 @@
+"""A simulated town in which agents answer: compression, review and handed-over work, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import cast
+
+from everthread.agent.compression import size_of
+from everthread.agent.delegation import PLATFORM
+from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
+from everthread.agent.prompt import read_back
+from everthread.domain.boundary import Compress
+from everthread.domain.errors import EverthreadError
+from everthread.domain.model import Kind, SessionKey, Turn
+from everthread.lifecycle import Crossing
+from everthread.ports.context import Middle, Rollover
+from everthread.ports.model import Request
+from everthread.testing import operations as asked
+from everthread.testing.agent_checks import Ledger, check_agents, check_compression
+from everthread.testing.agent_mind import FAULTS, Mind, Row, head_of, summed_up, unpaired
+from everthread.testing.agent_serving import POLICIES, TOOLS, AgentServer
+from everthread.testing.model import Violation, hold
+from everthread.testing.schedule import Step, make_schedule
+from everthread.testing.serving import KEYS, Server
+from everthread.testing.sim import Killed
+from everthread.testing.town import Town
+
+STEP_S = 7.0
+PATIENCE_S = 30.0
+LARGE_BYTES = 15_000
+COOL_DOWN_S = 1_600.0
+"""Longer than anything of an agent's rests after a failure."""
+ACTIONS = {
+    "send": 24.0,
+    "new": 0.8,
+    "reset": 0.2,
+    "resume": 1.2,
+    "branch": 0.8,
+    "rewind": 1.2,
+    "compress": 1.5,
+    "interrupt": 1.2,
+    "note": 0.4,
+    "forget": 0.3,
+    "forget_owner": 0.06,
+    "forget_fact": 0.5,
+    "kill": 0.6,
+    "kill_inside": 0.5,
+    "kill_at": 2.5,
+    "meanwhile": 2.5,
+    "stop": 0.3,
+    "freeze": 0.5,
+    "jump": 0.2,
+    "fault": 0.6,
+    "mind": 5.0,
+    "busy": 0.4,
+    "full": 0.2,
+}
+STEPS_TO_DIE_AT = tuple(
+    f"{when} {what}"
+    for what in (
+        "summary",
+        "Compress by compression",
+        "TakeReview",
+        "Note by review",
+        "New by delegation",
+        "Accept",
+        "Begin",
+        "Commit",
+        "Delegate",
+        "Expire by delegation",
+        "Stop",
+    )
+    for when in ("before", "after")
+)
+
+
+STEPS_TO_BE_HELD_UP_AT = (
+    "before summary",
+    "after summary",
+    "before Compress by compression",
+    "after TakeReview",
+    "before Note by review",
+    "before Delegate",
+    "after New by delegation",
+)
+HOLD_UPS = ("new", "resume", "branch", "rewind", "rewind", "forget", "forget_fact", "freeze")
+
+
+def make_agent_schedule(dice: random.Random) -> list[Step]:
+    return make_schedule(dice, ACTIONS, STEP_S)
+
+
+def _is_helper(key: SessionKey) -> bool:
+    return key.platform == PLATFORM
+
+
+class AgentTown(Town):
+    """Runs one schedule with agents."""
+
+    policies = POLICIES
+
+    def __init__(self, seed: int, schedule: list[Step]) -> None:
+        super().__init__(seed, schedule)
+        self.mind = Mind(self.clock, self._violated, self._asked, hit=self.faults.hit)
+        self._agents: Counter[str] = Counter()
+        self.counts["agents"] = self._agents
+        self.counts["deaths"] = Counter()
+        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._agents)
+        self.counts["meanwhile"] = Counter()
+        self._die_at: list[str] = []
+        self._meanwhile: dict[str, tuple[str, int]] = {}
+        self._happening: set[asyncio.Task[None]] = set()
+        self._summarising: dict[str, list[AgentServer]] = {}
+        self._went_on: set[str] = set()
+
+    def _new_server(self, name: str, seed: int) -> Server:
+        return AgentServer(self, name, seed)
+
+    # --- What its processes tell -------------------------------------------------------------------------------------
+
+    def passes(self, process: AgentServer, where: str) -> None:
+        """A process is at a step. It may be its last."""
+        process.check()
+        if where in self._die_at:
+            self._die_at.remove(where)
+            self.counts["deaths"][where] += 1
+            self.note_down(f"{process.name} dies {where}")
+            self.faults.hit["kill"] += 1
+            process.kill()
+            raise Killed
+        if where in self._meanwhile:
+            what, dice = self._meanwhile.pop(where)
+            self.counts["meanwhile"][f"{what} {where}"] += 1
+            self.note_down(f"{process.name} is held up {where}: {what}")
+            self._hold_up(process, what, random.Random(dice))
+
+    def _hold_up(self, process: AgentServer, what: str, dice: random.Random) -> None:
+        """Something happens everywhere before the process comes to its next step."""
+        if what == "freeze":
+            self.time_was_bent = True
+            process.frozen_until = self.loop.time() + 40.0
+            return
+        process.frozen_until = self.loop.time() + 1.5
+        for key in KEYS:
+            task = asyncio.ensure_future(self._happen(process, key, what, dice))
+            self._happening.add(task)
+            task.add_done_callback(self._happening.discard)
+
+    async def _happen(self, held_up: AgentServer, key: SessionKey, what: str, dice: random.Random) -> None:
+        others = [server for server in self._servers if not server.dead and server is not held_up]
+        if not others:
+            return
+        server = dice.choice(others)
+        with suppress(EverthreadError):
+            if what in ("forget", "forget_fact"):
+                await server.spawn(self._do(server, key, what, dice))
+            else:
+                await server.spawn(self._cross(server, key, what, dice))
+
+    def heard_event(self, event: TurnEvent) -> None:
+        match event:
+            case Compressed(instead_because=why):
+                self._agents["extracts" if why else "summaries applied"] += 1
+            case CompressionFailed():
+                self._agents["compressions that failed"] += 1
+            case TurnEnded():
+                self._agents["turns ended"] += 1
+            case _:
+                pass
+
+    def summarising(self, process: AgentServer, middle: Middle) -> None:
+        """Nobody pays twice for the summary of one session, and it is made from whole turns."""
+        self._agents["summaries begun"] += 1
+        session_id = middle.ref.session_id
+        others = [other.name for other in self._summarising.get(session_id, ()) if not other.dead]
+        if others and not self.time_was_bent:
+            self._violated(f"{process.name} summarises {session_id}, which {others} do already")
+        self._summarising.setdefault(session_id, []).append(process)
+        for turn in middle.turns:
+            self._is_whole(turn)
+
+    def _is_whole(self, turn: Turn) -> None:
+        rows: list[Row] = [
+            (m.role.value, m.content, [[c.id] for c in m.tool_calls], m.tool_call_id) for m in turn.messages
+        ]
+        stored = self.tables.turns.get(turn.session_id, turn.number)
+        # Of a turn that was forgotten, no more is left than that it was.
+        if not self._ledger.forgotten and (wrong := unpaired(rows)):
+            self._violated(f"turn {turn.number} of {turn.session_id} was summarised with {wrong}")
+        if stored is not None and len(stored.messages) != len(turn.messages):
+            self._violated(f"only a part of turn {turn.number} of {turn.session_id} was summarised")
+
+    def summarised(self, process: AgentServer, middle: Middle) -> None:
+        self._summarising[middle.ref.session_id].remove(process)
+
+    def rolled_over(self, rollover: Rollover) -> None:
+        if rollover.entered.session_id in self._went_on:
+            self._violated(f"the engine was told twice of {rollover.entered.session_id}")
+        self._went_on.add(rollover.entered.session_id)
+
+    def _asked(self, purpose: str, request: Request, history: list[Row]) -> None:
+        self._agents[f"asked for a {purpose}"] += 1
+        if purpose == "review" and not self._ledger.forgotten:
+            tools = json.loads(request.head)[1]
+            if tools != TOOLS or request.head not in self._stored_heads():
+                self._violated(f"a review was sent a prompt that no conversation has, with {tools}")
+        # Whoever resumes handed-over work and talks there is a person like any other.
+        handed_over = any(s.text == request.tail[0].content for s in self.world.slots.values() if _is_helper(s.key))
+        if handed_over and {"memory", "delegate"} & set(json.loads(request.head)[1]):
+            self._violated("handed-over work was given tools that are not for it")
+        if purpose == "turn":
+            self._sees_all(request, history)
+
+    def _stored_heads(self) -> set[bytes]:
+        rows = self.database.execute("SELECT content FROM prefixes")
+        return {head_of(read_back(content).prompt) for (content,) in rows}
+
+    def _sees_all(self, request: Request, history: list[Row]) -> None:
+        """A turn is shown what its session shows, up to what has no room, and the summary of the rest."""
+        said = request.tail[0].content
+        slot = next((slot for slot in self.world.slots.values() if slot.text == said and slot.fate == "live"), None)
+        if slot is None or self._ledger.forgotten or self.time_was_bent:
+            return
+        session = self.world.sessions[slot.session]
+        if session.kind is not Kind.CHAT:
+            return
+        shown = [content for role, content, _, _ in history if role == "user"]
+        wanted = [text for number, text in session.shown if text in shown or not self._has_no_room(session.id, number)]
+        if shown != wanted[len(wanted) - len(shown) :] or (wanted and not shown):
+            self._violated(f"{said!r} was answered in sight of {shown}, not {wanted}")
+        lines = summed_up(json.loads(request.head)[0])
+        for number, text in session.behind:
+            if not any(line.startswith(f"{number}: {text}") for line in lines):
+                self._violated(f"{said!r} was answered without turn {number} ({text!r}), summary or not")
+
+    def _has_no_room(self, session_id: str, number: int) -> bool:
+        """A turn that is too large by itself is left out wherever it stands."""
+        session = self.tables.sessions.get(session_id)
+        assert session is not None
+        return any(
+            size_of(turn) > LARGE_BYTES for turn in self.tables.turns.view(session).turns if turn.number == number
+        )
+
+    def _may_be_at_work(self, holder: str) -> bool:
+        """A process that is dead or stopped is known by its lease, which time can be put past."""
+        return not self.time_was_bent and any(s.name == holder and not s.dead for s in self._servers)
+
+    def observe(self, operation: object | None, result: object) -> None:
+        super().observe(operation, result)
+        if self.violation is not None:
+            return
+        try:
+            self._ledger.sees(operation, result)
+            match operation, result:
+                case asked.Cross(_, Compress() as boundary), Crossing(refusal=None) as crossing:
+                    check_compression(self.world, self.tables, boundary, crossing)
+                case asked.Delegate(), None:
+                    self._agents["work handed over"] += 1
+                case _:
+                    pass
+        except AssertionError as error:
+            self._violated(f"{type(error).__name__}: {error}")
+
+    # --- What befalls it ---------------------------------------------------------------------------------------------
+
+    async def _take(self, step: Step, dice: random.Random) -> None:
+        key = dice.choice(tuple(KEYS))
+        match step.action:
+            case "compress":
+                await self._on(dice, lambda server: self._compress(cast(AgentServer, server), key))
+            case "interrupt":
+                await self._interrupt(key, dice)
+            case "mind":
+                purpose = dice.choice(("summary", "summary", "summary", "review", "review", "work", "work", *FAULTS))
+                waiting = self.mind.faults.setdefault(purpose, [])
+                waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
+            case "meanwhile":
+                where = dice.choice(STEPS_TO_BE_HELD_UP_AT)
+                self._meanwhile[where] = (dice.choice(HOLD_UPS), dice.getrandbits(32))
+            case "kill_at":
+                self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
+                self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:8]))
+            case _:
+                await super()._take(step, dice)
+
+    async def _compress(self, server: AgentServer, key: SessionKey) -> None:
+        """Somebody asks for it."""
+        try:
+            await server.agent.compress(key, server.choice, owner=KEYS[key])
+            self._agents["compressed on request"] += 1
+        except EverthreadError as error:
+            self._agents["refused on request"] += 1
+            self.note_down(f"{server.name}: not compressed: {error}")
+
+    async def _interrupt(self, key: SessionKey, dice: random.Random) -> None:
+        """A person stops the answer: what it has handed over is stopped with it."""
+        until = self.loop.time() + PATIENCE_S
+        while not (slots := [(i, slot) for i, slot in self.world.slots.items() if slot.key == key]):
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(dice.random() * 2.0)
+        for turn_id, slot in slots:
+            for server in self._servers:
+                if not server.dead and cast(AgentServer, server).agent.stop(slot.session):
+                    self._agents["answers stopped"] += 1
+                    await self._stopped_with_its_children(cast(AgentServer, server), turn_id)
+
+    async def _stopped_with_its_children(self, server: AgentServer, turn_id: str) -> None:
+        until = self.loop.time() + 30.0
+        while turn_id in self.world.slots and self.loop.time() < until:
+            await asyncio.sleep(0.1)
+        if server.dead or self.time_was_bent or turn_id in self.world.slots or self.faults.busy or self.faults.full:
+            return
+        # What is nobody's is settled by whoever looks next.
+        children = [slot for slot in self.world.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
+        left = [slot for slot in children if slot.ticket[0]]
+        hold(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        self._die_at.clear()
+        self._meanwhile.clear()
+        self.mind.faults.clear()
+        await super()._settle()
+        # Until what failed is tried again, time is let pass at once.
+        for _ in range(6):
+            if not self._reviews():
+                return
+            self.clock.offset += COOL_DOWN_S
+            self.time_was_bent = True
+            await asyncio.sleep(65.0)
+            await self._until_quiet()
+
+    def _unrest(self) -> dict[str, int]:
+        return {
+            **super()._unrest(),
+            "reviews": self._reviews(self.clock.now()),
+            "agents": sum(cast(AgentServer, server).busy for server in self._servers),
+        }
+
+    def _reviews(self, by: float = float("inf")) -> int:
+        """How many are still to be carried out, of those that are due by then."""
+        sql = "SELECT COUNT(*) FROM reviews WHERE state IN ('waiting', 'running') AND due_at <= ?"
+        return next(iter(self.database.execute(sql, (by,))))[0]
+
+    def _check(self) -> None:
+        if self.violation is not None:
+            raise Violation(self.violation)
+        super()._check()
+        check_agents(self.world, self.database, self.tables, self.backends, self._ledger)

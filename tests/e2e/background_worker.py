@@ -1,0 +1,65 @@
+"""An agent that is there to be killed while it works in the background: on a review, or on a summary.
+
+Told what to do by JSON in its one argument, it goes on with what its predecessor left, answers one message, and then
+lives until nothing is left to be done. Its clock runs ahead by an hour a life, so that nobody has to wait for a lease
+to run out, nor for a review to be tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from tests.e2e.agent_worker import KEY, LIFE_S, OWNER, FastClock
+
+from everthread.agent.turn import Manner
+from everthread.bootstrap import Runtime
+from everthread.config import Compression, Provider, Review, Settings
+from everthread.domain.model import Inbound
+from everthread.ports import UnitOfWork
+
+CONTEXT_TOKENS = 20_000
+REVIEW_EVERY = 2
+QUIET_S = 0.2
+
+
+def settings(home: Path, url: str, *, compresses: bool) -> Settings:
+    return Settings(
+        home,
+        model="stub/one",
+        providers={"stub": Provider(base_url=url, context_tokens=CONTEXT_TOKENS)},
+        compression=Compression(enabled=compresses, share=0.5, tail_tokens=200),
+        review=Review(every_turns=0 if compresses else REVIEW_EVERY),
+    )
+
+
+def _is_at_rest(uow: UnitOfWork) -> bool:
+    sessions = uow.sessions.of_owner(OWNER)
+    rows = [row for session in sessions for row in uow.reviews.of_session(session.id)]
+    return all(row.state.value not in ("waiting", "running") for row in rows)
+
+
+async def work(home: Path, url: str, life: int, message: str, *, compresses: bool) -> None:
+    clock = FastClock(life * LIFE_S)
+    async with Runtime(settings(home, url, compresses=compresses), clock=clock) as runtime:
+        await runtime.ready()
+        manner = Manner(runtime.choices())
+        if message:
+            await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
+        runtime.agent.attend_to_reviews()
+        for turn_id in await runtime.lifecycle.recover():
+            await runtime.agent.go_on(turn_id, manner)
+        while await runtime.agent.answer(KEY, manner):
+            pass
+        here = await runtime.lifecycle.current(KEY)
+        assert here is not None
+        while runtime.agent.compression_status(here.session_id) or not await runtime.store.read(_is_at_rest):
+            await clock.sleep(0.01)
+        await asyncio.sleep(QUIET_S)
+
+
+if __name__ == "__main__":
+    orders = json.loads(sys.argv[1])
+    asyncio.run(work(Path(orders.pop("home")), **orders))

@@ -1,0 +1,104 @@
+"""The simulation with agents in it: compression, review and handed-over work, twenty schedules to a test.
+
+More of them: `python -m everthread.testing.simulate --agents --seeds 2000`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from everthread.adapters.stores.tables.reviews import ReviewTables
+from everthread.agent import passes
+from everthread.testing.agent_mind import FAULTS
+from everthread.testing.simulate import Report, explain, made, run_seed
+
+SEEDS = 60
+SEEDS_PER_TEST = 20
+# Schedules that once ended in a violation.
+REGRESSIONS = (169,)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Failures are what the simulation is made of; they need not be logged."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
+def test_whatever_befalls_agents_what_must_hold_holds(first: int) -> None:
+    report = Report()
+    for seed in range(first, first + SEEDS_PER_TEST):
+        report.add(*run_seed(seed, agents=True))
+        if report.violations:
+            pytest.fail(explain(seed, agents=True), pytrace=False)
+    # A schedule in which nothing happens proves nothing.
+    agents, faults = report.counts["agents"], report.counts["faults"]
+    assert min(agents["summaries applied"], agents["work handed over"]) > SEEDS_PER_TEST
+    assert agents["reviews done"] > 4 * SEEDS_PER_TEST
+    assert agents["summaries begun"] > agents["summaries applied"]
+    assert agents["reviews taken"] > agents["reviews done"]
+    assert min(agents["extracts"], agents["compressed on request"], agents["answers stopped"]) > 0
+    assert len([name for name in faults if name.startswith("summary ")]) >= len(set(FAULTS["summary"])) - 2
+    assert len(report.counts["deaths"]) > 12
+    assert sum(report.counts["meanwhile"].values()) > SEEDS_PER_TEST / 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
+    if run_seed(seed, agents=True)[2] is not None:
+        pytest.fail(explain(seed, agents=True), pytrace=False)
+
+
+@pytest.mark.timeout(60)
+def test_a_seed_means_the_same_in_another_process() -> None:
+    command = [sys.executable, "-m", "everthread.testing.simulate", "--agents", "--seed", "7"]
+    environment = os.environ | {"PYTHONHASHSEED": "1"}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=50).stdout
+    town = made(7, agents=True)
+    town.run()
+    assert len(town.trace) > 50
+    assert printed.splitlines() == [*town.trace, "no violation"]
+
+
+# Planted bugs -------------------------------------------------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _a_summary_stands_for_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_of = passes.made
+
+    def too_much(source: Any, *given: Any) -> Any:
+        made = made_of(source, *given)
+        last = (*source.parts.covered, *source.parts.kept)[-1].number
+        boundary = replace(made.boundary, covers_to=last)
+        return passes.Made(made.ref, boundary, made.turns, made.gain, made.instead_because)
+
+    monkeypatch.setattr(passes, "made", too_much)
+
+
+def _anybody_takes_a_review(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = ReviewTables.take
+    monkeypatch.setattr(ReviewTables, "take", lambda self, holder, now: take(self, holder, now + 1e6))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "plant",
+    [_a_summary_stands_for_too_much, _anybody_takes_a_review],
+)
+def test_the_simulation_notices_a_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(run_seed(seed, agents=True)[2] for seed in range(1, 21)), "20 schedules went by and nothing was noticed"

@@ -1,0 +1,325 @@
+"""Who may write: the door's rules, codes that hold for an hour, wrong ones that are counted, how much is too much."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.config import Gateway, Limits, PlatformAccount, Settings
+from everthread.domain.access import (
+    ALPHABET,
+    PENDING_MAX,
+    WRONG_MAX,
+    Paired,
+    Pairing,
+    hash_of,
+    is_of,
+    new_code,
+    owner_problem,
+)
+from everthread.domain.errors import BadInput, LockedOut, NotFound
+from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
+from everthread.gateway import rates
+from everthread.gateway.access import Access, Guest, TurnedAway
+from everthread.gateway.rates import Rates
+from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, told_name
+from everthread.ports import Store
+from everthread.ports.platform import Update
+from everthread.testing.store_contract.stage import StillClock
+
+DM = SessionKey.parse("agent:main:telegram:dm:chat-7")
+HOUR_S = 3600.0
+
+
+class Gatehouse:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = StillClock()
+        self.pairings = Pairings(store, self.clock)
+
+    async def shown(self, user: str = "7", platform: str = "telegram") -> str:
+        """A code that somebody was shown."""
+        code = new_code(secrets.choice)
+        pairing = await self.pairings.offer(platform, user, "Bea", code)
+        assert pairing is not None
+        await self.pairings.sent(pairing, DM, "1")
+        return code
+
+    async def waiting(self) -> list[str]:
+        return [pairing.user for pairing in (await self.pairings.known()).waiting]
+
+    async def told(self, guest: Paired) -> Reply | None:
+        return await self.store.read(lambda uow: uow.inbox.reply(told_name(guest)))
+
+
+@asynccontextmanager
+async def gatehouse(folder: Path) -> AsyncIterator[Gatehouse]:
+    store = await SqliteStore.open(folder / "everthread.db")
+    try:
+        yield Gatehouse(store)
+    finally:
+        await store.aclose()
+
+
+def bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+# --- Codes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_code_has_eight_characters_that_nobody_mixes_up() -> None:
+    codes = {new_code(secrets.choice) for _ in range(200)}
+    assert len(codes) == 200
+    assert {len(code) for code in codes} == {8}
+    assert not set("".join(codes)) & set("01OIL")
+    assert len(set(ALPHABET)) == len(ALPHABET) == 31
+
+
+def test_a_hash_is_of_one_account_only() -> None:
+    pairing = Pairing("telegram", "7", "", "", 0.0, 1.0)
+    theirs = replace(pairing, code_hash=hash_of("telegram", "8", "ABCDEFGH"))
+    mine = replace(pairing, code_hash=hash_of("telegram", "7", "ABCDEFGH"))
+    assert (is_of(theirs, "ABCDEFGH"), is_of(mine, "ABCDEFGH"), is_of(mine, "ABCDEFGJ")) == (False, True, False)
+
+
+async def test_an_approved_code_lets_its_account_in_once_and_they_are_told(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        code = await house.shown()
+        await house.shown("8")
+        guest = await house.pairings.approve(code, scope=TERMINAL)
+        assert guest == Paired("telegram", "7", "telegram:7", "Bea", house.clock.now())
+        assert await house.waiting() == ["8"]
+        told = await house.told(guest)
+        assert told is not None
+        assert (told.key, told.owner, told.state) == (DM, "telegram:7", ReplyState.READY)
+        with pytest.raises(NotFound):
+            await house.pairings.approve(code, scope=TERMINAL)
+        assert (await house.pairings.known()).guests == (guest,)
+
+
+async def test_a_code_may_be_typed_as_people_do_and_makes_the_account_somebody(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        code = await house.shown()
+        guest = await house.pairings.approve(f" {code[:4].lower()}-{code[4:]} ", scope=TERMINAL, owner="bea")
+        assert guest.owner == "bea"
+
+
+async def test_a_code_holds_for_an_hour_and_no_longer_if_the_clock_is_put_back(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        code = await house.shown()
+        house.clock.time += HOUR_S - 1
+        assert await house.waiting() == ["7"]
+        house.clock.time += 2
+        assert await house.waiting() == []
+        with pytest.raises(NotFound):
+            await house.pairings.approve(code, scope=TERMINAL)
+        code = await house.shown()
+        house.clock.time -= 10
+        with pytest.raises(NotFound):
+            await house.pairings.approve(code, scope=TERMINAL)
+        assert await house.pairings.approve(await house.shown(), scope=TERMINAL)
+
+
+async def test_whoever_has_a_code_gets_no_other_and_a_few_of_a_platform_may_wait(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        for user in ("1", "2", "3"):
+            assert await house.pairings.is_worth_asking("telegram", user)
+            await house.shown(user)
+        for user in ("1", "4"):
+            assert not await house.pairings.is_worth_asking("telegram", user)
+            assert await house.pairings.offer("telegram", user, "", "ABCDEFGH") is None
+        assert await house.pairings.is_worth_asking("matrix", "1")
+        await house.shown("1", "matrix")
+        assert len(await house.waiting()) == PENDING_MAX + 1
+        house.clock.time += HOUR_S
+        await house.shown("4")
+        assert await house.waiting() == ["4"]
+        rows = await house.store.read(lambda uow: uow.access.pairings())
+        assert [row.user for row in rows] == ["4"], "what holds no more is not kept"
+
+
+async def test_a_code_that_was_not_sent_holds_for_a_moment_only(tmp_path: Path) -> None:
+    """Its process has died: the stranger is not left without an answer for an hour."""
+    async with gatehouse(tmp_path) as house:
+        assert await house.pairings.offer("telegram", "7", "", "ABCDEFGH")
+        assert not await house.pairings.is_worth_asking("telegram", "7")
+        house.clock.time += SENDING_S
+        assert await house.pairings.is_worth_asking("telegram", "7")
+        pairing = await house.pairings.offer("telegram", "7", "", "ABCDEFGJ")
+        assert pairing is not None
+        await house.pairings.withdraw(pairing)
+        assert await house.pairings.is_worth_asking("telegram", "7")
+
+
+async def test_only_what_a_code_is_made_into_is_in_the_file(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        code = await house.shown()
+        with pytest.raises(NotFound):
+            await house.pairings.approve("ABCDEFGH", scope=TERMINAL)
+        written = bytes_in(tmp_path)
+        assert b"telegram" in written
+        assert code.encode() not in written
+        assert b"ABCDEFGH" not in written
+
+
+async def test_after_five_wrong_codes_none_is_looked_at_for_an_hour(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        for _ in range(WRONG_MAX - 1):
+            with pytest.raises(NotFound):
+                await house.pairings.approve("WRONG", scope="telegram:1")
+        with pytest.raises(LockedOut, match="60 minutes"):
+            await house.pairings.approve("WRONG", scope="telegram:1")
+        house.clock.time += HOUR_S - 90
+        code = await house.shown()
+        with pytest.raises(LockedOut, match="2 minutes"):
+            await house.pairings.approve(code, scope="telegram:1")
+        other = await house.shown("8")
+        assert await house.pairings.approve(other, scope="telegram:2"), "others are not locked out"
+        house.clock.time += 91
+        with pytest.raises(NotFound):
+            await house.pairings.approve("WRONG", scope="telegram:1")
+        assert await house.pairings.approve(code, scope="telegram:1")
+
+
+async def test_a_right_code_makes_wrong_ones_forgotten(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        for _ in range(2):
+            for _ in range(WRONG_MAX - 1):
+                with pytest.raises(NotFound):
+                    await house.pairings.approve("WRONG", scope=TERMINAL)
+            assert await house.pairings.approve(await house.shown(), scope=TERMINAL)
+
+
+async def test_a_clock_that_is_put_back_locks_nobody_out_for_longer(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        for _ in range(WRONG_MAX):
+            with pytest.raises((NotFound, LockedOut)):
+                await house.pairings.approve("WRONG", scope=TERMINAL)
+        house.clock.time -= 10 * HOUR_S
+        assert await house.pairings.approve(await house.shown(), scope=TERMINAL)
+
+
+async def test_whoever_is_turned_out_is_no_guest_and_is_not_told_of_having_been_let_in(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        guest = await house.pairings.approve(await house.shown(), scope=TERMINAL)
+        await house.shown("8")
+        assert await house.pairings.revoke("telegram", "7")
+        assert await house.pairings.revoke("telegram", "8")
+        assert not await house.pairings.revoke("telegram", "7")
+        known = await house.pairings.known()
+        assert (known.waiting, known.guests) == ((), ())
+        told = await house.told(guest)
+        assert told is not None
+        assert told.state is ReplyState.WITHHELD
+
+
+@pytest.mark.parametrize("owner", ["group:telegram:1", " bea", "b\nea", "b" * 129])
+async def test_a_name_that_is_nobodys_is_refused(owner: str, tmp_path: Path) -> None:
+    assert owner_problem(owner)
+    async with gatehouse(tmp_path) as house:
+        code = await house.shown()
+        with pytest.raises(BadInput):
+            await house.pairings.approve(code, scope=TERMINAL, owner=owner)
+        assert await house.pairings.approve(code, scope=TERMINAL, owner="b" * 128)
+
+
+# --- The door --------------------------------------------------------------------------------------------------------
+
+
+def update(user: str, platform: str = "telegram", chat_type: ChatType = ChatType.DM) -> Update:
+    return Update(platform, "bot", "1", "chat", chat_type, user, "hello")
+
+
+ACCOUNTS = {
+    "telegram": PlatformAccount("telegram", allow=("1",), admins=("9",)),
+    "matrix": PlatformAccount("matrix", allow_all=True),
+}
+
+
+async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        access = Access(house.store, Gateway(), ACCOUNTS)
+        assert await access.admit(update("1")) == Guest("telegram:1")
+        assert await access.admit(update("9")) == Guest("telegram:9", admin=True)
+        assert await access.admit(update("anybody", "matrix")) == Guest("matrix:anybody")
+        assert await access.admit(update("7")) == TurnedAway(may_pair=True)
+        for chat_type in (ChatType.GROUP, ChatType.CHANNEL, ChatType.THREAD):
+            assert await access.admit(update("7", chat_type=chat_type)) == TurnedAway()
+        for stranger in (update("1", "discord"), update(""), update("7" * 129), update("", "matrix")):
+            assert await access.admit(stranger) == TurnedAway()
+        assert await Access(house.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == TurnedAway()
+        guest = await house.pairings.approve(await house.shown(), scope=TERMINAL)
+        for gateway in (Gateway(), Gateway(pairing=False)):
+            for chat_type in (ChatType.DM, ChatType.GROUP):
+                found = await Access(house.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
+                assert found == Guest(guest.owner)
+        assert await access.admit(update("7", "discord")) == TurnedAway(), "an account is one platform's"
+        await house.pairings.revoke("telegram", "7")
+        assert await access.admit(update("7")) == TurnedAway(may_pair=True)
+
+
+async def test_one_person_on_two_platforms_is_one_owner(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        gateway = Gateway(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
+        access = Access(house.store, gateway, ACCOUNTS)
+        assert await access.admit(update("1")) == Guest("ann")
+        assert await access.admit(update("@ann:home.org", "matrix")) == Guest("ann")
+        await house.pairings.approve(await house.shown("7"), scope=TERMINAL, owner="ann")
+        assert await access.admit(update("7")) == Guest("ann")
+        await house.pairings.approve(await house.shown("1"), scope=TERMINAL, owner="bea")
+        assert await access.admit(update("1")) == Guest("ann"), "what the settings say counts first"
+
+
+# --- Limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_so_many_messages_a_minute_are_taken_and_more_is_told_of_once_a_minute() -> None:
+    limits = Rates(6)
+    assert [limits.refusal("ann", 0.0) for _ in range(6)] == [None] * 6
+    assert limits.refusal("bea", 0.0) is None
+    assert "10 seconds" in (limits.refusal("ann", 0.0) or "")
+    assert limits.refusal("ann", 5.0) == ""
+    assert limits.refusal("ann", 10.0) is None
+    assert limits.refusal("ann", 10.0) == ""
+    assert limits.refusal("ann", 20.0) is None
+    for second in (30.0, 40.0, 50.0, 60.0):
+        assert limits.refusal("ann", second) is None
+    assert "9 seconds" in (limits.refusal("ann", 61.0) or "")
+    assert [limits.refusal("ann", 1000.0) for _ in range(9)].count(None) == 6, "no more than a minute's adds up"
+
+
+def test_a_clock_that_is_put_back_gives_nothing_and_takes_nothing() -> None:
+    limits = Rates(2)
+    assert [limits.refusal("ann", 1000.0) for _ in range(2)] == [None, None]
+    assert "30 seconds" in (limits.refusal("ann", 100.0) or "")
+    assert limits.refusal("ann", 130.0) is None
+
+
+def test_those_who_have_been_quiet_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "KEPT_MAX", 10)
+    limits = Rates(1)
+    for number in range(10):
+        assert limits.refusal(str(number), 0.0) is None
+    assert limits.refusal("late", 61.0) is None
+    assert len(limits._buckets) == 1  # noqa: SLF001 - what it keeps is what is looked at
+    assert limits.refusal("late", 61.0)
+
+
+def test_guests_may_spend_the_lower_of_two_limits_and_the_owner_what_the_limits_say(tmp_path: Path) -> None:
+    def limits(own: float | None, guests: float | None) -> tuple[float | None, float | None]:
+        settings = Settings(tmp_path, limits=Limits(spend_per_day=own), gateway=Gateway(spend_per_day=guests))
+        return settings.spend_per_day_of("me"), settings.spend_per_day_of("telegram:1")
+
+    assert limits(None, None) == (None, None)
+    assert limits(5.0, None) == (5.0, 5.0)
+    assert limits(None, 1.0) == (None, 1.0)
+    assert limits(5.0, 1.0) == (5.0, 1.0)
+    assert limits(1.0, 5.0) == (1.0, 1.0)
+    assert limits(5.0, 0.0) == (5.0, 0.0)

@@ -1,0 +1,62 @@
+"""Which platforms a configuration comes to."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_platform import FakePlatform
+
+from everthread.bootstrap import SystemClock, platforms
+from everthread.config import PlatformAccount, Settings, Variables
+from everthread.domain.errors import BadConfig
+
+
+def make(name: str, account: PlatformAccount, token: str, clock: object) -> FakePlatform:
+    there = FakePlatform(name)
+    there.taken.append(token)
+    return there
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **kinds: str) -> None:
+    entries = [EntryPoint(kind, value, platforms.GROUP) for kind, value in kinds.items()]
+    monkeypatch.setattr(platforms, "entry_points", lambda group: entries)
+
+
+def configured(*, besides: tuple[str, ...] = (), token: str = "", **accounts: PlatformAccount) -> Any:
+    variables = Variables({"TOKEN": token})
+    settings = Settings(Path("/nowhere"), platforms=accounts, variables=variables)
+    return platforms.configured(settings, SystemClock(), besides=besides)
+
+
+def test_somebody_elses_platform_is_made_under_its_name_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, pigeon=f"{__name__}:make")
+    (there,) = configured(loft=PlatformAccount("pigeon", token_env="TOKEN"), token="secret")
+    assert (there.name, there.taken) == ("loft", ["secret"])
+
+
+def test_one_that_is_not_enabled_or_there_already_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch)
+    assert configured(besides=("fake",), fake=PlatformAccount("x"), off=PlatformAccount("x", enabled=False)) == ()
+
+
+def test_a_kind_that_nobody_has_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, pigeon=f"{__name__}:make")
+    with pytest.raises(
+        BadConfig, match=r"platforms\.loft: there is no kind of platform 'pidgeon'; did you mean 'pigeon'"
+    ):
+        configured(loft=PlatformAccount("pidgeon"))
+
+
+def test_a_token_that_is_not_set_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, pigeon=f"{__name__}:make")
+    with pytest.raises(BadConfig, match=r"TOKEN is not set; put TOKEN=\.\.\. into"):
+        configured(loft=PlatformAccount("pigeon", token_env="TOKEN"))
+
+
+def test_one_that_can_not_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, pigeon="no_such_package:make")
+    with pytest.raises(BadConfig, match="no_such_package:make can't be loaded"):
+        configured(loft=PlatformAccount("pigeon"))
