@@ -223,6 +223,28 @@ async def test_two_people_may_use_the_same_names(tmp_path: Path) -> None:
         assert "admins only" in model_command.text
 
 
+async def test_one_person_may_not_say_too_much_at_once_and_may_always_stop(tmp_path: Path) -> None:
+    gateway = Gateway(messages_per_minute=2)
+    async with ModelServer(echo) as model, site(tmp_path, model, gateway=gateway) as there:
+        anna, ben = await there.token("anna"), await there.token("ben")
+        for name in ("one", "two"):
+            assert (await there.say("hello", anna, X_Session_Key=name, Idempotency_Key=name)).status == 200
+        for name in ("one", "three"):
+            much = await there.say("hello", anna, X_Session_Key=name)
+            assert (much.status, much.code) == (429, "too_many")
+        assert (await there.say("/stop", anna, X_Session_Key="one")).status == 200
+        assert (await there.say("hello", ben, X_Session_Key="one")).status == 200
+        assert len(await there.turns(key=key("one", user="anna"))) == 1
+
+
+async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        answer = await there.say("/pair ABCD2345", X_Session_Key="desk")
+        assert "everthread pairing approve" in answer.text
+        assert "/undo" in (await there.say("/help", X_Session_Key="desk")).text
+        assert await there.runtime.store.read(lambda uow: uow.inbox.get(1)) is None
+
+
 async def test_spending_is_settled_and_its_limit_holds(tmp_path: Path) -> None:
     more: dict[str, Any] = {"limits": Limits(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
     script = lambda _: Say("Hello.", usage=Usage(10_000, 5_000))  # noqa: E731
