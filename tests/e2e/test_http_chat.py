@@ -6,14 +6,17 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import msgspec
 import openai
+import pytest
 from tests.house import until
 from tests.site import site
 
 from everthread.config import Gateway, Limits, Price
 from everthread.domain.model import SessionKey, ToolCall, TurnStatus
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import Fail, Say
+from everthread.testing.model_replies import End, Fail, Say
 from everthread.testing.model_server import ModelServer
 
 WEATHER = {
@@ -64,8 +67,6 @@ async def test_the_official_client_asks_and_streams_without_leaving_anything(tmp
 
 
 async def sent(model: ModelServer) -> list[dict[str, Any]]:
-    import msgspec
-
     return [msgspec.json.decode(body) for body in model.requests]
 
 
@@ -274,6 +275,32 @@ async def test_what_a_model_can_not_do_is_said_with_its_status(tmp_path: Path) -
         assert (
             await there.ask("POST", "/v1/chat/completions", body | {"model": "nobody/knows"})
         ).code == "model_not_found"
+
+
+async def test_an_answer_that_is_cut_off_says_so_where_it_was_passed_on(tmp_path: Path) -> None:
+    cut = Say("one two three four", chunks=8, end=End.CUT)
+    script = [cut, cut, Say("whole at last"), Say("A title")]
+    async with ModelServer(script) as model, site(tmp_path, model) as there:
+        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+        alone = await there.ask("POST", "/v1/chat/completions", body)
+        assert b"[DONE]" not in alone.body
+        last = alone.body.decode().strip().split("\n\n")[-1].removeprefix("data: ")
+        assert msgspec.json.decode(last)["error"]["code"] == "model_unavailable"
+        talk = await there.ask("POST", "/v1/chat/completions", body, X_Session_Key="desk")
+        assert b"begins again" in talk.body
+        assert talk.body.endswith(b"data: [DONE]\n\n")
+        (turn,) = await there.turns(key=key("desk"))
+        assert turn.assistant_text == "whole at last"
+
+
+async def test_an_interface_that_is_stopped_first_lets_answers_end(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("slow", chunks=4, delay_s=0.1)) as model, site(tmp_path, model) as there:
+        waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
+        await until(lambda: there.gateway.working.running == 1)
+        await there.web.stop()
+        assert (await waiting).text == "slow"
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await there.ask("GET", "/health")
 
 
 async def test_what_would_change_the_meaning_is_refused_and_the_rest_ignored(tmp_path: Path) -> None:
