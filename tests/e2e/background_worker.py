@@ -55,7 +55,7 @@ async def work(home: Path, url: str, life: int, message: str, *, compresses: boo
             pass
         here = await runtime.lifecycle.current(KEY)
         assert here is not None
-        while runtime.agent.compression_status(here.session_id) or not await runtime.store.read(_is_at_rest):
+        while await runtime.agent.compression_status(here.session_id) or not await runtime.store.read(_is_at_rest):
             await clock.sleep(0.01)
         await asyncio.sleep(QUIET_S)
 
