@@ -20,7 +20,7 @@ from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.model import Inbound
 from everthread.ports import UnitOfWork
 
-CONTEXT_TOKENS = 20_000
+CONTEXT_TOKENS = 50_000
 REVIEW_EVERY = 2
 QUIET_S = 0.2
 
