@@ -1,0 +1,176 @@
+"""Over HTTP: where a message must not go, what one person may cost, and clients that are slow or gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.house import until
+from tests.site import Place, site
+
+from everthread.config import Gateway, Price
+from everthread.domain.boundary import New
+from everthread.domain.model import SessionKey
+from everthread.lifecycle import ForgetOwner
+from everthread.ports.model import Usage
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def echo(request: Any) -> Say:
+    said = [message.content for message in request.messages if message.role == "user"]
+    return Say(f"You said {said[-1]}")
+
+
+def key(name: str, *, user: str | None = None) -> SessionKey:
+    return SessionKey.parse(f"agent:main:http:dm:{name}" + (f"::{user}" if user else ""))
+
+
+async def begun(there: Place, *texts: str, name: str = "desk") -> str:
+    """The session in which this was said."""
+    answers = [await there.say(text, X_Session_Key=name) for text in texts]
+    return answers[-1].headers["X-Session-Id"]
+
+
+# --- Forks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_leaves_a_session_that_has_ended_as_it_is(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        old = await begun(there, "one", "two")
+        await there.say("/new", X_Session_Key="desk")
+        before = (await there.ask("GET", f"/api/sessions/{old}")).json
+        assert before["state"] == "ended"
+        fork = await there.ask("POST", f"/api/sessions/{old}/fork", {"title": "Another way"})
+        assert fork.status == 201
+        assert (await there.ask("GET", f"/api/sessions/{old}")).json == before
+        child = fork.json["session"]
+        assert (child["parent"], child["title"], child["state"]) == (old, "Another way", "open")
+        said = (await there.ask("GET", f"/api/sessions/{child['id']}/messages")).json["data"]
+        assert [one["content"] for one in said if one["role"] == "user"] == ["one", "two"]
+        more = await there.say("three", X_Session_Key=fork.json["key"])
+        assert more.headers["X-Session-Id"] == child["id"]
+        assert [turn.user_text for turn in await there.turns(old)] == ["one", "two"]
+
+
+async def test_a_fork_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        elsewhere = await begun(there, "/new Taken", "hello", name="elsewhere")
+        old = await begun(there, "one")
+        end = await there.runtime.store.read(lambda uow: uow.news.end())
+        for name in ("fresh", "elsewhere"):
+            fork = await there.ask("POST", f"/api/sessions/{old}/fork", {"title": "taken", "key": name})
+            assert (fork.status, fork.code) == (409, "title_taken")
+        assert await there.runtime.store.read(lambda uow: uow.news.end()) == end
+        assert await there.runtime.lifecycle.current(key("fresh")) is None
+        assert (await there.session(key("elsewhere"))).id == elsewhere
+
+
+async def test_a_fork_goes_on_while_its_original_is_answered(tmp_path: Path) -> None:
+    script = lambda request: Say("slow", chunks=20, delay_s=0.05) if "slow" in str(request.messages[-1]) else Say("x")  # noqa: E731
+    async with ModelServer(script) as model, site(tmp_path, model) as there:
+        old = await begun(there, "one")
+        running = asyncio.ensure_future(there.say("slow one", X_Session_Key="desk"))
+        await until(lambda: there.gateway.working.running == 1)
+        fork = await there.ask("POST", f"/api/sessions/{old}/fork", {})
+        child = fork.json["session"]["id"]
+        assert (await there.say("two", X_Session_Key=fork.json["key"])).headers["X-Session-Id"] == child
+        assert (await running).text == "slow"
+        said = (await there.ask("GET", f"/api/sessions/{child}/messages")).json["data"]
+        assert [one["content"] for one in said if one["role"] == "user"] == ["one", "two"]
+
+
+# --- What one person may cost ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [{}, {"X_Session_Key": "desk"}], ids=["stateless", "conversation"])
+async def test_what_a_guest_may_spend_holds_for_each_of_them_alone(tmp_path: Path, headers: dict[str, str]) -> None:
+    gateway = Gateway(spend_per_day=0.05)
+    script = lambda _: Say("Hello.", usage=Usage(10_000, 15_000))  # noqa: E731
+    more: dict[str, Any] = {"prices": {"stub/one": Price(1.0, 2.0)}}
+    async with ModelServer(script) as model, site(tmp_path, model, gateway=gateway, **more) as there:
+        anna, ben, me = await there.token("anna"), await there.token("ben"), await there.token("me")
+        assert (await there.ask("POST", CHAT, BODY, anna, **headers)).status == 200
+        spent = await there.ask("POST", CHAT, BODY, anna, **headers)
+        assert (spent.status, spent.code) == (429, "insufficient_quota")
+        assert (await there.ask("POST", CHAT, BODY, ben, **headers)).status == 200
+        for _ in range(3):
+            assert (await there.ask("POST", CHAT, BODY, me, **headers)).status == 200
+
+
+async def test_messages_without_a_conversation_count_with_the_others(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model, gateway=Gateway(messages_per_minute=2)) as there:
+        assert (await there.ask("POST", CHAT, BODY)).status == 200
+        assert (await there.say("hello", X_Session_Key="desk")).status == 200
+        for body in (BODY, BODY | {"stream": True}):
+            much = await there.ask("POST", CHAT, body)
+            assert (much.status, much.code) == (429, "too_many")
+            assert much.headers["Retry-After"]
+        # Nor does whoever writes too much move a conversation.
+        old = (await there.session(key("desk"))).id
+        assert (await there.say("more", X_Session_Id=old, X_Session_Key="elsewhere")).status == 429
+        assert await there.runtime.lifecycle.current(key("elsewhere")) is None
+
+
+# --- A session that is named -----------------------------------------------------------------------------------------
+
+
+async def test_a_message_for_a_named_session_does_not_go_along_into_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A /new comes between the moment its way is found and the moment it is taken in."""
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        old = await begun(there, "one")
+        lifecycle, place = there.runtime.lifecycle, key(f"id-{old}")
+        accept, moved = lifecycle.accept, False
+
+        async def late(*given: Any, **more: Any) -> Any:
+            nonlocal moved
+            if not moved:
+                moved = True
+                await lifecycle.cross(place, New(), owner="me")
+            return await accept(*given, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lifecycle, "accept", late)
+            answer = await there.say("two", X_Session_Id=old)
+        assert moved
+        assert (answer.status, answer.code) == (409, "left")
+        again = await there.say("three", X_Session_Id=old)
+        assert again.headers["X-Session-Id"] == old
+        assert [turn.user_text for turn in await there.turns(old)] == ["one", "three"]
+
+
+async def test_a_message_for_a_named_session_is_not_taken_in_behind_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits there may lead elsewhere, and would take the message along."""
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        old = await begun(there, "one")
+        await there.say("two", X_Session_Id=old)
+        with monkeypatch.context() as patched:
+            patched.setattr(there.gateway.working, "take", lambda *_: None)
+            new = asyncio.ensure_future(there.say("/new", X_Session_Id=old))
+            await until(lambda: there.gateway.working.waited_for == 1)
+            answer = await there.say("three", X_Session_Id=old)
+            assert (answer.status, answer.code) == (409, "left")
+        there.gateway.working.wake(key(f"id-{old}"))
+        assert (await new).status == 200
+        assert [turn.user_text for turn in await there.turns(old)] == ["one", "two"]
+
+
+# --- Tokens ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_person_who_is_forgotten_has_no_token_any_more(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        anna, ben = await there.token("anna"), await there.token("ben")
+        await there.say("hello", anna, X_Session_Key="desk")
+        await there.runtime.lifecycle.forget(ForgetOwner(), owner="anna")
+        assert (await there.ask("GET", "/api/sessions", token=anna)).status == 401
+        assert (await there.ask("GET", "/api/sessions", token=ben)).status == 200
