@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from tests.house import until
 from tests.site import Place, site
@@ -174,3 +176,60 @@ async def test_a_person_who_is_forgotten_has_no_token_any_more(tmp_path: Path) -
         await there.runtime.lifecycle.forget(ForgetOwner(), owner="anna")
         assert (await there.ask("GET", "/api/sessions", token=anna)).status == 401
         assert (await there.ask("GET", "/api/sessions", token=ben)).status == 200
+
+
+# --- What is sent again ----------------------------------------------------------------------------------------------
+
+
+async def test_a_number_that_was_used_for_other_words_is_refused(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("slow", chunks=5, delay_s=0.1)) as model, site(tmp_path, model) as there:
+        first = asyncio.ensure_future(there.say("one", X_Session_Key="desk", Idempotency_Key="a"))
+        await until(lambda: there.gateway.working.running == 1)
+        for _ in range(2):
+            other = await there.say("two", X_Session_Key="desk", Idempotency_Key="a")
+            assert (other.status, other.code) == (409, "idempotency_key_used")
+            assert (await first).text == "slow"
+        assert (await there.say("one", X_Session_Key="desk", Idempotency_Key="a")).text == "slow"
+
+
+async def test_what_comes_again_does_not_move_the_conversation_back(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        old = await begun(there, "one")
+        answer = await there.say("two", X_Session_Id=old, Idempotency_Key="a")
+        new = await there.say("/new", X_Session_Key=f"id-{old}")
+        again = await there.say("two", X_Session_Id=old, Idempotency_Key="a")
+        assert (again.status, again.text, again.headers["X-Session-Id"]) == (200, answer.text, old)
+        assert (await there.session(key(f"id-{old}"))).id == new.headers["X-Session-Id"]
+
+
+async def test_a_client_that_tries_again_by_itself_does_not_say_it_twice(tmp_path: Path) -> None:
+    """The official client sends again what was answered with 409 or 5xx, unless it is told not to."""
+    async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, site(tmp_path, model) as there:
+        client = openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=3)
+        for name, command in (("left", "/new"), ("stopped", "/stop")):
+            asking = asyncio.ensure_future(
+                client.chat.completions.create(
+                    model="everthread",
+                    messages=[{"role": "user", "content": "hello"}],
+                    extra_headers={"X-Session-Key": name},
+                )
+            )
+            await until(lambda: there.gateway.working.running == 1)
+            await there.say(command, X_Session_Key=name)
+            with contextlib.suppress(openai.APIStatusError):
+                await asking
+            await there.rest()
+        taken = [await there.runtime.store.read(lambda uow, n=n: uow.inbox.get(n)) for n in range(1, 9)]
+        assert [row.inbound.key.chat for row in taken if row is not None and not row.inbound.command] == [
+            "left",
+            "stopped",
+        ]
+        await client.close()
+
+
+async def test_nothing_new_is_asked_of_a_model_while_it_stops(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        there.gateway.draining = True
+        refused = await there.ask("POST", CHAT, BODY)
+        assert (refused.status, refused.code) == (503, "stopping")
+        assert refused.headers["Retry-After"]

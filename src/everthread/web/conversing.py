@@ -15,15 +15,15 @@ from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.turn import WENT_WRONG
-from everthread.commands import Order, Said, Unknown, carry_out, parse, withheld
+from everthread.commands import Order, Said, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.reception import FOR_ADMINS, NEVER_TOO_MANY
 from everthread.gateway.serving import HTTP
 from everthread.gateway.working import Answered, SetAside
 from everthread.ports import UnitOfWork
 from everthread.ports.model import Usage
-from everthread.web import refusals, shapes
-from everthread.web.places import There, headers_of
+from everthread.web import limits, refusals, shapes
+from everthread.web.places import There, go_to, headers_of
 from everthread.web.refusals import Refused, refused
 from everthread.web.shapes import ChatRequest
 from everthread.web.site import Call, Stopping
@@ -62,8 +62,6 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
     if asked.tools:
         raise Refused(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
     text, update_id = shapes.last_words(asked), _update_id(call)
-    if call.gateway.draining:
-        raise _stopping()
     following = await _taken_in(call, place, text, update_id, every_word=bool(asked.stream))
     said = _Said(call, place, asked)
     if isinstance(following, Ended):
@@ -73,15 +71,23 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
         # A status and the ids come before the first word: they are known once the turn has begun.
         while not isinstance(heard, Ended) and not (asked.stream and isinstance(heard, Begun)):
             heard = await following.next()
-    except BaseException:
+    except BaseException as error:
         await following.leave()
-        raise
+        if update_id is not None or not isinstance(error, Exception):
+            raise
+        raise _not_again(refused(error)) from error
     if isinstance(heard, Begun):
         return EventStream(
             said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
         )
     await following.leave()
     return said.at_once(heard)
+
+
+def _not_again(problem: Refused) -> Refused:
+    """It is taken in: a client that sends it again by itself, with no number to know it by, would say it twice."""
+    problem.headers["X-Should-Retry"] = "false"
+    return problem
 
 
 async def _check_model(call: Call, asked: ChatRequest, place: There) -> None:
@@ -107,9 +113,12 @@ async def _taken_in(
 ) -> _Following | Ended:
     gateway, caller = call.gateway, call.caller
     found = parse(text)
-    _check_rate(call, found)
+    limits.check(call, found)
     # Tokens of two people may have one name, and what is taken once must be taken once of each.
     account = f"{caller.owner}/{caller.name}"
+    inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
+    if place.session is not None and not await _was_taken(call, inbound):
+        await go_to(call, place, place.session)
     if isinstance(found, Order):
         command, settings = found.command, gateway.settings
         hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
@@ -121,25 +130,26 @@ async def _taken_in(
             said = await carry_out(replace(desk, account=account, update_id=update_id, withheld=hidden), found)
             gateway.working.wake(place.key)
             return Ended(said.text, await _where(call, place))
-    row, new = await gateway.lifecycle.accept(
-        Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
-    )
+    stops = isinstance(found, Order) and found.command.name in NEVER_TOO_MANY
+    only_into = place.session.id if place.session is not None and not stops else ""
+    row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)
     gateway.reception.taken += new
     if not new:
         gateway.rates.give_back(caller.owner)
-    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner):
-        raise Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
-    return _Following(call, place, row, new, every_word=every_word)
+    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner) or row.inbound.text not in ("", text):
+        raise _used_before()
+    return _Following(call, place, text, row, new, every_word=every_word)
 
 
-def _check_rate(call: Call, found: Order | Unknown | None) -> None:
-    """One person's messages count together, wherever they write from."""
-    gateway = call.gateway
-    if isinstance(found, Order) and found.command.name in NEVER_TOO_MANY:
-        return
-    if (told := gateway.rates.refusal(call.caller.owner, gateway.clock.now())) is not None:
-        gateway.reception.turned_away += 1
-        raise Refused(429, told or "that was too much at once, and is not kept", "too_many", {"Retry-After": "5"})
+async def _was_taken(call: Call, inbound: Inbound) -> bool:
+    """What only comes again changes nothing, not even where the conversation is."""
+    if inbound.update_id is None:
+        return False
+    return await call.gateway.store.peek(lambda uow: uow.inbox.known(inbound)) is not None
+
+
+def _used_before() -> Refused:
+    return Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
 
 
 async def _where(call: Call, place: There) -> str:
@@ -150,8 +160,8 @@ async def _where(call: Call, place: There) -> str:
 class _Following:
     """One message, and what becomes of it. To be left in any case."""
 
-    def __init__(self, call: Call, place: There, row: InboxRow, new: bool, *, every_word: bool) -> None:
-        self._call, self._place, self._row, self._new = call, place, row, new
+    def __init__(self, call: Call, place: There, text: str, row: InboxRow, new: bool, *, every_word: bool) -> None:
+        self._call, self._place, self._text, self._row, self._new = call, place, text, row, new
         self._heard = call.site.wait()
         self._turn_id = ""
         working = call.gateway.working
@@ -194,7 +204,7 @@ class _Following:
                 case SetAside():
                     raise self._left(heard.session_id)
                 case Stopping():
-                    raise _stopping(self._headers())
+                    raise limits.stopping(self._headers())
                 case _:
                     pass
 
@@ -223,6 +233,8 @@ class _Following:
             return Ended(DONE_BEFORE, await _where(self._call, self._place))
         if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(row.session_id or "")
+        if self._text not in [m.content for m in turn.messages if m.role is Role.USER]:
+            raise _used_before()
         said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
         if not said:
             raise Refused(502, "there was no answer", "no_answer", headers_of(self._place, turn.session_id))
@@ -254,11 +266,6 @@ def _told(heard: TurnEnded) -> str:
 
 def _in_words(said: Said) -> str:
     return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
-
-
-def _stopping(headers: dict[str, str] | None = None) -> Refused:
-    said = "this is being stopped; what it has taken in is answered when it is back"
-    return Refused(503, said, "stopping", {"Retry-After": "5", **(headers or {})})
 
 
 class _Said:
