@@ -19,6 +19,7 @@ from everthread.lifecycle import ForgetOwner
 from everthread.ports.model import Usage
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
+from everthread.web import connections, conversing
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -233,3 +234,111 @@ async def test_nothing_new_is_asked_of_a_model_while_it_stops(tmp_path: Path) ->
         refused = await there.ask("POST", CHAT, BODY)
         assert (refused.status, refused.code) == (503, "stopping")
         assert refused.headers["Retry-After"]
+
+
+# --- Clients that take their time ------------------------------------------------------------------------------------
+
+
+async def gone(reader: asyncio.StreamReader) -> bytes:
+    """What came until the other side closed."""
+    async with asyncio.timeout(5):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /hea",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx",
+    ],
+    ids=["nothing", "half a head", "half a second head", "the body of what is answered"],
+)
+async def test_a_request_that_never_comes_is_not_waited_for(
+    tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_S_MAX", 0.5)
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        writer.write(sent)
+
+        async def drip() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    await asyncio.sleep(0.1)
+                    writer.write(b"x" if sent else b"")
+
+        dripping = asyncio.ensure_future(drip())
+        await gone(reader)
+        dripping.cancel()
+        writer.close()
+        assert (await there.ask("GET", "/health")).status == 200
+
+
+async def test_a_turn_takes_longer_than_a_head_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S_MAX", 0.2)
+    async with ModelServer(lambda _: Say("slow", chunks=6, delay_s=0.1)) as model, site(tmp_path, model) as there:
+        for _ in range(2):
+            assert (await there.say("hello", X_Session_Key="desk")).text == "slow"
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everthread.web.site.BODY_S_MAX", 0.3)
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        assert (await gone(reader)).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+async def test_no_more_than_so_many_are_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        open_ones = [await asyncio.open_connection("127.0.0.1", there.web.port) for _ in range(3)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        answer = await gone(reader)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b'"too_many_connections"' in answer
+        for _, other in (*open_ones, (reader, writer)):
+            other.close()
+        await asyncio.sleep(0.1)
+        assert (await there.ask("GET", "/health")).status == 200
+
+
+async def test_whoever_does_not_read_is_dropped_and_the_turn_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "STUCK_S_MAX", 0.5)
+    text = "x" * 8_000_000
+    script = lambda _: Say(text, chunks=40, delay_s=0.05)  # noqa: E731
+    async with ModelServer(script) as model, site(tmp_path, model) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port, limit=1024)
+        body = b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await until(lambda: there.gateway.working.waited_for == 1)
+        await until(lambda: not there.gateway.working.waited_for, "the client is dropped")
+        assert there.gateway.working.running == 1
+        await there.rest()
+        (turn,) = await there.turns(key=key("desk"))
+        assert turn.assistant_text == text
+        writer.transport.abort()
+        del reader
+
+
+async def test_what_nobody_reads_is_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversing, "HEARD_MAX", 5)
+    async with ModelServer(lambda _: Say("y" * 4_000_000, chunks=200)) as model, site(tmp_path, model) as there:
+        async with there.http.post(
+            there.url + CHAT, json=BODY | {"stream": True}, headers={"X-Session-Key": "desk"}
+        ) as response:
+            await there.rest()
+            read = await response.read()
+        assert b'"too_slow"' in read
+        assert b"[DONE]" not in read
+        (turn,) = await there.turns(key=key("desk"))
+        assert len(turn.assistant_text) == 4_000_000

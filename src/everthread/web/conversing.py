@@ -34,6 +34,8 @@ LOOK_S = 5.0
 LOOK_AGAIN_S = 0.25
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 UPDATE_CHARS_MAX = 255
+HEARD_MAX = 10_000
+"""So many pieces of an answer may wait to be read."""
 DONE_BEFORE = "This was carried out before."
 BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
 
@@ -41,6 +43,10 @@ BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
 class Begun(Struct, frozen=True):
     session_id: str
     turn_id: str
+
+
+class TooSlow(Struct, frozen=True):
+    """More was written than is kept for somebody who does not read it."""
 
 
 class Ended(Struct, frozen=True):
@@ -166,10 +172,17 @@ class _Following:
         self._turn_id = ""
         working = call.gateway.working
         if new:
-            working.hear(row.id, self._heard.put_nowait if every_word else self._hear_the_ends)
+            working.hear(row.id, self._hear_every_word if every_word else self._hear_the_ends)
             working.take(row, call.gateway.reception.busy_mode(HTTP))
         elif row.state is InboxState.WAITING:
             working.wake(row.inbound.key)
+
+    def _hear_every_word(self, heard: object) -> None:
+        """Whoever does not read what is written is not waited for, nor is it kept for them."""
+        if self._heard.qsize() >= HEARD_MAX:
+            self._call.gateway.working.unhear(self._row.id)
+        if self._heard.qsize() <= HEARD_MAX:
+            self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else TooSlow())
 
     def _hear_the_ends(self, heard: object) -> None:
         """Whoever waits for the whole answer need not be woken for each word of it."""
@@ -201,10 +214,8 @@ class _Following:
                     return self._ended(heard)
                 case Answered():
                     return Ended(_in_words(heard.said), await _where(self._call, self._place))
-                case SetAside():
-                    raise self._left(heard.session_id)
-                case Stopping():
-                    raise limits.stopping(self._headers())
+                case SetAside() | TooSlow() | Stopping():
+                    raise self._no_answer(heard)
                 case _:
                     pass
 
@@ -249,6 +260,15 @@ class _Following:
 
     def _headers(self, session_id: str = "") -> dict[str, str]:
         return headers_of(self._place, session_id)
+
+    def _no_answer(self, heard: SetAside | TooSlow | Stopping) -> Refused:
+        match heard:
+            case SetAside():
+                return self._left(heard.session_id)
+            case TooSlow():
+                return Refused(408, "this was read too slowly; the answer stands in the session", "too_slow")
+            case Stopping():
+                return limits.stopping(self._headers())
 
     def _left(self, session_id: str) -> Refused:
         return Refused(
