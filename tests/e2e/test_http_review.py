@@ -179,6 +179,43 @@ async def test_a_person_who_is_forgotten_has_no_token_any_more(tmp_path: Path) -
         assert (await there.ask("GET", "/api/sessions", token=ben)).status == 200
 
 
+async def test_whoever_listens_is_let_go_when_the_token_is_revoked(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        # Without tokens anybody at this machine may listen, and no more once there is one.
+        async with there.http.get(there.url + "/api/events") as anybody:
+            await anybody.content.readuntil(b"\n\n")
+            anna, ben = await there.token("anna"), await there.token("ben")
+            async with asyncio.timeout(3):
+                assert await anybody.content.read() == b""
+        listen = [
+            there.http.get(there.url + "/api/events", headers={"Authorization": f"Bearer {token}"})
+            for token in (anna, ben)
+        ]
+        async with listen[0] as hers, listen[1] as his:
+            for stream in (hers, his):
+                await stream.content.readuntil(b"\n\n")
+            await there.runtime.store.write(lambda uow: uow.tokens.remove("anna", "test"))
+            async with asyncio.timeout(3):
+                assert await hers.content.read() == b""
+            await there.say("hello", ben, X_Session_Key="desk")
+            async with asyncio.timeout(3):
+                assert b"event: boundary" in await his.content.readuntil(b"\n\n")
+
+
+async def test_whoever_asks_for_the_head_alone_gets_it_and_goes_on(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        old = await begun(there, "one")
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        paths = ("/api/events", f"/api/sessions/{old}/export", "/api/sessions", "/health")
+        async with asyncio.timeout(3):
+            for path in paths * 5:
+                writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+        assert "everthread_event_listeners 0\n" in (await there.ask("GET", "/metrics")).body.decode()
+        assert (await there.ask("OPTIONS", "/api/sessions")).status == 405
+
+
 # --- What is sent again ----------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ async def caller_of(call: Call) -> Caller:
     found, are_any = await call.gateway.store.peek(look)
     if found is not None:
         await _note_use(call, found)
-        return Caller(found.owner, found.name)
+        return Caller(found.owner, found.name, found.token_hash)
     # Clients of models can't do without a key: while there are no tokens, any other text will do.
     if are_any or wanted or not call.site.only_here:
         raise Refused(
