@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from tests.house import until
@@ -271,6 +272,40 @@ async def test_nothing_new_is_asked_of_a_model_while_it_stops(tmp_path: Path) ->
         refused = await there.ask("POST", CHAT, BODY)
         assert (refused.status, refused.code) == (503, "stopping")
         assert refused.headers["Retry-After"]
+
+
+async def test_a_message_that_is_stopped_before_its_first_word_is_no_fault_of_the_model(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("slow", delay_s=5)) as model, site(tmp_path, model) as there:
+        asking = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
+        await until(lambda: there.gateway.working.running == 1)
+        await there.say("/stop", X_Session_Key="desk")
+        answer = await asking
+        assert (answer.status, answer.code) == (409, "stopped")
+        assert answer.headers["X-Session-Id"]
+        assert [turn.user_text for turn in await there.turns(key=key("desk"))] == ["hello"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"no http at all\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused_in_the_same_shape(
+    tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        writer.write(sent)
+        head, _, body = (await gone(reader)).partition(b"\r\n\r\n")
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert msgspec.json.decode(body)["error"]["code"] == "bad_request"
+        assert "uvicorn.error" not in {record.name for record in caplog.records}
 
 
 # --- Clients that take their time ------------------------------------------------------------------------------------

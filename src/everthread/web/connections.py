@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from http import HTTPStatus
 
+import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -17,16 +19,26 @@ STUCK_S_MAX = 30.0
 """How long a client may take in nothing of what it is sent."""
 
 
+_TOO_MANY = Refused(503, "too many are connected; try again", "too_many_connections", {"Retry-After": "5"})
+
+
 def connections_max() -> int:
     """As many as leave half of the files that the process may open for all else that it does."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, files // 2)
 
 
-def _too_many() -> bytes:
-    body = msgspec.json.encode(Refused(503, "too many are connected; try again", "too_many_connections").body)
-    head = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
-    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+def _refusal(problem: Refused) -> bytes:
+    """A whole answer, for whoever is not listened to any further."""
+    body = msgspec.json.encode(problem.body)
+    headers = {
+        **problem.headers,
+        "Connection": "close",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+    }
+    status = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"
+    return "\r\n".join([status, *(f"{name}: {value}" for name, value in headers.items()), "", ""]).encode() + body
 
 
 class Connection(H11Protocol):
@@ -38,7 +50,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         if len(self.connections) > connections_max():
-            transport.write(_too_many())
+            transport.write(_refusal(_TOO_MANY))
             transport.close()
             return
         self._await_head()
@@ -69,9 +81,15 @@ class Connection(H11Protocol):
             self._stuck = None
         super().resume_writing()
 
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is told so in the shape of all other refusals, as far as it can be."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(_refusal(Refused(400, "this is no HTTP request that can be read", "bad_request")))
+        self.transport.close()
+
     def _await_head(self) -> None:
         """While a request is answered its body has a limit of its own; what comes else is a head, or no good."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle and not self.cycle.response_complete:
             self._stop_waiting()
         elif self._head is None and not self.transport.is_closing():
             self._head = self.loop.call_later(HEAD_S_MAX, self.transport.abort)

@@ -225,7 +225,7 @@ class _Following:
         if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(session_id)
         if not heard.text:
-            problem = refused(heard.error) if heard.error is not None else Refused(502, _told(heard), "no_answer")
+            problem = _unanswered(heard)
             problem.headers |= headers_of(self._place, session_id, self._turn_id)
             raise problem
         finish = "length" if heard.problem else "stop"
@@ -277,6 +277,14 @@ class _Following:
             "set_aside",
             self._headers(session_id),
         )
+
+
+def _unanswered(heard: TurnEnded) -> Refused:
+    if heard.error is not None:
+        return refused(heard.error)
+    if heard.committed.status is TurnStatus.INTERRUPTED:
+        return Refused(409, f"{_told(heard)}; the message is kept in its session", "stopped")
+    return Refused(502, _told(heard), "no_answer")
 
 
 def _told(heard: TurnEnded) -> str:

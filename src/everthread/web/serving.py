@@ -49,7 +49,8 @@ class Web:
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="warning",
+                # What strangers send that is no HTTP must not fill the log.
+                log_level="error",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
