@@ -60,6 +60,12 @@ def test_a_sound_file_is_read_line_by_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("wrong", ["a\n", "a\r\nX-Other: b", "a b", "", ".a", 'a"', "é"])
+def test_an_id_that_could_not_stand_in_a_header_is_refused(wrong: str) -> None:
+    with pytest.raises(BadInput):
+        read(HEADER, SESSION | {"id": wrong}, end())
+
+
 def test_names_that_are_not_known_are_passed_over() -> None:
     read(HEADER | {"colour": "red"}, SESSION | {"colour": "red"}, end())
 
