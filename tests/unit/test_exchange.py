@@ -60,12 +60,6 @@ def test_a_sound_file_is_read_line_by_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", ["a\n", "a\r\nX-Other: b", "a b", "", ".a", 'a"', "é"])
-def test_an_id_that_could_not_stand_in_a_header_is_refused(wrong: str) -> None:
-    with pytest.raises(BadInput):
-        read(HEADER, SESSION | {"id": wrong}, end())
-
-
 def test_names_that_are_not_known_are_passed_over() -> None:
     read(HEADER | {"colour": "red"}, SESSION | {"colour": "red"}, end())
 
@@ -86,6 +80,7 @@ def test_names_that_are_not_known_are_passed_over() -> None:
         ([HEADER, SESSION | {"id": ""}], 2, "id"),
         ([HEADER, SESSION | {"id": "notes:me"}], 2, "id"),
         ([HEADER, SESSION | {"id": "a\nb"}], 2, "id"),
+        ([HEADER, SESSION | {"id": "a\n"}], 2, "id"),
         ([HEADER, SESSION | {"key": "nowhere"}], 2, "key"),
         ([HEADER, SESSION | {"kind": "notes"}], 2, "notes"),
         ([HEADER, SESSION | {"kind": "party"}], 2, "kind"),
