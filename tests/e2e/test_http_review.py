@@ -161,10 +161,18 @@ async def test_a_message_for_a_named_session_is_not_taken_in_behind_a_command(
             patched.setattr(there.gateway.working, "take", lambda *_: None)
             new = asyncio.ensure_future(there.say("/new", X_Session_Id=old))
             await until(lambda: there.gateway.working.waited_for == 1)
-            answer = await there.say("three", X_Session_Id=old)
-            assert (answer.status, answer.code) == (409, "left")
+            for text in ("three", "/title Three"):
+                answer = await there.say(text, X_Session_Id=old)
+                assert (answer.status, answer.code) == (409, "left"), text
+            # Whoever wants it to stop need not wait for anything.
+            stop = asyncio.ensure_future(there.say("/stop", X_Session_Id=old))
+            await until(lambda: there.gateway.working.waited_for == 2)
+            # A command says itself what it could not do.
+            assert "send it again" in (await there.say("/queue three", X_Session_Id=old)).text
         there.gateway.working.wake(key(f"id-{old}"))
-        assert (await new).status == 200
+        assert (await new).status == (await stop).status == 200
+        await there.rest()
+        assert not await there.turns(key=key(f"id-{old}"))
         assert [turn.user_text for turn in await there.turns(old)] == ["one", "two"]
 
 

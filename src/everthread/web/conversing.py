@@ -125,6 +125,8 @@ async def _taken_in(
     inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
     if place.session is not None and not await _was_taken(call, inbound):
         await go_to(call, place, place.session)
+    stops = isinstance(found, Order) and found.command.name in NEVER_TOO_MANY
+    only_into = place.session.id if place.session is not None and not stops else ""
     if isinstance(found, Order):
         command, settings = found.command, gateway.settings
         hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
@@ -133,11 +135,10 @@ async def _taken_in(
         if command.unstored or (command.takes_message and found.argument):
             # The inbox is not to have it, or it stores what is said itself.
             desk = gateway.desk_at(place.key, caller.owner, "")
-            said = await carry_out(replace(desk, account=account, update_id=update_id, withheld=hidden), found)
+            desk = replace(desk, account=account, update_id=update_id, only_into=only_into, withheld=hidden)
+            said = await carry_out(desk, found)
             gateway.working.wake(place.key)
             return Ended(said.text, await _where(call, place))
-    stops = isinstance(found, Order) and found.command.name in NEVER_TOO_MANY
-    only_into = place.session.id if place.session is not None and not stops else ""
     row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)
     gateway.reception.taken += new
     if not new:
