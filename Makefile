@@ -13,7 +13,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-servers check sim mutants bench docs fmt clean
+.PHONY: help venv run test test-servers check sim mutants faults bench docs fmt clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -42,6 +42,9 @@ sim: $(READY) ## Run the simulation (make sim SEEDS=2000 AGENT_SEEDS=200)
 
 mutants: $(READY) ## Break the code on purpose and see that tests fail
 	$(BIN)/python -m tests.mutants.run
+
+faults: $(READY) ## Let every fault happen many times, on real processes
+	$(BIN)/python -m benchmarks.faults
 
 bench: $(READY) ## Measure the core and the agent
 	$(BIN)/python -m benchmarks.core

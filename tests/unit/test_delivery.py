@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +16,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import delivery as module
 from everthread.gateway.delivery import Delivery
-
-KEY = SessionKey.parse("agent:main:fake:dm:42")
+from everthread.ports.platform import Address, Outbound
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,18 @@ async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[Ho
         await delivery.finish(house.clock.now())
 
 
-async def stored(house: House, number: int, text: str = "", state: ReplyState = ReplyState.READY) -> Reply:
-    reply = Reply(f"turn-{number}", KEY, "s1", "me", text or f"reply {number}", state, float(number))
+async def stored(
+    house: House, number: int, text: str = "", state: ReplyState = ReplyState.READY, chat: str = "42"
+) -> Reply:
+    reply = Reply(
+        f"turn-{number}",
+        SessionKey.parse(f"agent:main:fake:dm:{chat}"),
+        "s1",
+        "me",
+        text or f"reply {number}",
+        state,
+        float(number),
+    )
     return await house.store.write(lambda uow: uow.inbox.put_reply(reply))
 
 
@@ -82,6 +92,48 @@ async def test_where_a_repeated_send_goes_out_once_it_is_repeated(tmp_path: Path
         delivery.put(await stored(house, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
+
+
+class Waiting(FakePlatform):
+    """Sends nothing until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.goes = asyncio.Event()
+
+    async def send(self, message: Outbound) -> str:
+        self.asked.append(message.to.chat)
+        await self.goes.wait()
+        return await super().send(message)
+
+
+async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HAND_OVER_S_MAX", 3600.0)
+    platform = Waiting()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        for number in range(20):
+            delivery.put(await stored(house, number, chat=f"chat-{number}"))
+        await until(lambda: len(platform.asked) == module.HANDED_OVER_MAX)
+        await asyncio.sleep(0.05)
+        handed_over = await house.store.read(lambda uow: uow.inbox.replies(ReplyState.SENDING, 99))
+        assert len(handed_over) == len(platform.asked) == module.HANDED_OVER_MAX
+        platform.goes.set()
+        await until(lambda: not delivery.waiting)
+        assert len(platform.sent) == 20
+
+
+async def test_chats_where_sending_takes_long_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HAND_OVER_S_MAX", 0.01)
+    platform = Waiting()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        for number in range(20):
+            delivery.put(await stored(house, number, chat=f"chat-{number}"))
+        await until(lambda: len(platform.asked) == 20)
+        platform.goes.set()
+        await until(lambda: not delivery.waiting)
 
 
 async def test_what_the_platform_refuses_is_shown_and_holds_nobody_up(tmp_path: Path) -> None:
@@ -140,3 +192,15 @@ async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
+
+
+async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp_path: Path) -> None:
+    platform = FakePlatform(edits=True, idempotent_send=True)
+    async with outbox(tmp_path, platform) as (house, delivery):
+        reply = await stored(house, 1)
+        await platform.send(Outbound("turn-1.0", Address.of(reply.key), "rep …"))
+        reply = await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="")))
+        delivery.put(reply)
+        await until(lambda: not delivery.waiting)
+        assert platform.shown == {"0": "reply 1"}
+        assert (await state_of(house, 1)).platform_message_id == "0"

@@ -14,6 +14,7 @@ from everthread.domain.model import SessionRef
 from everthread.memory import manager
 from everthread.memory.calling import Caller
 from everthread.memory.journal import Limits
+from everthread.memory.recall import REST_S
 from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -95,11 +96,13 @@ async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_st
             await house.memory.recall("warm up", ref=REF, deadline_s=0.5)
             before = len(asyncio.all_tasks())
             for _ in range(2):
+                house.clock.ahead_s += REST_S
                 recall = await house.memory.recall("tea", ref=REF, deadline_s=0.5)
                 assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
             await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
             gate.open()
             await until(lambda: len(asyncio.all_tasks()) < before, "the start has come to its end")
+            house.clock.ahead_s += REST_S
             assert (await house.memory.recall("tea", ref=REF)).missing == ()
     assert stuck.asked == ["prefetch"]
 

@@ -67,3 +67,13 @@ async def test_a_command_that_was_begun_is_found_again(tmp_path: Path) -> None:
         assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == (TELEGRAM,)
         (begun,) = await house.store.read(lambda uow: uow.inbox.commands(TELEGRAM))
         assert (begun.id, begun.state) == (order.id, InboxState.RUNNING)
+
+
+async def test_a_boundary_names_the_message_whose_answer_it_stops_to_whoever_wrote_it(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        for owner in (ME, "somebody else"):
+            await house.lifecycle.accept(Inbound(TELEGRAM, ME, "a long story"))
+            await house.lifecycle.begin_turn(TELEGRAM)
+            crossing = await house.cross(TELEGRAM, New(), owner=owner)
+            assert crossing.cancelled
+            assert [row.inbound.text for row in crossing.unanswered] == (["a long story"] if owner == ME else [])

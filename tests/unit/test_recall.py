@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary,
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.model import SessionRef
 from everthread.memory.calling import STUCK_MAX
-from everthread.memory.recall import Recall, fenced, gather, merge, plainly, tokens
+from everthread.memory.recall import REST_S, Recall, Rests, fenced, gather, merge, plainly, tokens
 from everthread.ports import Capability, MemoryProvider, RecallItem
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -183,6 +184,7 @@ async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Pat
         hanging.recalls = hang
         async with House(tmp_path, hanging) as house:
             for number in range(STUCK_MAX + 3):
+                house.clock.ahead_s += REST_S
                 recall = await house.memory.recall(f"q{number}", ref=REF, deadline_s=0.03)
                 assert recall.missing == ("hanging",)
     assert len(asked) == STUCK_MAX
@@ -321,3 +323,47 @@ def test_a_small_model_is_told_what_the_user_said_as_facts() -> None:
     )
     assert plainly(Recall(REF, items)) == "Facts about me:\n- My dog is called Bruno.\n- Likes tea."
     assert plainly(Recall(REF)) == ""
+
+
+async def test_one_that_hangs_lets_one_turn_wait_and_not_every_one(tmp_path: Path) -> None:
+    asked: list[str] = []
+    hanging, well = AsyncDiary("hanging"), AsyncDiary("well")
+
+    async def hang(query: str, ref: SessionRef) -> list[RecallItem]:
+        asked.append(query)
+        await asyncio.Event().wait()
+        return []
+
+    async def answer(query: str, ref: SessionRef) -> list[RecallItem]:
+        return items(query)
+
+    hanging.recalls, well.recalls = hang, answer
+    async with House(tmp_path, hanging, well) as house:
+        await house.memory.recall("warm up", ref=REF, deadline_s=0.2)
+        for number in range(5):
+            began = time.monotonic()
+            recall = await house.memory.recall(f"tea {number}", ref=REF, deadline_s=60.0)
+            assert time.monotonic() - began < 10.0
+            assert ([item.text for item in recall.items], recall.missing) == ([f"tea {number}"], ("hanging",))
+        assert asked == ["warm up"]
+        hanging.recalls = answer
+        assert (await house.memory.recall("too early", ref=REF)).missing == ("hanging",)
+
+
+def test_after_a_rest_one_turn_asks_and_the_others_do_not_wait_for_it() -> None:
+    rests, one = Rests(), ("one", True)
+    assert rests.may_ask(one, 0.0)
+    rests.was_late(one, 2.0)
+    assert not rests.may_ask(one, 3.0)
+    assert rests.may_ask(("two", True), 3.0)
+    assert rests.may_ask(one, 2.0 + REST_S)
+    assert not rests.may_ask(one, 2.0 + REST_S)
+    rests.was_in_time(one)
+    assert rests.may_ask(one, 3.0 + REST_S)
+    assert rests.may_ask(one, 3.0 + REST_S)
+
+
+def test_a_clock_that_is_put_back_makes_no_rest_longer() -> None:
+    rests, one = Rests(), ("one", True)
+    rests.was_late(one, 10_000.0)
+    assert rests.may_ask(one, 10.0)

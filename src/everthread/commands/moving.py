@@ -178,7 +178,9 @@ def _what_was_left(move: _Move) -> Sequence[str]:
     if move.left is not None:
         lines.append(f"You left {name_of(move.left)}. To go back: /resume {move.back}")
     if move.crossing.cancelled:
-        lines.append("The answer that was being written there was stopped; what there is of it is kept there.")
+        asked = move.crossing.unanswered
+        which = f"to {listed(asked)}" if asked else "that was being written there"
+        lines.append(f"The answer {which} was stopped; what there is of it is kept there.")
     if move.crossing.set_aside:
         rows = move.crossing.set_aside
         lines.append(f"Set aside without an answer: {listed(rows)}.")

@@ -365,6 +365,7 @@ class Reply(Struct, frozen=True):
     state: ReplyState
     at: float
     platform_message_id: str | None = None
+    """Empty if a beginning of it may be out, under an id that nobody was told."""
     parts: int = 0
     """So many parts of it are out."""
 

@@ -27,6 +27,8 @@ log = logging.getLogger("everthread.gateway")
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 SWEPT_MAX = 1000
+HANDED_OVER_MAX = 4
+HAND_OVER_S_MAX = 0.25
 STOPPED_S = 0.3
 
 Lane = tuple[str, str]
@@ -45,6 +47,8 @@ class Delivery:
         self._lanes: dict[Lane, deque[str]] = {}
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._with: dict[str, tuple[tuple[Button, ...], tuple[File, ...]]] = {}
+        # What is marked as handed over and not out yet is uncertain if the process dies: let that be few at a time.
+        self._handing_over = {name: asyncio.Semaphore(HANDED_OVER_MAX) for name in platforms}
 
     @property
     def waiting(self) -> int:
@@ -125,14 +129,25 @@ class Delivery:
 
     async def _try(self, platform: Platform, turn_id: str) -> bool:
         """Send the next part; whether that was the last of it."""
+        if platform.capabilities.idempotent_send:
+            reply = await self._store.peek(lambda uow: _ready(uow, turn_id))
+            return reply is None or await self._send_part(platform, reply)
+        async with self._handing_over[platform.name]:
+            reply = await self._store.write(lambda uow: _claimed(uow, turn_id))
+            if reply is None:
+                return True
+            sending = asyncio.ensure_future(self._send_part(platform, reply))
+            try:
+                # Not for long: a chat where sending takes its time must not hold up the others.
+                await asyncio.wait({sending}, timeout=HAND_OVER_S_MAX)
+            except asyncio.CancelledError:
+                sending.cancel()
+                await asyncio.wait({sending})
+                raise
+        return await sending
+
+    async def _send_part(self, platform: Platform, reply: Reply) -> bool:
         safe = platform.capabilities.idempotent_send
-        reply = await (
-            self._store.peek(lambda uow: _ready(uow, turn_id))
-            if safe
-            else self._store.write(lambda uow: _claimed(uow, turn_id))
-        )
-        if reply is None:
-            return True
         parts = split(reply.text, platform.capabilities.text_chars_max)
         last = reply.parts + 1 >= len(parts)
         sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
@@ -159,11 +174,15 @@ class Delivery:
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
-        to = Address.of(reply.key)
-        if reply.parts == 0 and reply.platform_message_id is not None:
-            await platform.edit(to, reply.platform_message_id, text, buttons)
-            return reply.platform_message_id
-        return await platform.send(Outbound(f"{reply.turn_id}.{reply.parts}", to, text, buttons, files))
+        to, known = Address.of(reply.key), reply.platform_message_id if reply.parts == 0 else None
+        if known:
+            await platform.edit(to, known, text, buttons)
+            return known
+        message_id = await platform.send(Outbound(f"{reply.turn_id}.{reply.parts}", to, text, buttons, files))
+        if known is not None and platform.capabilities.idempotent_send:
+            # If a beginning of it was out, nothing more went out under its id.
+            await platform.edit(to, message_id, text, buttons)
+        return message_id
 
     async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool) -> None:
         """The process ends: if the part goes out in the next moment, that is written down."""

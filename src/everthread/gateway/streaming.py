@@ -96,7 +96,8 @@ class Showing:
 
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
         if self._message_id is None:
-            await self._lifecycle.draft_reply(ticket, text)
+            # Whatever becomes of the send: whoever finishes the answer knows that a beginning may be out.
+            await self._lifecycle.draft_reply(ticket, text, "")
             self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
             await self._lifecycle.draft_reply(ticket, text, self._message_id)
         else:

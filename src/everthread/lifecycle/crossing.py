@@ -88,6 +88,8 @@ class Crossing(Struct, frozen=True):
     """Rewind: the turns that are not seen any more, the running one not among them."""
     cancelled: bool = False
     """A turn was running, and what comes of it is not shown where the key is now."""
+    unanswered: tuple[InboxRow, ...] = ()
+    """The messages that it was to answer."""
 
 
 def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
@@ -105,8 +107,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         here = ref_to(session, key, binding.epoch) if session else None
         return Crossing(kind, here, refusal=step.refusal)
 
-    if session is not None:
-        _settle_running(uow, session, step)
+    unanswered = _settle_running(uow, session, step, owner) if session is not None else ()
     waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside else ()
     aside: tuple[InboxRow, ...] = ()
     if session is not None:
@@ -152,6 +153,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         set_aside=aside,
         hidden=step.hides,
         cancelled=step.fate is not Fate.LIVE,
+        unanswered=unanswered,
     )
 
 
@@ -235,12 +237,13 @@ def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, 
     return tuple(other.title or "" for other in uow.sessions.titled(owner, wanted)) if wanted else ()
 
 
-def _settle_running(uow: UnitOfWork, session: Session, step: Step) -> None:
-    if step.fate is Fate.LIVE:
-        return
-    running = uow.slots.live(session.id)
-    if running is not None:
-        uow.slots.set_fate(running.turn_id, step.fate)
+def _settle_running(uow: UnitOfWork, session: Session, step: Step, owner: str) -> tuple[InboxRow, ...]:
+    """Which of the owner's messages the running turn was to answer, if nothing comes of it here."""
+    running = uow.slots.live(session.id) if step.fate is not Fate.LIVE else None
+    if running is None:
+        return ()
+    uow.slots.set_fate(running.turn_id, step.fate)
+    return tuple(row for row in uow.inbox.of_turn(running.ref.key, running.turn_id) if row.inbound.owner == owner)
 
 
 def _set_aside(

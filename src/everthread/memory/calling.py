@@ -46,6 +46,10 @@ class Caller:
         return has(self.provider, hook)
 
     @property
+    def is_ready(self) -> bool:
+        return self._ready
+
+    @property
     def stuck(self) -> int:
         return len(self._stuck)
 

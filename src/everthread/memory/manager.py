@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from everthread.domain.errors import BadInput
 from everthread.domain.model import Message, SessionRef
 from everthread.memory.calling import Caller
 from everthread.memory.journal import Journal, Limits
 from everthread.memory.older import as_provider
-from everthread.memory.recall import PendingRecall, Recall, gather
+from everthread.memory.recall import PendingRecall, Recall, Rests, gather
 from everthread.ports import Capability, Clock, Lanes, RecallItem, Store
 
 log = logging.getLogger("everthread.memory")
@@ -47,6 +49,7 @@ class MemoryManager:
         self._store = store
         self._clock = clock
         self._lanes = lanes
+        self._rests = Rests()
         self.journal = Journal(
             store,
             clock,
@@ -75,12 +78,18 @@ class MemoryManager:
         budget_tokens: int = RECALL_TOKENS_MAX,
     ) -> Recall:
         """What the providers remember of the ref's owner, labelled with the ref it was asked for."""
-        ask = {
-            caller.name: partial(_ask, caller, query, ref, deadline_s)
-            for caller in await self._working()
-            if Capability.RECALL in caller.provider.capabilities
-        }
-        return await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
+        now = self._clock.now()
+        able = [caller for caller in await self._working() if Capability.RECALL in caller.provider.capabilities]
+        asked = [caller for caller in able if self._rests.may_ask((caller.name, caller.is_ready), now)]
+        ask = {caller.name: partial(_ask, caller, query, ref, deadline_s) for caller in asked}
+        recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
+        for caller in asked:
+            if caller.name in recall.late:
+                self._rests.was_late((caller.name, caller.is_ready), self._clock.now())
+            elif caller.name not in recall.missing:
+                self._rests.was_in_time((caller.name, True))
+        resting = tuple(caller.name for caller in able if caller.name not in ask)
+        return replace(recall, missing=(*recall.missing, *resting)) if resting else recall
 
     def start_recall(self, query: str, *, ref: SessionRef) -> PendingRecall:
         """Begin a recall that will probably be wanted; it is of use at `ref` and nowhere else."""

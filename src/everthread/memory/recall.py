@@ -20,6 +20,7 @@ CHARS_PER_TOKEN = 4
 FENCE = "recalled"
 PLAIN_ITEMS_MAX = 3
 PLAIN_CHARS_MAX = 200
+REST_S = 60.0
 _LABEL_CHARS_MAX = 80
 # However it is written: nothing between the two may close the fence, or look as if it did.
 _MARKER = re.compile(r"<(?=[\W_]*recalled)", re.IGNORECASE)
@@ -32,9 +33,41 @@ class Recall(Struct, frozen=True):
     items: tuple[RecallItem, ...] = ()
     missing: tuple[str, ...] = ()
     """Providers that failed or were not in time."""
+    late: tuple[str, ...] = ()
+    """Those that let it wait until the deadline."""
 
     def usable_at(self, ref: SessionRef) -> bool:
         return self.ref == ref
+
+
+Asked = tuple[str, bool]
+"""A provider, and whether it has started: to have been slow to start says nothing of what comes after."""
+
+
+class Rests:
+    """Providers that let a turn wait in vain are not asked for a while, so that not every turn waits for them.
+
+    After that one turn asks again, whoever comes first; the others don't wait for what comes of it.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[Asked, float] = {}
+
+    def may_ask(self, asked: Asked, now: float) -> bool:
+        until = self._until.get(asked)
+        if until is None:
+            return True
+        # Further away than a rest is long: the clock was put back.
+        if now < until <= now + REST_S:
+            return False
+        self._until[asked] = now + REST_S
+        return True
+
+    def was_late(self, asked: Asked, now: float) -> None:
+        self._until[asked] = now + REST_S
+
+    def was_in_time(self, asked: Asked) -> None:
+        self._until.pop(asked, None)
 
 
 class PendingRecall:
@@ -140,6 +173,7 @@ async def gather(
     tasks = {name: asyncio.ensure_future(question()) for name, question in ask.items()}
     try:
         await asyncio.wait(tasks.values(), timeout=deadline_s)
+        late = tuple(name for name, task in tasks.items() if not task.done())
     finally:
         for task in tasks.values():
             task.cancel()
@@ -150,7 +184,7 @@ async def gather(
             missing.append(name)
         else:
             answers.append([replace(item, provider=name) for item in task.result()])
-    return Recall(ref, merge(answers, budget_tokens), tuple(missing))
+    return Recall(ref, merge(answers, budget_tokens), tuple(missing), late)
 
 
 def _is_answer(result: object) -> bool:

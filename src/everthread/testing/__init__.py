@@ -1,4 +1,4 @@
-"""For authors of adapters (stores, lanes, memory, models, tools): contract kits to test one with, and honest fakes.
+"""For authors of adapters (stores, lanes, memory, models, tools, platforms): kits to test one with, and honest fakes.
 
 | kit | what an adapter brings |
 |---|---|
@@ -7,6 +7,7 @@
 | `provider_contract.ProviderContract` | a fixture that makes the provider, and one that looks into its back end |
 | `model_contract.ModelContract` | a fixture that makes the client, and the protocol it speaks |
 | `tools_contract.ToolsContract` | a fixture that offers the tools |
+| `platform_contract.PlatformContract` | a fixture that makes the platform, and one that is its other side |
 
 A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
 adapter. The kits need the extra `everthread[testing]`.

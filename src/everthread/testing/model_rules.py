@@ -59,6 +59,11 @@ class Chat(msgspec.Struct):
     def has_tool_result(self) -> bool:
         return self.messages[-1].role == "tool"
 
+    @property
+    def last_said(self) -> str:
+        """What the user said last, with whatever stands behind it."""
+        return next((message.content or "" for message in reversed(self.messages) if message.role == "user"), "")
+
 
 class Block(msgspec.Struct):
     type: Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"]
@@ -95,6 +100,12 @@ class Messages(msgspec.Struct):
     @property
     def has_tool_result(self) -> bool:
         return any(block.type == "tool_result" for block in self.messages[-1].content)
+
+    @property
+    def last_said(self) -> str:
+        """What the user said last, with whatever stands behind it."""
+        said = (block.text for one in reversed(self.messages) if one.role == "user" for block in one.content)
+        return next((text for text in said if text), "")
 
 
 def parsed(protocol: Protocol, body: bytes, thinks: Thinks | None = None) -> Chat | Messages | Fail:

@@ -6,7 +6,7 @@ In a test:
         client = OpenAICompat(server.base_url, "key")
 
 As a process, for whoever wants the server's work out of their own: `python -m everthread.testing.model_server --port 0`
-prints its port as one line, and answers every request with the same 60 words.
+prints its port as one line, and answers every request with the same 60 words, or with `--echo` quotes what was said.
 
 It is as strict as the real ones: see `model_rules`.
 """
@@ -17,13 +17,13 @@ import argparse
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 import msgspec
 
 from everthread.domain.model import ToolCall
+from everthread.testing.http_server import HttpServer, Received, head_of, read_request, respond
 from everthread.testing.model_replies import (
     End,
     Fail,
@@ -38,22 +38,10 @@ from everthread.testing.model_replies import (
 )
 from everthread.testing.model_rules import Chat, Messages, parsed
 
-BODY_BYTES_MAX = 256 * 1024 * 1024
-_HEAD_BYTES_MAX = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    path: str
-    headers: Mapping[str, str]
-    """With names in lower case."""
-    body: bytes
-
-
 Script = Callable[[Chat | Messages], Reply]
 
 
-class ModelServer:
+class ModelServer(HttpServer):
     """Replies from a list, one a request, or whatever a function makes of a request. `thinks` makes a model of it that
     thinks before it calls a tool, and refuses to go on without what it thought.
 
@@ -69,13 +57,13 @@ class ModelServer:
         thinks: Thinks | None = None,
         on_request: Callable[[Received], None] | None = None,
     ) -> None:
+        super().__init__()
         self._thinks = thinks
         self._script: Script = script if callable(script) else _one_after_the_other(iter(script))
         self._key = key
         self._models = models
         self.received: list[Received] = []
         self._on_request = on_request or self.received.append
-        self.connections = 0
         self.left_early = asyncio.Event()
         """Set when a client has gone in the middle of an answer."""
 
@@ -88,61 +76,22 @@ class ModelServer:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self, port: int = 0) -> Self:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=_HEAD_BYTES_MAX)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def stop(self) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2.0)
-
-    async def run(self) -> None:
-        await self._server.serve_forever()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self.connections += 1
-        try:
-            while await self._serve_one(reader, writer):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
-        except asyncio.CancelledError:
-            # Only `stop` cancels; a connection's task that ends as cancelled is reported as an error by asyncio.
-            pass
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its reply; whether the connection can be used again."""
-        method, received = await _read_request(reader)
+        method, received = await read_request(reader)
         path = received.path.partition("?")[0]
         if method == "GET" and path == "/v1/models":
             models = [{"id": model, "object": "model"} for model in self._models or ("stub",)]
-            return await _respond(writer, 200, msgspec.json.encode({"object": "list", "data": models}))
+            return await respond(writer, 200, msgspec.json.encode({"object": "list", "data": models}))
         if method != "POST" or path not in list(Protocol):
-            return await _respond(writer, 404, b'{"error":{"message":"no such path"}}')
+            return await respond(writer, 404, b'{"error":{"message":"no such path"}}')
         self._on_request(received)
         protocol = Protocol(path)
         match self._reply(protocol, received):
             case Fail() as fail, _:
-                return await _respond(writer, fail.status, refusal(protocol, fail), fail.headers)
+                return await respond(writer, fail.status, refusal(protocol, fail), fail.headers)
             case Say() as say, Chat(stream=False) as chat:
-                return await _respond(writer, 200, chat_completion(say, chat.model))
+                return await respond(writer, 200, chat_completion(say, chat.model))
             case Say() as say, request:
                 return await self._stream(reader, writer, say, list(frames(protocol, say, request.model, self._thinks)))
             case Raw() as raw, _:
@@ -173,7 +122,7 @@ class ModelServer:
         if reply.end is not End.WHOLE and isinstance(reply, Say):
             pieces = pieces[: len(pieces) // 2]
         content_type = reply.content_type if isinstance(reply, Raw) else "text/event-stream"
-        writer.write(_head(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"}))
+        writer.write(head_of(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"}))
         # A client that waits for an answer sends nothing: whatever can be read is its leaving.
         leaving = asyncio.ensure_future(reader.read(1))
         try:
@@ -206,29 +155,6 @@ def _one_after_the_other(replies: Iterator[Reply]) -> Script:
     return lambda _: next(replies, Fail(500, "the script has ended"))
 
 
-async def _read_request(reader: asyncio.StreamReader) -> tuple[str, Received]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *lines = head.rstrip("\r\n").split("\r\n")
-    method, path, _ = first.split(" ", 2)
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = min(int(headers.get("content-length", "0")), BODY_BYTES_MAX)
-    return method, Received(path, headers, await reader.readexactly(length))
-
-
-async def _respond(
-    writer: asyncio.StreamWriter, status: int, body: bytes, headers: Mapping[str, str] | None = None
-) -> bool:
-    sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | dict(headers or {})
-    writer.write(_head(status, sent) + body)
-    await writer.drain()
-    return True
-
-
-def _head(status: int, headers: Mapping[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {status} Stub", *(f"{name}: {value}" for name, value in headers.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
 # --- As a process --------------------------------------------------------------------------------------------------
 
 WORDS = " ".join(["The stub says these ten plain words in every answer."] * 6)
@@ -241,6 +167,16 @@ def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WO
         if tool is not None and not request.has_tool_result:
             return Say(calls=(tool,), delay_s=delay_s)
         return Say(words, chunks=20, delay_s=delay_s)
+
+    return script
+
+
+def quoting(delay_s: float = 0.0, chunks: int = 1) -> Script:
+    """The first line of what was said last. What is found in memory comes behind it, and is not quoted."""
+
+    def script(request: Chat | Messages) -> Reply:
+        words = request.last_said.splitlines() or [""]
+        return Say(f"You said: {words[0]}", chunks=chunks, delay_s=delay_s)
 
     return script
 
@@ -262,20 +198,13 @@ def log_to(file: BinaryIO | None) -> Callable[[Received], None]:
     return write
 
 
-async def _run(server: ModelServer, port: int) -> None:
-    await server.start(port)
-    print(server.port, flush=True)
-    try:
-        await server.run()
-    finally:
-        await server.stop()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="everthread.testing.model_server", description="A stub server of models.")
     parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="the pause before each chunk")
     parser.add_argument("--say", metavar="TEXT", default=WORDS, help="the answer, in place of sixty words")
+    parser.add_argument("--echo", action="store_true", help="quote what was said last, in place of sixty words")
+    parser.add_argument("--chunks", type=int, default=1, help="in how many pieces with --echo")
     parser.add_argument("--tool", metavar="NAME:JSON", help="ask for this tool first, answer once its result is there")
     parser.add_argument("--log", metavar="FILE", help="append each request to this file, one line each")
     parser.add_argument("--key", help="refuse requests without this key")
@@ -284,9 +213,10 @@ def main() -> None:
     tool = ToolCall("call_stub", name, arguments or "{}") if name else None
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
         log = files.enter_context(Path(options.log).open("ab")) if options.log else None
-        script = scripted(tool, options.delay_ms / 1000, options.say)
+        delay_s = options.delay_ms / 1000
+        script = quoting(delay_s, options.chunks) if options.echo else scripted(tool, delay_s, options.say)
         server = ModelServer(script, key=options.key, on_request=log_to(log))
-        asyncio.run(_run(server, options.port))
+        asyncio.run(server.run_as_process(options.port))
 
 
 if __name__ == "__main__":

@@ -319,6 +319,21 @@ class CursorsAndLanes(OnAStore):
             assert not await alive("p", 100.0)
 
     @in_loop
+    async def test_the_lanes_of_a_process_that_has_left_are_anybodys_at_once(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            left = await store.write(lambda uow: uow.lanes.acquire("lane", "p", 100.0, 30.0))
+            kept = await store.write(lambda uow: uow.lanes.acquire("other lane", "q", 100.0, 30.0))
+            await store.write(lambda uow: uow.lanes.leave("p"))
+            taken = await store.write(lambda uow: uow.lanes.acquire("lane", "r", 101.0, 30.0))
+            assert left is not None
+            assert taken is not None
+            assert taken.fence > left.fence
+            assert await store.write(lambda uow: uow.lanes.acquire("other lane", "r", 101.0, 30.0)) is None
+            await store.read(lambda uow: uow.lanes.check(kept) if kept else None)
+            with pytest.raises(Fenced):
+                await store.read(lambda uow: uow.lanes.check(left))
+
+    @in_loop
     async def test_keys_with_a_waiting_message_are_known_the_longest_waiting_first(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             talk = Talk(store)

@@ -65,6 +65,8 @@ class LaneTables:
 
     def leave(self, holder: str) -> None:
         run(self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",)))
+        # The rows of its lanes stay, so that the next holder's fence is higher.
+        run(self._execute("UPDATE leases SET expires_at = 0.0 WHERE holder = ?", (holder,)))
 
     def sweep(self, before: float) -> None:
         run(

@@ -1,0 +1,81 @@
+"""Faults, each many times, on real processes: what was lost, what came twice, what came to the wrong place.
+
+python -m benchmarks.faults [--json] [--only NAME ...] [--times N] [--list]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from msgspec import to_builtins
+from tests.faults import crowd, kills, memory, talking
+from tests.faults.outcome import Outcome
+
+Fault = Callable[[Path, int], Awaitable[Outcome]]
+
+FAULTS: dict[str, tuple[Fault, int]] = {
+    "killed at the reply": (memory.killed_at_the_reply, 20),
+    "provider fails for a while": (memory.failing_for_a_while, 20),
+    "provider hangs, /new, exit": (memory.hanging_then_new_then_exit, 20),
+    "/new while a provider hangs": (memory.new_while_hanging, 50),
+    "evicted, then /new": (memory.evicted_then_new, 50),
+    "killed, then expired": (memory.killed_then_expired, 20),
+    "delivered twice": (talking.delivered_twice, 40),
+    "50 chats in mid-turn": (crowd.in_mid_turn, 50),
+    "ended with slow writes": (memory.ended_with_slow_writes, 20),
+    "right after a reply": (talking.right_after_a_reply, 20),
+    "200 people in mid-turn": (partial(crowd.in_mid_turn, steps=12, seed=2), 200),
+    "provider hangs beside": (talking.hanging_beside, 20),
+    "provider hangs beside, asked before each turn": (partial(talking.hanging_beside, recall=True, tasks=True), 20),
+    "killed under load": (kills.killed_under_load, 100),
+    "killed under load, sends that show twice": (partial(kills.killed_under_load, repeats=True), 100),
+    "killed while answers are shown": (partial(kills.killed_under_load, edits=True, life_s_max=5.0, seed=3), 20),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.faults", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object in the end")
+    parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="NAME", help="some of them; --list has the names")
+    parser.add_argument("--times", type=int, help="how often each, in place of its own number")
+    parser.add_argument("--list", action="store_true", help="their names, and how often each happens")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(f"{times:4}  {name}" for name, (_, times) in FAULTS.items()))
+        return 0
+    outcomes: dict[str, dict[str, object]] = {}
+    for name in options.only or FAULTS:
+        fault, times = FAULTS[name]
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                outcome = asyncio.run(_run(fault, Path(folder) / "scene", options.times or times))
+            except AssertionError as error:
+                outcome = Outcome(times, problems=[str(error)[:2000]])
+        outcomes[name] = to_builtins(outcome)
+        if not options.json:
+            print(f"{'FAILED' if outcome.problems else 'ok':6}  {name}, {outcome.repetitions} times", flush=True)
+            for what, count in outcome.counts.items():
+                print(f"        {count:10g}  {what}")
+            for problem in outcome.problems[:10]:
+                print(f"        {problem}")
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    if options.json:
+        print(json.dumps(outcomes))
+    return int(any(outcome["problems"] for outcome in outcomes.values()))
+
+
+async def _run(fault: Fault, folder: Path, times: int) -> Outcome:
+    return await fault(folder, times)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The little of HTTP that the kit's stub servers speak: one request after another on a connection, strictly framed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+BODY_BYTES_MAX = 256 * 1024 * 1024
+_HEAD_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    path: str
+    headers: Mapping[str, str]
+    """With names in lower case."""
+    body: bytes
+
+
+class HttpServer:
+    """Listens on loopback. What a request comes to is for `serve_one` to say."""
+
+    port: int
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self, port: int = 0) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=_HEAD_BYTES_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2.0)
+
+    async def run(self) -> None:
+        await self._server.serve_forever()
+
+    async def run_as_process(self, port: int) -> None:
+        """Print the port as one line, then serve until cancelled."""
+        await self.start(port)
+        print(self.port, flush=True)
+        try:
+            await self.run()
+        finally:
+            await self.stop()
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its reply; whether the connection can be used again."""
+        raise NotImplementedError
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            while await self.serve_one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        except asyncio.CancelledError:
+            # Only `stop` cancels; a connection's task that ends as cancelled is reported as an error by asyncio.
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, Received]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.rstrip("\r\n").split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = min(int(headers.get("content-length", "0")), BODY_BYTES_MAX)
+    return method, Received(path, headers, await reader.readexactly(length))
+
+
+async def respond(
+    writer: asyncio.StreamWriter, status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> bool:
+    sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | dict(headers or {})
+    writer.write(head_of(status, sent) + body)
+    await writer.drain()
+    return True
+
+
+def head_of(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Stub", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()

@@ -1,0 +1,85 @@
+"""The people on a loopback platform, and whoever breaks it: what a test does from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from everthread.testing.loopback import wire
+
+
+class People:
+    """Says things on the platform, and sees what everybody there sees."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url
+        self.seen: list[wire.Seen] = []
+        """All that was seen when one last looked."""
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def say(self, chat: str, text: str) -> str:
+        """In a conversation of two; the update's id."""
+        return (await self.say_all([(chat, text)]))[0]
+
+    async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
+        """Many things at once: chats, and what is said there."""
+        all_said = [wire.Said(chat, f"user-{chat}", text) for chat, text in said]
+        return [posted.update_id for posted in await self._call("say", all_said, list[wire.Posted])]
+
+    async def redeliver(self, update_id: str) -> None:
+        await self._call("redeliver", update_id, wire.Posted)
+
+    async def fault(self, fault: wire.Fault) -> None:
+        await self._call("fault", fault, None)
+
+    async def heal(self) -> None:
+        await self._call("heal", None, None)
+
+    async def dump(self) -> wire.Dump:
+        return await self._call("dump", None, wire.Dump)
+
+    async def look(self, timeout_s: float = 0.0) -> None:
+        """Bring `seen` up to date; if there is nothing new, wait for it for so long."""
+        self.seen += await self._call("watch", wire.Watch(len(self.seen), timeout_s), list[wire.Seen])
+
+    async def until(self, condition: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
+        """Watch until the condition holds of what was seen."""
+        deadline = time.monotonic() + patience_s
+        await self.look()
+        while not condition():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise AssertionError(f"it never came to pass: {what}; seen last: {self.seen[-5:]}")
+            await self.look(min(left, 1.0))
+
+    def chats(self) -> list[str]:
+        return list(dict.fromkeys(one.chat for one in self.seen))
+
+    def answers(self, chat: str) -> list[wire.Seen]:
+        """What the agent has sent there, each as it was first."""
+        return [one for one in self.seen if one.what == "sent" and one.chat == chat]
+
+    def texts(self, chat: str) -> list[str]:
+        """What the agent has sent there, each as it reads now."""
+        now: dict[str, str] = {}
+        for one in self.seen:
+            if one.chat == chat and one.what != "said":
+                now[one.message_id] = one.text
+        return list(now.values())
+
+    async def _call(self, path: str, body: object, kind: Any) -> Any:
+        async with self._http.post(f"{self.base_url}/admin/{path}", data=msgspec.json.encode(body)) as response:
+            answer = await response.read()
+            if response.status != 200:
+                raise AssertionError(f"/admin/{path}: {response.status} {answer.decode()}")
+        return msgspec.json.decode(answer, type=kind)

@@ -1,0 +1,63 @@
+"""Each fault that a gateway may meet, a few times; `make faults` has each many times, with the same checks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.faults import crowd, kills, memory, talking
+from tests.faults.outcome import Outcome
+
+Fault = Callable[[Path, int], Awaitable[Outcome]]
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        (memory.killed_at_the_reply, 2),
+        (memory.failing_for_a_while, 3),
+        (partial(memory.hanging_then_new_then_exit, drain_s=1.5), 2),
+        (partial(memory.new_while_hanging, command_s_max=1.0), 5),
+        (memory.evicted_then_new, 5),
+        (memory.killed_then_expired, 1),
+        (partial(memory.ended_with_slow_writes, drain_s=1.5), 1),
+        (talking.delivered_twice, 5),
+        (talking.right_after_a_reply, 5),
+    ],
+    ids=[
+        "killed-at-the-reply",
+        "provider-fails-for-a-while",
+        "provider-hangs-new-exit",
+        "new-while-a-provider-hangs",
+        "evicted-then-new",
+        "killed-then-expired",
+        "ended-with-slow-writes",
+        "delivered-twice",
+        "right-after-a-reply",
+    ],
+)
+async def test_a_fault_loses_nothing_and_repeats_nothing(tmp_path: Path, fault: Fault, times: int) -> None:
+    outcome = await fault(tmp_path / "scene", times)
+    assert outcome.problems == [], outcome.counts
+
+
+async def test_whoever_moves_about_in_the_middle_of_answers_finds_each_where_it_belongs(tmp_path: Path) -> None:
+    outcome = await crowd.in_mid_turn(tmp_path / "scene", 20, seed=5)
+    assert outcome.problems == [], outcome.counts
+    # Otherwise nobody was in the middle of anything.
+    assert outcome.counts["messages late"]
+    assert outcome.counts["messages set_aside"]
+
+
+async def test_ten_kills_under_load(tmp_path: Path) -> None:
+    outcome = await kills.killed_under_load(tmp_path / "scene", 10, chats=10, life_s_max=0.5)
+    assert outcome.problems == [], outcome.counts
+
+
+async def test_kills_where_a_repetition_would_show(tmp_path: Path) -> None:
+    outcome = await kills.killed_under_load(tmp_path / "scene", 2, repeats=True, chats=10, seed=7)
+    assert outcome.problems == [], outcome.counts

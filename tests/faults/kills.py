@@ -1,0 +1,128 @@
+"""Kill -9 under load: fifty people write all the time, and the gateway dies again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.faults.outcome import Outcome
+from tests.faults.scene import Scene
+
+CHATS = 50
+SLOW_MODEL = ("--delay-ms=40", "--chunks=3")
+SLOWER_MODEL = ("--delay-ms=300", "--chunks=6")
+GIVEN_UP = "given up: it was begun several times"
+FATE_OF = """
+SELECT replies.state FROM messages JOIN turns ON turns.id = messages.id / 4096
+JOIN replies ON replies.turn_id = turns.turn_id WHERE messages.role = 'user' AND messages.content = ?
+"""
+
+
+class Load:
+    """People who write all the time, and see what they get."""
+
+    def __init__(self, scene: Scene, chats: int, dice: random.Random) -> None:
+        self.said: list[tuple[str, str]] = []
+        self._scene = scene
+        self._dice = dice
+        self._over = False
+        self._news = asyncio.Event()
+        self._talking = [asyncio.ensure_future(self._talk(f"c{number}")) for number in range(chats)]
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def fall_silent(self) -> None:
+        self._over = True
+        await asyncio.gather(*self._talking)
+
+    async def look_away(self) -> None:
+        self._watching.cancel()
+        await asyncio.wait({self._watching})
+        await self._scene.people.look()
+
+    async def _talk(self, chat: str) -> None:
+        count = 0
+        while not self._over:
+            burst = [(chat, f"{chat} message {count + n}") for n in range(self._dice.choice((1, 1, 2)))]
+            count += len(burst)
+            self.said.extend(burst)
+            await self._scene.people.say_all(burst)
+            for _ in range(1200):
+                if self._over or len(self._scene.people.answers(chat)) >= count:
+                    break
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(self._dice.random() * 0.5)
+
+    async def _watch(self) -> None:
+        seen = self._scene.people.seen
+        while True:
+            known = len(seen)
+            await self._scene.people.look(1.0)
+            if any(one.what != "said" for one in seen[known:]):
+                self._news.set()
+                self._news.clear()
+
+    async def until_the_next_answer(self) -> None:
+        """Comes back while whoever sent it may not even know that it is out."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), 2.0)
+
+
+async def killed_under_load(
+    folder: Path,
+    times: int,
+    *,
+    repeats: bool = False,
+    edits: bool = False,
+    chats: int = CHATS,
+    life_s_max: float = 2.5,
+    seed: int = 1,
+) -> Outcome:
+    """`repeats`: a message that is sent twice is seen twice, so what may be out is marked and not sent again.
+
+    `edits`: answers take long, and are shown while they are written.
+    """
+    outcome, dice = Outcome(times), random.Random(seed)
+    async with Scene(folder, model=SLOWER_MODEL if edits else SLOW_MODEL, repeats=repeats) as scene:
+        life = await scene.start(edits=edits)
+        load = Load(scene, chats, dice)
+        began = time.monotonic()
+        for _ in range(times):
+            await asyncio.sleep(dice.uniform(0.1, life_s_max))
+            if dice.random() < 0.5:
+                await load.until_the_next_answer()
+            life.kill()
+            life = scene.begin(edits=edits)
+            # Now and then it dies before it serves, or while it takes up what was left.
+            if dice.random() < 0.8:
+                await life.serves()
+        outcome.counts["seconds"] = round(time.monotonic() - began, 1)
+        await load.fall_silent()
+        life.kill()
+        await scene.start(edits=edits)
+        await scene.rest(300.0)
+        await load.look_away()
+        outcome.counts["messages"] = len(load.said)
+        missing = outcome.answered_once(scene, load.said)
+        # A turn that has been begun many times is taken for what kills the process, and its writer is told.
+        given_up = [one for one in scene.people.seen if GIVEN_UP in one.text]
+        outcome.counts["given up, and said so"] = len(given_up)
+        if repeats:
+            _marked(outcome, scene, missing)
+        outcome.told_once(scene, [text for _, text in load.said])
+        unfinished = scene.rows("SELECT COUNT(*) FROM turns WHERE status <> 'done'")[0][0]
+        outcome.expect(unfinished == 0, f"{unfinished} turns were not finished")
+    return outcome
+
+
+def _marked(outcome: Outcome, scene: Scene, missing: list[str]) -> None:
+    """What may have gone out or not, and did not, is no message lost: it is marked, and an incident tells of it."""
+    marked = [text for text in missing if scene.rows(FATE_OF, text) == [("ambiguous",)]]
+    incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]
+    outcome.counts["unanswered"] = len(missing) - len(marked)
+    outcome.counts["unanswered, marked and shown"] = len(marked)
+    outcome.problems = [one for one in outcome.problems if " unanswered: " not in one]
+    outcome.expect(len(marked) == len(missing), f"not marked: {sorted({*missing} - {*marked})[:5]}")
+    outcome.expect(incidents >= len(marked), f"{incidents} incidents for {len(marked)} marked replies")

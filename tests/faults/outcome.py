@@ -1,0 +1,59 @@
+"""What came of a fault that happened so and so often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct, field
+
+from tests.faults.scene import Scene, answer_to
+
+
+class Outcome(Struct):
+    """`problems` is empty if everything was as it should be; `counts` say how much of what there was."""
+
+    repetitions: int
+    counts: dict[str, float] = field(default_factory=dict[str, float])
+    problems: list[str] = field(default_factory=list[str])
+
+    def expect(self, holds: bool, problem: str) -> None:
+        if not holds:
+            self.problems.append(problem)
+
+    def told_once(self, scene: Scene, texts: Sequence[str]) -> None:
+        """Each of these texts reached the diary in one turn, and each session's turns in their order."""
+        turns = scene.effects("turn")
+        told = Counter(one.facts["text"] for one in turns)
+        self.counts["turns"] = len(texts)
+        self.counts["turns at the provider"] = sum(1 for text in texts if told[text])
+        self.counts["turns there twice"] = sum(1 for text in texts if told[text] > 1)
+        self.expect(not (lost := [text for text in texts if not told[text]]), f"never told: {lost[:5]}")
+        self.expect(not (twice := [text for text in texts if told[text] > 1]), f"told twice: {twice[:5]}")
+        for session, seqs in _by_session((one.session_id, one.seq) for one in scene.effects()).items():
+            self.expect(seqs == sorted(seqs), f"out of order in {session}: {seqs}")
+
+    def answered_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> list[str]:
+        """Each of these chats and texts got its answer there, once, and nowhere else; those that got none."""
+        shown = Counter((chat, text) for chat in scene.people.chats() for text in scene.people.texts(chat))
+        places = Counter(text for _, text in shown)
+        missing, twice, elsewhere = list[str](), list[str](), list[str]()
+        for chat, text in said:
+            times = shown[chat, answer_to(text)]
+            if times == 0:
+                missing.append(text)
+            if times > 1:
+                twice.append(text)
+            if places[answer_to(text)] > (times > 0):
+                elsewhere.append(text)
+        for name, texts in (("unanswered", missing), ("answered twice", twice), ("in a wrong chat", elsewhere)):
+            self.counts[name] = len(texts)
+            self.expect(not texts, f"{len(texts)} {name}: {texts[:5]}")
+        return missing
+
+
+def _by_session(rows: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    sessions: dict[str, list[int]] = {}
+    for session, seq in rows:
+        sessions.setdefault(session, []).append(seq)
+    return sessions

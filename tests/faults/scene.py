@@ -1,0 +1,183 @@
+"""Where faults happen: a platform, a model and a gateway, each in a process of its own, on one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from msgspec import json as msgspec_json
+
+from everthread.adapters.stores.sqlite.connection import connect_bare
+from everthread.testing.loopback.people import People
+from tests.faults import worker
+from tests.faults.worker import BACK_END, Orders, diary_path, mood_path
+
+PATIENCE_S = 60.0
+SOON = "--delay-ms=0"
+UNREST = """
+SELECT (SELECT COUNT(*) FROM inbox WHERE state IN ('waiting', 'running')) + (SELECT COUNT(*) FROM slots)
+     + (SELECT COUNT(*) FROM replies WHERE state IN ('ready', 'sending', 'draft'))
+     + (SELECT COUNT(*) FROM cursors WHERE due_at IS NOT NULL) + (SELECT COUNT(*) FROM redeliveries)
+     + (SELECT COUNT(*) FROM providers WHERE scanned_pos < (SELECT MAX(pos) FROM log))
+"""
+
+
+class Effect(NamedTuple):
+    """Something that the diary holds."""
+
+    session_id: str
+    seq: int
+    kind: str
+    facts: dict[str, Any]
+
+
+class Life:
+    """One gateway process, from its start to its end."""
+
+    def __init__(self, orders: Orders, complaints: Path) -> None:
+        self.orders = orders
+        self._complaints = complaints
+        with complaints.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, str(worker.__file__), msgspec_json.encode(orders).decode()],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+
+    async def serves(self) -> Self:
+        assert self.process.stdout is not None
+        line = await asyncio.to_thread(self.process.stdout.readline)
+        assert line == b"ready\n", self.complaints()
+        return self
+
+    def kill(self) -> None:
+        """-9, and it is gone when this comes back."""
+        self.process.kill()
+        self.process.wait()
+        self._close()
+
+    async def end(self) -> float:
+        """As a service is ended; how long that took."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        code = await asyncio.to_thread(self.process.wait, PATIENCE_S)
+        assert code == 0, self.complaints()
+        self._close()
+        return time.monotonic() - began
+
+    def complaints(self) -> str:
+        return self._complaints.read_text()[-4000:]
+
+    def _close(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class Scene:
+    """Everything around a gateway that outlives it."""
+
+    def __init__(self, folder: Path, *, model: Sequence[str] = (SOON,), repeats: bool = False) -> None:
+        """`model` are options of the stub server of models, besides that it quotes."""
+        self.folder = folder
+        self.home = folder / "home"
+        self._model_options = model
+        self._repeats = repeats
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._lives: list[Life] = []
+
+    async def __aenter__(self) -> Self:
+        self.home.mkdir(parents=True)
+        with sqlite3.connect(diary_path(self.home)) as back_end:
+            back_end.execute("PRAGMA journal_mode = WAL")
+            back_end.execute(BACK_END)
+        back_end.close()
+        model = self._begin("everthread.testing.model_server", "--echo", *self._model_options)
+        platform = self._begin("everthread.testing.loopback.server", *(["--repeats"] if self._repeats else []))
+        self._model, self._platform = _port(model), _port(platform)
+        self.people = await People(f"http://127.0.0.1:{self._platform}").__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.people.__aexit__()
+        for life in self._lives:
+            if life.process.poll() is None:
+                life.kill()
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def _begin(self, module: str, *options: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-m", module, *options], stdout=subprocess.PIPE)
+        self._processes.append(process)
+        return process
+
+    def begin(self, **orders: Any) -> Life:
+        """Start a gateway; `serves` waits for it."""
+        orders.setdefault("origin", time.time())
+        orders.setdefault("idempotent", not self._repeats)
+        life = Life(
+            Orders(
+                str(self.home), f"http://127.0.0.1:{self._platform}", f"http://127.0.0.1:{self._model}/v1", **orders
+            ),
+            self.folder / "gateway.log",
+        )
+        self._lives.append(life)
+        return life
+
+    async def start(self, **orders: Any) -> Life:
+        return await self.begin(**orders).serves()
+
+    def feel(self, mood: str) -> None:
+        """How the diary is from now on: `well`, `fail`, `hang`, `slow SECONDS`."""
+        new = self.home / "mood.new"
+        new.write_text(mood)
+        new.rename(mood_path(self.home))
+
+    def rows(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """Of the store, as it is now."""
+        store = connect_bare(str(self.home / "everthread.db"))
+        try:
+            return list(store.execute(query, arguments))
+        finally:
+            store.close()
+
+    def effects(self, kind: str = "") -> list[Effect]:
+        """What the diary holds, in the order in which it came."""
+        back_end = sqlite3.connect(diary_path(self.home), timeout=30)
+        try:
+            rows = back_end.execute("SELECT session_id, seq, kind, facts FROM effects ORDER BY id").fetchall()
+        finally:
+            back_end.close()
+        found = [Effect(session, seq, what, json.loads(facts)) for session, seq, what, facts in rows]
+        return [one for one in found if kind in ("", one.kind)]
+
+    async def rest(self, patience_s: float = PATIENCE_S) -> None:
+        """Until nothing waits anywhere: not to be answered, not to be sent, not to be told to memory."""
+        deadline = time.monotonic() + patience_s
+        while left := self.rows(UNREST)[0][0]:
+            assert time.monotonic() < deadline, f"{left} things still wait: {self._lives[-1].complaints()}"
+            await asyncio.sleep(0.05)
+
+    async def answered(self, chat: str, text: str, patience_s: float = PATIENCE_S) -> None:
+        await self.people.until(
+            lambda: any(one.text == answer_to(text) for one in self.people.answers(chat)), text, patience_s
+        )
+
+
+def _port(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def answer_to(text: str) -> str:
+    return f"You said: {text}"

@@ -1,0 +1,195 @@
+"""A gateway in a process of its own, there to be killed: a loopback platform, a stub model, a diary as memory provider.
+
+What it is to do comes as JSON in its one argument. It says `ready` once it serves, and on SIGTERM ends as the command
+`gateway run` ends. The diary's back end is a file of its own, which like a server elsewhere survives the process; how
+it feels stands in another file, and decides what comes of each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everthread.bootstrap import Runtime
+from everthread.cli.gateway.ending import Ending
+from everthread.cli.gateway.holding import Holding
+from everthread.cli.gateway.serving import serve
+from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings
+from everthread.domain.errors import Unavailable
+from everthread.domain.events import Delivery
+from everthread.domain.model import Message, SessionRef
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.ports import Capability, MemoryProvider, RecallItem
+from everthread.testing.loopback.platform import LoopbackPlatform
+
+PLATFORM = "loop"
+BACK_END = """
+CREATE TABLE IF NOT EXISTS effects (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, session_id TEXT, seq INTEGER, kind TEXT, facts TEXT
+)
+"""
+
+
+class Orders(msgspec.Struct, frozen=True):
+    home: str
+    platform_url: str
+    model_url: str
+    idempotent: bool = True
+    edits: bool = False
+    tasks: bool = False
+    """The diary's hooks are coroutines, rather than plain functions."""
+    recall: bool = False
+    """The diary is asked before each turn."""
+    rate: float = 1.0
+    """How fast the clock goes."""
+    origin: float = 0.0
+    idle_s: float | None = None
+    drain_s: float = 5.0
+
+
+def diary_path(home: str | Path) -> Path:
+    return Path(home) / "diary.db"
+
+
+def mood_path(home: str | Path) -> Path:
+    return Path(home) / "mood"
+
+
+class FastClock:
+    def __init__(self, origin: float, rate: float) -> None:
+        self._origin, self._rate = origin, rate
+
+    def now(self) -> float:
+        return self._origin + (time.time() - self._origin) * self._rate
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._rate)
+
+
+class Diary(MemoryProvider):
+    """Writes down what it is told, once, if it feels like it. Plain functions: when it hangs, so does a thread."""
+
+    def __init__(self, home: str, *, recall: bool) -> None:
+        super().__init__()
+        self.name = "diary"
+        self.capabilities = Capability.DEDUPLICATES | (Capability.RECALL if recall else Capability(0))
+        self._home = home
+
+    def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> Any:
+        self._feel()
+        self._write("turn", ref, delivery, number=more["turn"], text=user, answer=assistant)
+
+    def on_session_end(self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any) -> Any:
+        self._feel()
+        shown = [turn.user_text for turn in more["view"].turns]
+        self._write("close", ref, delivery, through=more["through_seq"], missing=more["missing"], shown=shown)
+
+    def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Any:
+        self._feel()
+        return ()
+
+    def _feel(self) -> None:
+        mood = self._mood()
+        if mood == "hang":
+            threading.Event().wait()
+        if mood.startswith("slow "):
+            time.sleep(float(mood.split()[1]))
+
+    def _mood(self) -> str:
+        try:
+            mood = mood_path(self._home).read_text()
+        except FileNotFoundError:
+            return "well"
+        if mood == "fail":
+            raise Unavailable(self.name, "500")
+        return mood
+
+    def _write(self, kind: str, ref: SessionRef, delivery: Delivery, **facts: Any) -> None:
+        back_end = sqlite3.connect(diary_path(self._home), timeout=30, isolation_level=None)
+        try:
+            back_end.execute("PRAGMA synchronous = OFF")
+            back_end.execute(
+                "INSERT INTO effects (key, session_id, seq, kind, facts) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (delivery.key, ref.session_id, delivery.seq, kind, json.dumps(facts)),
+            )
+        finally:
+            back_end.close()
+
+
+class TaskDiary(Diary):
+    """The same in coroutines."""
+
+    async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+        await self._feel_in_task()
+        self._write("turn", ref, delivery, number=more["turn"], text=user, answer=assistant)
+
+    async def on_session_end(
+        self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
+    ) -> None:
+        await self._feel_in_task()
+        shown = [turn.user_text for turn in more["view"].turns]
+        self._write("close", ref, delivery, through=more["through_seq"], missing=more["missing"], shown=shown)
+
+    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        await self._feel_in_task()
+        return ()
+
+    async def _feel_in_task(self) -> None:
+        mood = self._mood()
+        if mood == "hang":
+            await asyncio.Event().wait()
+        if mood.startswith("slow "):
+            await asyncio.sleep(float(mood.split()[1]))
+
+
+def say(word: str) -> None:
+    os.write(1, f"{word}\n".encode())
+
+
+def main() -> None:
+    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    holding = Holding(Path(orders.home))
+    # As the command does it.
+    with Ending(orders.drain_s) as ending:
+        try:
+            asyncio.run(_serve(orders, holding, ending))
+        finally:
+            holding.leave()
+        ending.leave()
+
+
+async def _serve(orders: Orders, holding: Holding, ending: Ending) -> None:
+    platform = LoopbackPlatform(PLATFORM, orders.platform_url, idempotent=orders.idempotent, edits=orders.edits)
+    settings = Settings(
+        Path(orders.home),
+        model="stub/one",
+        providers={"stub": Provider("openai_compat", orders.model_url)},
+        platforms={PLATFORM: PlatformAccount("loop", allow_all=True)},
+        gateway=Gateway(drain_s=orders.drain_s, messages_per_minute=100_000, http=Http(enabled=False)),
+        review=Review(every_turns=0),
+    )
+    runtime = Runtime(
+        settings,
+        platforms=(platform,),
+        providers=((TaskDiary if orders.tasks else Diary)(orders.home, recall=orders.recall),),
+        policies=ResetPolicies(ResetPolicy(idle_s=orders.idle_s)) if orders.idle_s is not None else None,
+        clock=FastClock(orders.origin, orders.rate) if orders.rate != 1.0 else None,
+    )
+    async with runtime:
+        await serve(runtime, holding, ending, lambda held, gateway, problems: say("ready"))
+
+
+if __name__ == "__main__":
+    main()
