@@ -44,8 +44,9 @@ class WatchedLifecycle(Lifecycle):
             # Of one that never began, too.
             work.close()
 
-    async def accept(self, inbound: Inbound) -> tuple[InboxRow, bool]:
-        return await self._as(asked.Accept(inbound.key, inbound.text, inbound.owner), super().accept(inbound))
+    async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
+        work = super().accept(inbound, only_into=only_into)
+        return await self._as(asked.Accept(inbound.key, inbound.text, inbound.owner), work)
 
     async def cross(
         self,
