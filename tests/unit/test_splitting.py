@@ -10,7 +10,7 @@ from everthread.gateway.splitting import split
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["word ", "\n", "\n\n", "```python\n", "\n```\n", "~~~\n", "\n~~~", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
+        ["word ", "\n", "\n\n", "```python\n", "\n```\n", "~~~\n", "\n~~~\n", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
     ),
     max_size=80,
 ).map("".join)
