@@ -64,6 +64,18 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
         ]
 
 
+async def test_each_of_many_messages_that_are_set_aside_is_named(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, plaza(tmp_path, model) as there:
+        there.platform.say("m0")
+        await until(lambda: there.gateway.working.running == 1)
+        for number in range(1, 13):
+            there.platform.say(f"m{number}")
+        there.platform.say("/new")
+        await until(lambda: any("new conversation" in text for text in there.platform.texts()))
+        named = ", ".join(f'"m{number}"' for number in range(1, 13))
+        assert any(f"Set aside without an answer: {named}." in text for text in there.platform.texts())
+
+
 async def test_a_stranger_hears_nothing(tmp_path: Path) -> None:
     from everthread.config import PlatformAccount
 

@@ -1,8 +1,8 @@
 """A gateway in a process of its own, there to be killed: a loopback platform, a stub model, a diary as memory provider.
 
-What it is to do comes as JSON in its one argument. It says `ready` once it serves, and on SIGTERM ends as a gateway
-ends. The diary's back end is a file of its own, which like a server elsewhere survives the process; how it feels stands
-in another file, and decides what comes of each call.
+What it is to do comes as JSON in its one argument. It says `ready` once it serves, and on SIGTERM ends as the command
+`gateway run` ends. The diary's back end is a file of its own, which like a server elsewhere survives the process; how
+it feels stands in another file, and decides what comes of each call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import sqlite3
 import sys
 import threading
@@ -23,7 +22,10 @@ from typing import Any
 import msgspec
 
 from everthread.bootstrap import Runtime
-from everthread.config import Gateway, PlatformAccount, Provider, Review, Settings
+from everthread.cli.gateway.ending import Ending
+from everthread.cli.gateway.holding import Holding
+from everthread.cli.gateway.serving import serve
+from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, SessionRef
@@ -54,7 +56,6 @@ class Orders(msgspec.Struct, frozen=True):
     origin: float = 0.0
     idle_s: float | None = None
     drain_s: float = 5.0
-    busy: str = "queue"
 
 
 def diary_path(home: str | Path) -> Path:
@@ -156,18 +157,27 @@ def say(word: str) -> None:
     os.write(1, f"{word}\n".encode())
 
 
-async def main() -> None:
+def main() -> None:
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    holding = Holding(Path(orders.home))
+    # As the command does it.
+    with Ending(orders.drain_s) as ending:
+        try:
+            asyncio.run(_serve(orders, holding, ending))
+        finally:
+            holding.leave()
+        ending.leave()
+
+
+async def _serve(orders: Orders, holding: Holding, ending: Ending) -> None:
     platform = LoopbackPlatform(PLATFORM, orders.platform_url, idempotent=orders.idempotent, edits=orders.edits)
     settings = Settings(
         Path(orders.home),
         model="stub/one",
         providers={"stub": Provider("openai_compat", orders.model_url)},
         platforms={PLATFORM: PlatformAccount("loop", allow_all=True)},
-        gateway=Gateway(busy=orders.busy, drain_s=orders.drain_s, messages_per_minute=100_000),  # type: ignore[arg-type]
+        gateway=Gateway(drain_s=orders.drain_s, messages_per_minute=100_000, http=Http(enabled=False)),
         review=Review(every_turns=0),
     )
     runtime = Runtime(
@@ -178,17 +188,8 @@ async def main() -> None:
         clock=FastClock(orders.origin, orders.rate) if orders.rate != 1.0 else None,
     )
     async with runtime:
-        await runtime.ready()
-        gateway = runtime.gateway()
-        await gateway.start()
-        say("ready")
-        await ended.wait()
-        deadline = time.monotonic() + orders.drain_s
-        await gateway.stop()
-        # What is left of the time is memory's; a second of it is needed to leave.
-        await runtime.stop(max(deadline - time.monotonic() - 1.0, 0.0))
-    say("ended")
+        await serve(runtime, holding, ending, lambda held, gateway, problems: say("ready"))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -21,7 +21,7 @@ from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Store, UnitOfWork
 
-_SHOWN_MAX = 3
+_SHOWN_MAX = 20
 NONE_YET = "There is no conversation here yet; say something, or start one with /new TITLE."
 
 

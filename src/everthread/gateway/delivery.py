@@ -27,12 +27,9 @@ log = logging.getLogger("everthread.gateway")
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 SWEPT_MAX = 1000
-<<<<<<< HEAD
 HANDED_OVER_MAX = 4
 HAND_OVER_S_MAX = 0.25
-=======
 STOPPED_S = 0.3
->>>>>>> main
 
 Lane = tuple[str, str]
 
