@@ -44,6 +44,8 @@ BEGUN_BEFORE = "This was begun before a restart; /status shows where you are now
 WENT_WRONG = "Something went wrong inside; it is in the log."
 NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
 
+_UNSEEN = (TurnStatus.LATE, TurnStatus.HIDDEN)
+
 
 class SetAside(Struct, frozen=True):
     """A message will not be answered: its conversation was left before its turn came."""
@@ -250,7 +252,7 @@ class Working:
         except BadConfig as error:
             return await self._keep_unanswered(place, error)
         showing = self._bench.showing(platform)
-        listener = _Listener(place, showing, self._hearing)
+        listener = _Listener(place, showing, self._hearing, self._delivery.hold)
         manner = Manner(choices, listener.hear, outbox=self._served(platform))
         try:
             ended = await ask(manner)
@@ -262,8 +264,12 @@ class Working:
             if where is not None:
                 self._free(where.session_id)
             if showing is not None:
-                late = listener.ended is None or listener.ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN)
-                await asyncio.shield(showing.end(withheld=late))
+                # One that has not ended was given back: somebody goes on with it, in the same message.
+                late = listener.ended is not None and listener.ended.committed.status in _UNSEEN
+                try:
+                    await asyncio.shield(showing.end(withheld=late))
+                finally:
+                    self._delivery.release(listener.turn_id)
         if ended is None:
             return True
         self.answered += 1
@@ -386,8 +392,12 @@ class Working:
 class _Listener:
     """Passes on what happens in one turn: to what is shown of it, and to whoever waits for it."""
 
-    def __init__(self, place: _Place, showing: Showing | None, hearing: Mapping[int, Hear]) -> None:
+    def __init__(
+        self, place: _Place, showing: Showing | None, hearing: Mapping[int, Hear], hold: Callable[[str], None]
+    ) -> None:
         self._place = place
+        self._hold = hold
+        self.turn_id = ""
         self._showing = showing
         self._hearing = hearing
         self._concerned: list[Hear] = []
@@ -401,6 +411,8 @@ class _Listener:
                 for row in event.ticket.steered:
                     self._also(row.id)
                 if self._showing is not None:
+                    self.turn_id = event.ticket.turn_id
+                    self._hold(self.turn_id)
                     self._showing.begin(event.ticket)
             case Steered():
                 self._also(event.inbox_id)

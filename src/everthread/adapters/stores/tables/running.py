@@ -268,8 +268,9 @@ class InboxTables:
             self._execute(
                 f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 8}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
-                "platform_message_id = COALESCE(excluded.platform_message_id, platform_message_id) RETURNING "
-                "platform_message_id",
+                # An id that is known is not given up for one that is not.
+                "platform_message_id = COALESCE(NULLIF(excluded.platform_message_id, ''), platform_message_id, "
+                "excluded.platform_message_id) RETURNING platform_message_id",
                 (
                     *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at),
                     *(r.platform_message_id, r.parts),
