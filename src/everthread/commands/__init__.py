@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from everthread.commands import asking, exporting, here, models, moving, notes, pairing, searching, shortening, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
-from everthread.domain.errors import EverthreadError
+from everthread.domain.errors import DoneBefore, EverthreadError, StoreError
 
 __all__ = [
     "COMMANDS",
@@ -61,12 +61,24 @@ def parse(text: str) -> Order | Unknown | None:
 
 
 async def carry_out(desk: Desk, order: Order) -> Said:
-    """Do what was asked for; what can't be done is said, never raised."""
+    """Do what was asked for; what can't be done is said, never raised.
+
+    But for a command that came in by way of a platform, and that can be carried out later: then `StoreError` and
+    `DoneBefore` are.
+    """
     try:
         return await order.command.act(desk, order.argument)
+    except (StoreError, DoneBefore) as error:
+        if desk.order is not None or desk.update_id is not None:
+            raise
+        return refused(_sentence(error))
     except EverthreadError as error:
-        text = str(error)
-        return refused(text[:1].upper() + text[1:])
+        return refused(_sentence(error))
+
+
+def _sentence(error: EverthreadError) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]
 
 
 def withheld(admin_commands: Collection[str], *, admin: bool) -> frozenset[str]:
