@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -48,6 +48,7 @@ class Delivery:
         self._lanes: dict[Lane, deque[str]] = {}
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._held: set[str] = set()
+        self._swept: tuple[float, str] | None = None
         self._with: dict[str, tuple[tuple[Button, ...], tuple[File, ...]]] = {}
         # What is marked as handed over and not out yet is uncertain if the process dies: let that be few at a time.
         self._handing_over = {name: asyncio.Semaphore(HANDED_OVER_MAX) for name in platforms}
@@ -80,8 +81,7 @@ class Delivery:
 
     async def begin(self) -> None:
         """Take up what a process that is gone has left: whether a part that it had handed over is out, is not known."""
-        handed_over = await self._store.read(lambda uow: uow.inbox.replies(ReplyState.SENDING, SWEPT_MAX))
-        for reply in handed_over:
+        async for reply in self._all(ReplyState.SENDING):
             platform = self._platforms.get(reply.key.platform)
             if platform is None:
                 continue
@@ -89,13 +89,31 @@ class Delivery:
                 await self._mark(replace(reply, state=ReplyState.READY))
             else:
                 await self._give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
-        await self.sweep()
+        async for reply in self._all(ReplyState.READY):
+            self.put(reply)
 
     async def sweep(self) -> None:
-        """Take up what is ready and in no queue here."""
-        for reply in await self._store.read(lambda uow: uow.inbox.replies(ReplyState.READY, SWEPT_MAX)):
+        """Take up what is ready and in no queue here: some of it each time, from where the last sweep has ended."""
+        found, self._swept = await self._some(ReplyState.READY, self._swept)
+        for reply in found:
             if reply.turn_id not in self._held:
                 self.put(reply)
+
+    async def _all(self, state: ReplyState) -> AsyncIterator[Reply]:
+        after: tuple[float, str] | None = None
+        while True:
+            found, after = await self._some(state, after)
+            for reply in found:
+                yield reply
+            if after is None:
+                return
+
+    async def _some(
+        self, state: ReplyState, after: tuple[float, str] | None
+    ) -> tuple[tuple[Reply, ...], tuple[float, str] | None]:
+        """The next ones, and behind which one there may be more."""
+        found = await self._store.read(lambda uow: uow.inbox.replies(state, SWEPT_MAX, after))
+        return found, (found[-1].at, found[-1].turn_id) if len(found) == SWEPT_MAX else None
 
     async def finish(self, deadline: float) -> None:
         """Let what is queued go out until then; what has not is left to the next process."""

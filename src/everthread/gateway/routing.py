@@ -41,7 +41,9 @@ def owner_of(key: SessionKey, person: str) -> str:
     """Whose the conversation is: the person's who writes, or that of all who share the place."""
     if not is_shared(key):
         return person
-    return ":".join(part for part in ("group", key.platform, key.chat, key.thread or "") if part)
+    parts = ("group", key.platform, key.chat, key.thread or "")
+    # An id may have a colon in it, and must not read like a chat and its thread.
+    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts if part)
 
 
 def words_of(update: Update, key: SessionKey) -> str:

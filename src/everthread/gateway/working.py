@@ -31,7 +31,7 @@ from everthread.domain.model import (
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.places import at
 from everthread.gateway.streaming import Showing
-from everthread.lifecycle import Lifecycle
+from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Clock, Store
 from everthread.ports.platform import Button, File
 
@@ -96,6 +96,8 @@ class _Place:
         """Turns that a process which is gone had begun."""
         self.at: SessionRef | None = None
         """Where a turn runs."""
+        self.behind: list[int] = []
+        """Messages that came in while none did, to be steered by if one does."""
 
 
 class Working:
@@ -138,11 +140,15 @@ class Working:
         place = self._place(row.inbound.key)
         if row.inbound.command and _skips_queue(row):
             self._order(place, row)
-        elif not row.inbound.command and place.at is not None:
-            if busy == "interrupt":
-                self._bench.agent.stop(place.at.session_id, "interrupted by a newer message")
-            elif busy == "steer":
-                self._bench.agent.steer(place.at.session_id, row.id)
+        elif not row.inbound.command and busy == "steer":
+            # Together with those before it, which it must not overtake; what waits no longer steers nothing.
+            place.behind.append(row.id)
+            if place.at is not None:
+                for inbox_id in place.behind:
+                    self._bench.agent.steer(place.at.session_id, inbox_id)
+                place.behind.clear()
+        elif not row.inbound.command and busy == "interrupt" and place.at is not None:
+            self._bench.agent.stop(place.at.session_id, "interrupted by a newer message")
         self._wake(place)
 
     def wake(self, key: SessionKey) -> None:
@@ -164,8 +170,9 @@ class Working:
         for key in await store.read(lambda uow: uow.inbox.keys_waiting()):
             if not served(key.platform) or key in self._places:
                 continue
+            rows = await store.peek(lambda uow, key=key: uow.inbox.commands(key))
             place = self._place(key)
-            for row in await store.peek(lambda uow, key=key: uow.inbox.commands(key)):
+            for row in rows:
                 if _skips_queue(row):
                     self._order(place, row)
             self._wake(place)
@@ -225,7 +232,11 @@ class Working:
         """Do the next thing there is to do; false if there is none."""
         if place.cut_off:
             turn_id = place.cut_off[0]
-            await self._answer(place, lambda manner: self._bench.agent.go_on(turn_id, manner))
+            await self._answer(
+                place,
+                lambda manner: self._bench.agent.go_on(turn_id, manner),
+                lambda: self._bench.lifecycle.resume_turn(turn_id),
+            )
             place.cut_off.popleft()
             return True
         row = await self._bench.store.peek(lambda uow: uow.inbox.next(place.key))
@@ -240,17 +251,26 @@ class Working:
             else:
                 await self._carry_out(row)
             return True
-        return await self._answer(place, lambda manner: self._bench.agent.answer(place.key, manner))
+        return await self._answer(
+            place,
+            lambda manner: self._bench.agent.answer(place.key, manner),
+            lambda: self._bench.lifecycle.begin_turn(place.key),
+        )
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, place: _Place, ask: Callable[[Manner], Awaitable[TurnEnded | None]]) -> bool:
+    async def _answer(
+        self,
+        place: _Place,
+        ask: Callable[[Manner], Awaitable[TurnEnded | None]],
+        take: Callable[[], Awaitable[Ticket | None]],
+    ) -> bool:
         platform = place.key.platform
         model = await self._bench.store.peek(lambda uow: uow.sessions.chosen_model(place.key))
         try:
             choices = self._bench.choices(model)
         except BadConfig as error:
-            return await self._keep_unanswered(place, error)
+            return await self._keep_unanswered(place, take, error)
         showing = self._bench.showing(platform)
         listener = _Listener(place, showing, self._hearing, self._delivery.hold)
         manner = Manner(choices, listener.hear, outbox=self._served(platform))
@@ -277,9 +297,15 @@ class Working:
             self._delivery.put(ended.committed.reply)
         return True
 
-    async def _keep_unanswered(self, place: _Place, error: BadConfig) -> bool:
+    async def _keep_unanswered(
+        self, place: _Place, take: Callable[[], Awaitable[Ticket | None]], error: BadConfig
+    ) -> bool:
         """No model can be asked: the message is kept in its session, and whoever wrote it is told."""
-        ticket = await self._bench.lifecycle.begin_turn(place.key)
+        try:
+            ticket = await take()
+        except Busy:
+            await self._until_free(place)
+            return True
         if ticket is None:
             return True
         messages = [Message(Role.USER, text) for text in ticket.texts]
@@ -323,15 +349,19 @@ class Working:
     async def _carry_out_all(self, place: _Place) -> None:
         try:
             while place.orders:
-                await self._carry_out(place.orders[0])
-                place.orders.popleft()
-        except StoreError as error:
-            log.warning("a command at %s has to wait: %s", place.key, error, extra=at(place.key))
-            place.orders.clear()
-            await self._bench.clock.sleep(STORE_PAUSE_S)
-        except Exception:
-            log.exception("a command at %s was left", place.key, extra=at(place.key))
-            place.orders.clear()
+                try:
+                    await self._carry_out(place.orders[0])
+                    place.orders.popleft()
+                    continue
+                except StoreError as error:
+                    log.warning("a command at %s has to wait: %s", place.key, error, extra=at(place.key))
+                except Exception:
+                    # A mistake of ours. It still stands in the inbox; those behind it come first now.
+                    log.exception("a command at %s was left", place.key, extra=at(place.key))
+                    place.orders.popleft()
+                if self._stopping:
+                    break
+                await self._bench.clock.sleep(STORE_PAUSE_S)
         finally:
             place.ordering = None
             self._leave(place)

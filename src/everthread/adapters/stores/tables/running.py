@@ -284,11 +284,13 @@ class InboxTables:
         row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))
         return _reply(row) if row else None
 
-    def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]:
+    def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
         indexed = "AND state IN ('draft', 'ready', 'sending', 'ambiguous', 'failed')" if state in _UNSENT else ""
         rows = self._execute(
-            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} ORDER BY at, turn_id LIMIT ?", (state.value, limit)
+            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} {'AND (at, turn_id) > (?, ?)' if after else ''} "
+            "ORDER BY at, turn_id LIMIT ?",
+            (state.value, *(after or ()), limit),
         )
         return tuple(_reply(row) for row in rows)
 
