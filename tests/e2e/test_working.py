@@ -14,6 +14,7 @@ from tests.plaza import ANNA, plaza
 from everthread.config import Gateway, PlatformAccount
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey, ToolCall
+from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.gateway import delivery, serving
 from everthread.gateway.routing import owner_of
 from everthread.testing.model_replies import Say
@@ -123,3 +124,34 @@ async def test_what_a_handoff_sets_aside_elsewhere_is_named(tmp_path: Path) -> N
         (said,) = await there.hear("/handoff other")
         assert "a second thing" in said
         assert "long story" in said
+
+
+async def test_a_command_that_leaves_comes_after_those_that_were_given_before_it(tmp_path: Path) -> None:
+    slow = Say("slowly " * 50, chunks=50, delay_s=0.1)
+    async with ModelServer(lambda _: slow) as model, plaza(tmp_path, model) as there:
+        there.platform.say("long story")
+        await until(lambda: there.gateway.working.running)
+        old = (await there.session()).id
+        there.platform.say("/title Trip to Rome")
+        there.platform.say("/memory add likes trains")
+        there.platform.say("/new")
+        await until(lambda: len(there.platform.texts()) >= 3)
+        await there.rest()
+        assert (await there.session()).title is None
+        left = await there.runtime.store.read(lambda uow: uow.sessions.get(old))
+        assert left is not None
+        assert left.title == "Trip to Rome"
+        assert ["new conversation" in text for text in there.platform.texts()] == [False, False, True]
+
+
+async def test_that_a_conversation_has_ended_is_said_before_the_next_is_answered(tmp_path: Path) -> None:
+    policies = ResetPolicies(ResetPolicy(idle_s=3600.0))
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, policies=policies) as there:
+        await there.hear("hello")
+        # Before the timer: as if nothing had run meanwhile.
+        there.clock.ahead_s += 7200.0
+        there.platform.say("hello again")
+        await until(lambda: len(there.platform.texts()) == 3)
+        _, notice, answer = there.platform.texts()
+        assert "has ended" in notice
+        assert answer == "Yes."

@@ -115,17 +115,35 @@ def _names(command: Command) -> tuple[str, ...]:
 
 
 COMMANDS = (
-    Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new),
-    Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset),
+    Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new, crosses=True),
+    Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset, crosses=True),
     Command(
-        "resume", (), "/resume [id|title|number]", "Go to another conversation; alone, list some.", True, moving.resume
+        "resume",
+        (),
+        "/resume [id|title|number]",
+        "Go to another conversation; alone, list some.",
+        True,
+        moving.resume,
+        crosses=True,
     ),
-    Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
-    Command("handoff", (), "/handoff PLATFORM", "Go on with this conversation elsewhere.", True, moving.handoff),
+    Command(
+        "branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch, crosses=True
+    ),
+    Command(
+        "handoff",
+        (),
+        "/handoff PLATFORM",
+        "Go on with this conversation elsewhere.",
+        True,
+        moving.handoff,
+        crosses=True,
+    ),
     Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
-    Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo),
-    Command("retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry),
+    Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo, crosses=True),
+    Command(
+        "retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry, crosses=True
+    ),
     Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions),
     Command("search", (), "/search WORDS", "Find what was said, in any conversation.", True, searching.search),
     Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),

@@ -92,6 +92,8 @@ class _Place:
         self.orders: deque[InboxRow] = deque()
         """Commands that act at once, in their order."""
         self.ordering: asyncio.Future[None] | None = None
+        self.doing: set[int] = set()
+        """Commands that are being carried out."""
         self.cut_off: deque[str] = deque()
         """Turns that a process which is gone had begun."""
         self.at: SessionRef | None = None
@@ -248,8 +250,10 @@ class Working:
                     self._order(place, row)
                 if place.ordering is not None:
                     await asyncio.wait({place.ordering})
+            elif row.id in place.doing and place.ordering is not None:
+                await asyncio.wait({place.ordering})
             else:
-                await self._carry_out(row)
+                await self._carry_out(place, row)
             return True
         return await self._answer(
             place,
@@ -293,6 +297,9 @@ class Working:
         if ended is None:
             return True
         self.answered += 1
+        if ended.committed.number == 1:
+            # That the conversation before it has ended by itself is said first.
+            await self._delivery.sweep()
         if ended.committed.reply is not None:
             self._delivery.put(ended.committed.reply)
         return True
@@ -350,7 +357,8 @@ class Working:
         try:
             while place.orders:
                 try:
-                    await self._carry_out(place.orders[0])
+                    await self._carry_out_before(place, place.orders[0])
+                    await self._carry_out(place, place.orders[0])
                     place.orders.popleft()
                     continue
                 except StoreError as error:
@@ -366,7 +374,23 @@ class Working:
             place.ordering = None
             self._leave(place)
 
-    async def _carry_out(self, row: InboxRow) -> None:
+    async def _carry_out_before(self, place: _Place, row: InboxRow) -> None:
+        """What was asked for before a boundary is meant for the conversation that it leaves."""
+        found = parse(row.inbound.text)
+        if not isinstance(found, Order) or not found.command.crosses:
+            return
+        for before in await self._bench.store.peek(lambda uow: uow.inbox.commands(place.key)):
+            if before.id < row.id and before.id not in place.doing and not _skips_queue(before):
+                await self._carry_out(place, before)
+
+    async def _carry_out(self, place: _Place, row: InboxRow) -> None:
+        place.doing.add(row.id)
+        try:
+            await self._carry_out_once(row)
+        finally:
+            place.doing.discard(row.id)
+
+    async def _carry_out_once(self, row: InboxRow) -> None:
         now = await self._bench.store.peek(lambda uow: uow.inbox.get(row.id))
         if now is None or now.state is InboxState.DONE:
             return
@@ -409,7 +433,8 @@ class Working:
         if not self._hearing:
             return
         heard = tuple(self._hearing)
-        rows = await self._bench.store.peek(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in heard])
+        # Not on the loop: many may be waiting, for each of whom a row is read.
+        rows = await self._bench.store.read(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in heard])
         for row in rows:
             if (
                 row is not None
