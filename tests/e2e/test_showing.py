@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from tests.fake_platform import FakePlatform
 from tests.house import until
-from tests.plaza import plaza
+from tests.plaza import ANNA, plaza
 
+from everthread.domain.boundary import New
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
-from everthread.gateway import delivery
+from everthread.domain.model import ReplyState
+from everthread.gateway import delivery, streaming
 from everthread.ports.platform import Address, Button, Outbound
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
@@ -116,3 +118,28 @@ async def test_what_is_given_back_in_the_middle_goes_on_in_the_message_that_was_
             await until(lambda: WORDS in platform.texts(), "the whole answer")
             await there.rest()
         assert platform.texts() == [WORDS]
+
+
+async def test_a_platform_that_never_takes_what_is_shown_does_not_keep_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "END_S_MAX", 0.1)
+    platform = Sluggish(send_s=3600.0, typing=True)
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() != [], "a beginning")
+        platform.send_s = 0.0
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+
+
+async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True)
+    async with ModelServer(lambda _: SLOW) as model:
+        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+            platform.say("tell me")
+            await until(lambda: platform.texts() != [], "a beginning")
+            await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
+        async with plaza(tmp_path, model, platform) as there:
+            left = await there.runtime.store.read(lambda uow: uow.inbox.replies(ReplyState.DRAFT, 9))
+            assert left == ()

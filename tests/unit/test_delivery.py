@@ -310,3 +310,27 @@ async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path
         await until(lambda: store.fails)
         async with asyncio.timeout(2):
             await delivery.finish(house.clock.now())
+
+
+@pytest.mark.parametrize("safe", [True, False])
+async def test_a_send_that_never_comes_back_holds_up_its_chat_for_a_while_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, safe: bool
+) -> None:
+    monkeypatch.setattr(module, "SEND_S_MAX", 0.05)
+    platform = FakePlatform(idempotent_send=safe)
+    send, hung = platform.send, False
+
+    async def hang_once(message: Outbound) -> str:
+        nonlocal hung
+        if not hung:
+            hung = True
+            await asyncio.sleep(3600)
+        return await send(message)
+
+    platform.send = hang_once  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        for number in (1, 2):
+            delivery.put(await stored(house, number))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == (["reply 1", "reply 2"] if safe else ["reply 2"])
+        assert (await state_of(house, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)

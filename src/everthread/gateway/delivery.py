@@ -31,6 +31,8 @@ SWEPT_MAX = 1000
 HANDED_OVER_MAX = 4
 HAND_OVER_S_MAX = 0.25
 STOPPED_S = 0.3
+SEND_S_MAX = 120.0
+"""Of what a platform has not said anything by then, nobody can say whether it went out."""
 
 Lane = tuple[str, str]
 
@@ -210,6 +212,14 @@ class Delivery:
         return last
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
+        try:
+            async with asyncio.timeout(SEND_S_MAX):
+                return await self._send_or_edit(platform, reply, text, last)
+        except TimeoutError as error:
+            nothing_heard = f"nothing was heard for {SEND_S_MAX:g} s"
+            raise (PlatformUnavailable if _is_edit(reply) else SendUncertain)(nothing_heard) from error
+
+    async def _send_or_edit(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
         to, name = Address.of(reply.key), f"{reply.turn_id}.{reply.parts}"
         if _is_edit(reply) and (known := reply.platform_message_id):

@@ -20,6 +20,8 @@ FIRST_S = 0.8
 """An answer that is whole by then is sent as it is."""
 TYPING_S = 4.0
 GOING_ON = " …"
+END_S_MAX = 30.0
+"""A platform that has not taken what is shown by then keeps nobody waiting any longer."""
 
 
 class Showing:
@@ -61,7 +63,7 @@ class Showing:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=END_S_MAX)
         if withheld and self._message_id is not None and self._ticket is not None:
             with suppress(PlatformError):
                 to = Address.of(self._ticket.ref.key)

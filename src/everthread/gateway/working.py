@@ -339,7 +339,9 @@ class Working:
             async with asyncio.timeout(BUSY_LOOK_S):
                 await freed.wait()
         except TimeoutError:
-            pass
+            # Whoever else waits looks again as well.
+            if self._freed.get(here.session_id) is freed:
+                del self._freed[here.session_id]
 
     def _free(self, session_id: str) -> None:
         if (freed := self._freed.pop(session_id, None)) is not None:
