@@ -106,8 +106,11 @@ async def test_an_edit_that_nobody_can_tell_of_is_simply_done_again(tmp_path: Pa
         await there.rest()
 
 
-async def test_what_is_given_back_in_the_middle_goes_on_in_the_message_that_was_begun(tmp_path: Path) -> None:
-    platform = Sluggish(typing=True)
+@pytest.mark.parametrize("send_s", [0.0, 0.3])
+async def test_what_is_given_back_in_the_middle_goes_on_in_the_message_that_was_begun(
+    tmp_path: Path, send_s: float
+) -> None:
+    platform = Sluggish(typing=True, send_s=send_s)
     async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.1)) as model:
         async with plaza(tmp_path, model, platform, drain_s=0.0):
             platform.say("tell me")
@@ -143,3 +146,17 @@ async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_
         async with plaza(tmp_path, model, platform) as there:
             left = await there.runtime.store.read(lambda uow: uow.inbox.replies(ReplyState.DRAFT, 9))
             assert left == ()
+
+
+async def test_an_end_while_a_beginning_of_a_whole_answer_goes_out_leaves_one_message(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True, send_s=0.6)
+    async with ModelServer(lambda _: SLOW) as model:
+        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+            platform.say("tell me")
+            await until(lambda: there.gateway.working.running)
+            await until(lambda: not there.gateway.working.running, "that it is committed")
+            assert platform.texts() != []
+        async with plaza(tmp_path, model, platform) as there:
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]

@@ -100,7 +100,7 @@ async def handoff(desk: Desk, platform: str) -> Said:
     if crossing.cancelled and crossing.left:
         desk.agent.stop(crossing.left, "stopped by /handoff")
     goes_on = f"{name_of(session)} goes on at {wanted} as well; what is said there is seen here, and the other way."
-    return Said("\n".join([goes_on, *_left_undone(crossing)]))
+    return Said("\n".join([goes_on, *_left_undone(crossing)]), posts=True)
 
 
 def _elsewhere(uow: UnitOfWork, desk: Desk) -> list[SessionKey]:

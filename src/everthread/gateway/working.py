@@ -17,6 +17,7 @@ from msgspec import Struct
 from everthread.agent.asking import Choice
 from everthread.agent.events import Steered, TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Agent, Manner
+from everthread.agent.waiting import until_done
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.errors import BadConfig, Busy, DoneBefore, StoreError
 from everthread.domain.model import (
@@ -290,10 +291,13 @@ class Working:
             if showing is not None:
                 # One that has not ended was given back: somebody goes on with it, in the same message.
                 late = listener.ended is not None and listener.ended.committed.status in _UNSEEN
-                try:
-                    await asyncio.shield(showing.end(withheld=late))
-                finally:
-                    self._delivery.release(listener.turn_id)
+                # Seen through: under which id something is out is known here alone until it is written down.
+                ending = asyncio.ensure_future(showing.end(withheld=late))
+                stopped = await until_done(ending)
+                self._delivery.release(listener.turn_id)
+                ending.result()
+                if stopped is not None:
+                    raise stopped
         if ended is None:
             return True
         self.answered += 1
@@ -411,6 +415,8 @@ class Working:
         await self._tell_of_set_aside()
         if said.wakes:
             self.wake(now.inbound.key)
+        if said.posts:
+            await self._delivery.sweep()
 
     async def _said(self, row: InboxRow) -> Said:
         if row.state is InboxState.RUNNING:

@@ -194,12 +194,13 @@ class Lifecycle:
     async def draft_reply(self, ticket: Ticket, text: str, platform_message_id: str | None = None) -> Reply:
         """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it.
 
-        Of a reply that is whole by now, and that nobody has begun to send, only the id is noted.
+        Of a turn that is over by now, or was given back, only the id is noted: whoever sends its reply must know it.
         """
 
         def draft(uow: UnitOfWork) -> Reply:
             reply = uow.inbox.reply(ticket.turn_id)
-            if platform_message_id and reply is not None and reply.state is ReplyState.READY and not reply.parts:
+            unsent = reply is not None and reply.state in (ReplyState.DRAFT, ReplyState.READY) and not reply.parts
+            if platform_message_id and reply is not None and unsent and not reply.platform_message_id:
                 return uow.inbox.put_reply(replace(reply, platform_message_id=platform_message_id))
             ref = turn.held(uow, ticket).ref
             state, now = ReplyState.DRAFT, self._clock.now()
