@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.faults.scene import Scene, answer_to
 
 from everthread.testing.loopback import wire
+
+pytestmark = pytest.mark.timeout(90)
 
 WORDS = "one two three four five six"
 

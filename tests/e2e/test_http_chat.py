@@ -6,14 +6,17 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import msgspec
 import openai
+import pytest
 from tests.house import until
 from tests.site import site
 
 from everthread.config import Gateway, Limits, Price
 from everthread.domain.model import SessionKey, ToolCall, TurnStatus
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import Fail, Say
+from everthread.testing.model_replies import End, Fail, Say
 from everthread.testing.model_server import ModelServer
 
 WEATHER = {
@@ -64,8 +67,6 @@ async def test_the_official_client_asks_and_streams_without_leaving_anything(tmp
 
 
 async def sent(model: ModelServer) -> list[dict[str, Any]]:
-    import msgspec
-
     return [msgspec.json.decode(body) for body in model.requests]
 
 
@@ -223,6 +224,28 @@ async def test_two_people_may_use_the_same_names(tmp_path: Path) -> None:
         assert "admins only" in model_command.text
 
 
+async def test_one_person_may_not_say_too_much_at_once_and_may_always_stop(tmp_path: Path) -> None:
+    gateway = Gateway(messages_per_minute=2)
+    async with ModelServer(echo) as model, site(tmp_path, model, gateway=gateway) as there:
+        anna, ben = await there.token("anna"), await there.token("ben")
+        for name in ("one", "two"):
+            assert (await there.say("hello", anna, X_Session_Key=name, Idempotency_Key=name)).status == 200
+        for name in ("one", "three"):
+            much = await there.say("hello", anna, X_Session_Key=name)
+            assert (much.status, much.code) == (429, "too_many")
+        assert (await there.say("/stop", anna, X_Session_Key="one")).status == 200
+        assert (await there.say("hello", ben, X_Session_Key="one")).status == 200
+        assert len(await there.turns(key=key("one", user="anna"))) == 1
+
+
+async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        answer = await there.say("/pair ABCD2345", X_Session_Key="desk")
+        assert "everthread pairing approve" in answer.text
+        assert "/undo" in (await there.say("/help", X_Session_Key="desk")).text
+        assert await there.runtime.store.read(lambda uow: uow.inbox.get(1)) is None
+
+
 async def test_spending_is_settled_and_its_limit_holds(tmp_path: Path) -> None:
     more: dict[str, Any] = {"limits": Limits(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
     script = lambda _: Say("Hello.", usage=Usage(10_000, 5_000))  # noqa: E731
@@ -252,6 +275,32 @@ async def test_what_a_model_can_not_do_is_said_with_its_status(tmp_path: Path) -
         assert (
             await there.ask("POST", "/v1/chat/completions", body | {"model": "nobody/knows"})
         ).code == "model_not_found"
+
+
+async def test_an_answer_that_is_cut_off_says_so_where_it_was_passed_on(tmp_path: Path) -> None:
+    cut = Say("one two three four", chunks=8, end=End.CUT)
+    script = [cut, cut, Say("whole at last"), Say("A title")]
+    async with ModelServer(script) as model, site(tmp_path, model) as there:
+        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+        alone = await there.ask("POST", "/v1/chat/completions", body)
+        assert b"[DONE]" not in alone.body
+        last = alone.body.decode().strip().split("\n\n")[-1].removeprefix("data: ")
+        assert msgspec.json.decode(last)["error"]["code"] == "model_unavailable"
+        talk = await there.ask("POST", "/v1/chat/completions", body, X_Session_Key="desk")
+        assert b"begins again" in talk.body
+        assert talk.body.endswith(b"data: [DONE]\n\n")
+        (turn,) = await there.turns(key=key("desk"))
+        assert turn.assistant_text == "whole at last"
+
+
+async def test_an_interface_that_is_stopped_first_lets_answers_end(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("slow", chunks=4, delay_s=0.1)) as model, site(tmp_path, model) as there:
+        waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
+        await until(lambda: there.gateway.working.running == 1)
+        await there.web.stop()
+        assert (await waiting).text == "slow"
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await there.ask("GET", "/health")
 
 
 async def test_what_would_change_the_meaning_is_refused_and_the_rest_ignored(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def everything_in(folder: Path) -> bytes:
 def bound_to(there: Plaza, host: str, port: int = 0) -> Web:
     settings = there.gateway.settings
     changed = msgspec.structs.replace(settings.gateway, http=Http(host=host, port=port))
-    object.__setattr__(settings, "gateway", changed)
+    there.gateway.settings = msgspec.structs.replace(settings, gateway=changed)
     return there.runtime.web(there.gateway)
 
 

@@ -57,7 +57,7 @@ IN_WORDS = (
 def examples() -> Iterator[dict[str, Any]]:
     for fence in re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
         try:
-            yield json.loads(fence)
+            yield first(json.loads(fence))
         except json.JSONDecodeError:
             yield from map(json.loads, fence.splitlines())
 

@@ -24,14 +24,13 @@ from everthread.agent.turn import STOP_S_MAX, Agent, Manner
 from everthread.agent.waiting import unheard
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Gone, StoreError, ToolFailed
-from everthread.domain.model import ChatType, Inbound, Kind, Role, SessionKey, SessionRef, TurnStatus
+from everthread.domain.model import HANDED_OVER, ChatType, Inbound, Kind, Role, SessionKey, SessionRef, TurnStatus
 from everthread.domain.policy import ResetPolicy
 from everthread.lifecycle import Lifecycle
 from everthread.ports import Clock, Store, Tool, UnitOfWork
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import ToolUse
 
-PLATFORM = "subagent"
 TASK_CHARS_MAX = 20_000
 TOOL_S_MAX = 86_400.0
 """The limits of the child and of the turn that waits for it come first."""
@@ -82,7 +81,7 @@ def tools_of_children(toolbox: Toolbox, allowed: Collection[str]) -> Toolbox:
 def key_of(use: ToolUse) -> SessionKey:
     """Where the work of a call is done. The same call gives the same place."""
     call = hashlib.sha256(use.call_id.encode(errors="replace")).hexdigest()[:16]
-    return SessionKey(use.ref.key.profile, PLATFORM, ChatType.DM, f"{use.turn_id}-{call}")
+    return SessionKey(use.ref.key.profile, HANDED_OVER, ChatType.DM, f"{use.turn_id}-{call}")
 
 
 class Delegation:

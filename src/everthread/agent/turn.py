@@ -60,7 +60,7 @@ T = TypeVar("T")
 STOP_S_MAX = 5.0
 SETTLE_S_MAX = 1.0
 WENT_WRONG = "something went wrong inside"
-FENCE_MAX = 12
+FENCE_MAX = 40
 """A fence grows by one or two with each attempt."""
 QUERY_CHARS_MAX = 2_000
 """A question is in the first lines; the rest of a long paste only blurs it."""

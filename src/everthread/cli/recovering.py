@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from everthread.agent.asking import Choice
-from everthread.agent.delegation import PLATFORM
 from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
 from everthread.commands.desk import excerpt
 from everthread.domain.errors import Busy, EverthreadError
-from everthread.domain.model import Fate, SessionKey, SessionRef, Slot
+from everthread.domain.model import HANDED_OVER, Fate, SessionKey, SessionRef, Slot
 from everthread.ports import UnitOfWork
 
 RECOVER_S = 5.0
@@ -82,7 +81,7 @@ class Recovery:
         orphans = await self._runtime.store.peek(lambda uow: uow.slots.orphans(now))
         mine = [slot for slot in orphans if _is_mine(slot.ref, self._key, self._owner)]
         # Work that was handed over is gone on with by the answer that waits for it; if none does, it is only settled.
-        theirs = any(slot.ref.key.platform == PLATFORM and slot.ref.owner == self._owner for slot in orphans)
+        theirs = any(slot.ref.key.platform == HANDED_OVER and slot.ref.owner == self._owner for slot in orphans)
         again = await self._runtime.lifecycle.recover() if mine or theirs else ()
         return [slot for slot in mine if slot.turn_id in again]
 

@@ -25,7 +25,7 @@ from everthread.commands.recap import EXCHANGES, Recap, recap
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
-from everthread.domain.model import ChatType, Kind, Session, SessionKey
+from everthread.domain.model import HANDED_OVER, ChatType, Kind, Session, SessionKey
 from everthread.domain.wording import local_time
 from everthread.lifecycle import Crossing
 from everthread.lifecycle.finding import find_session
@@ -35,7 +35,7 @@ LISTED_MAX = 10
 OFFERED_MAX = 50
 _LOOKED_AT_MAX = 200
 _NUMBER = re.compile(r"[1-9][0-9]?")
-_NO_CHATS = ("cli", "hooks", "http", "subagent")
+_NO_CHATS = ("cli", "hooks", "http", HANDED_OVER)
 """What is said there is not sent anywhere."""
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 

@@ -11,9 +11,10 @@ from everthread.config.reading import Check, Table, nearest
 from everthread.config.schema import BusyMode, Gateway, Http, PlatformAccount, Sharing, Webhook
 from everthread.config.secrets import address_problem
 from everthread.domain.access import owner_problem
+from everthread.domain.model import HANDED_OVER
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = ("cli", "group", "hooks", "http", "subagent")
+_RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[^\s:]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")

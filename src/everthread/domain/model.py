@@ -27,6 +27,10 @@ def whole(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+HANDED_OVER = "subagent"
+"""The platform of keys at which work is done that was handed over: nobody writes there."""
+
+
 class ChatType(StrEnum):
     DM = "dm"
     GROUP = "group"

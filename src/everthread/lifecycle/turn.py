@@ -11,6 +11,7 @@ from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Busy, Fenced
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
+    HANDED_OVER,
     Cause,
     Fate,
     HookCall,
@@ -218,6 +219,8 @@ def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
 def _set_unbegun_work_aside(uow: UnitOfWork, setting: Setting) -> None:
     """Work that was handed over by a turn that is over, and that nobody has begun, never will be."""
     for key in uow.inbox.keys_waiting():
+        if key.platform != HANDED_OVER:
+            continue
         _, session = uow.sessions.at(key)
         handed_over = session is not None and session.cause is Cause.DELEGATION and session.key == key
         if session is not None and handed_over and not uow.slots.of_session(session.parent_id or ""):

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
-from everthread.agent.delegation import PLATFORM
 from everthread.domain.boundary import Compress, Rewind
-from everthread.domain.model import Cause, Kind, NoteVersion, Session, SessionRef
+from everthread.domain.model import HANDED_OVER, Cause, Kind, NoteVersion, Session, SessionRef
 from everthread.domain.review import Review, ReviewState, Window
 from everthread.domain.titles import split
 from everthread.lifecycle import Crossing
@@ -209,7 +208,7 @@ def _reviews_are_done(tables: Tables, session: ModelSession, stored: Session, le
 
 
 def _handed_over_work_is_over(tables: Tables, stored: Session, ledger: Ledger) -> None:
-    if stored.key.platform != PLATFORM:
+    if stored.key.platform != HANDED_OVER:
         return
     hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
     # If it is forgotten in the instant in which it is handed over, it may be done for nobody.

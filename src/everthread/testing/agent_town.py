@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import cast
 
 from everthread.agent.compression import size_of
-from everthread.agent.delegation import PLATFORM
 from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
 from everthread.agent.prompt import read_back
 from everthread.domain.boundary import Compress
 from everthread.domain.errors import EverthreadError
-from everthread.domain.model import Kind, SessionKey, Turn
+from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
 from everthread.lifecycle import Crossing
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
@@ -95,7 +94,7 @@ def make_agent_schedule(dice: random.Random) -> list[Step]:
 
 
 def _is_helper(key: SessionKey) -> bool:
-    return key.platform == PLATFORM
+    return key.platform == HANDED_OVER
 
 
 class AgentTown(Town):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -155,9 +156,9 @@ def _endpoint(site: Site, methods: dict[str, Operation]) -> Callable[[Request], 
 
 async def _carried_out(call: Call, operation: Operation) -> Response:
     if operation.door is Door.TOKEN:
-        call.who = await caller_of(call)
+        call = replace(call, who=await caller_of(call))
     if (session_id := call.request.path_params.get("session_id")) is not None:
-        call.session = await find_theirs(call.gateway, session_id, call.caller.owner)
+        call = replace(call, session=await find_theirs(call.gateway, session_id, call.caller.owner))
     return await operation.act(call)
 
 

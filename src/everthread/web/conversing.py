@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.turn import WENT_WRONG
-from everthread.commands import Order, Said, carry_out, parse
+from everthread.commands import Order, Said, Unknown, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
-from everthread.gateway.reception import FOR_ADMINS
+from everthread.gateway.reception import FOR_ADMINS, NEVER_TOO_MANY
 from everthread.gateway.serving import HTTP
 from everthread.gateway.working import Answered, SetAside
 from everthread.ports import UnitOfWork
@@ -63,7 +64,7 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
     text, update_id = shapes.last_words(asked), _update_id(call)
     if call.gateway.draining:
         raise _stopping()
-    following = await _taken_in(call, place, text, update_id)
+    following = await _taken_in(call, place, text, update_id, every_word=bool(asked.stream))
     said = _Said(call, place, asked)
     if isinstance(following, Ended):
         return said.at_once(following)
@@ -101,29 +102,44 @@ def _update_id(call: Call) -> str | None:
     return text
 
 
-async def _taken_in(call: Call, place: There, text: str, update_id: str | None) -> _Following | Ended:
+async def _taken_in(
+    call: Call, place: There, text: str, update_id: str | None, *, every_word: bool
+) -> _Following | Ended:
     gateway, caller = call.gateway, call.caller
     found = parse(text)
+    _check_rate(call, found)
     # Tokens of two people may have one name, and what is taken once must be taken once of each.
     account = f"{caller.owner}/{caller.name}"
     if isinstance(found, Order):
-        if found.command.name in gateway.settings.gateway.admin_commands and caller.owner != gateway.settings.owner:
+        command, settings = found.command, gateway.settings
+        hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
+        if command.name in hidden and not command.leaves:
             return Ended(FOR_ADMINS, await _where(call, place))
-        if found.command.takes_message and found.argument:
-            # It stores what is said itself.
-            desk = msgspec.structs.replace(
-                gateway.desk_at(place.key, caller.owner, ""), account=account, update_id=update_id
-            )
-            said = await carry_out(desk, found)
+        if command.unstored or (command.takes_message and found.argument):
+            # The inbox is not to have it, or it stores what is said itself.
+            desk = gateway.desk_at(place.key, caller.owner, "")
+            said = await carry_out(replace(desk, account=account, update_id=update_id, withheld=hidden), found)
             gateway.working.wake(place.key)
             return Ended(said.text, await _where(call, place))
     row, new = await gateway.lifecycle.accept(
         Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
     )
     gateway.reception.taken += new
+    if not new:
+        gateway.rates.give_back(caller.owner)
     if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner):
         raise Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
-    return _Following(call, place, row, new)
+    return _Following(call, place, row, new, every_word=every_word)
+
+
+def _check_rate(call: Call, found: Order | Unknown | None) -> None:
+    """One person's messages count together, wherever they write from."""
+    gateway = call.gateway
+    if isinstance(found, Order) and found.command.name in NEVER_TOO_MANY:
+        return
+    if (told := gateway.rates.refusal(call.caller.owner, gateway.clock.now())) is not None:
+        gateway.reception.turned_away += 1
+        raise Refused(429, told or "that was too much at once, and is not kept", "too_many", {"Retry-After": "5"})
 
 
 async def _where(call: Call, place: There) -> str:
@@ -134,16 +150,21 @@ async def _where(call: Call, place: There) -> str:
 class _Following:
     """One message, and what becomes of it. To be left in any case."""
 
-    def __init__(self, call: Call, place: There, row: InboxRow, new: bool) -> None:
+    def __init__(self, call: Call, place: There, row: InboxRow, new: bool, *, every_word: bool) -> None:
         self._call, self._place, self._row, self._new = call, place, row, new
         self._heard = call.site.wait()
         self._turn_id = ""
         working = call.gateway.working
         if new:
-            working.hear(row.id, self._heard.put_nowait)
+            working.hear(row.id, self._heard.put_nowait if every_word else self._hear_the_ends)
             working.take(row, call.gateway.reception.busy_mode(HTTP))
         elif row.state is InboxState.WAITING:
             working.wake(row.inbound.key)
+
+    def _hear_the_ends(self, heard: object) -> None:
+        """Whoever waits for the whole answer need not be woken for each word of it."""
+        if isinstance(heard, TurnBegan | TurnEnded | Answered | SetAside):
+            self._heard.put_nowait(heard)
 
     async def leave(self) -> None:
         self._call.site.waits.discard(self._heard)

@@ -73,7 +73,7 @@ class Site:
             queue.put_nowait(Stopping())
 
 
-class Call(Struct):
+class Call(Struct, frozen=True):
     """One request, from somebody who may ask it."""
 
     site: Site

@@ -12,14 +12,13 @@ from everthread.agent.asking import Choice, Progress
 from everthread.agent.events import Retrying, TextWritten, TurnEvent
 from everthread.domain.errors import BadConfig, ModelUnavailable, ModelWithoutTools
 from everthread.domain.model import ChatType, Role, SessionKey, SessionRef
+from everthread.gateway.serving import HTTP
 from everthread.ports.model import Answer, Prompt, Request
 from everthread.web import shapes
 from everthread.web.refusals import Refused, refused
 from everthread.web.shapes import ChatRequest
 from everthread.web.site import Call, Stopping
 from everthread.web.streams import DONE, EventStream, event
-
-PLATFORM = "http"
 
 
 async def complete(call: Call, asked: ChatRequest) -> Response:
@@ -50,8 +49,6 @@ class _Asking:
         self._tokens = min(asked.max_completion_tokens or asked.max_tokens or limit.output_tokens, limit.output_tokens)
         self._id = f"chatcmpl-{self._gateway.new_id()}"
         self._created = int(self._gateway.clock.now())
-        key = SessionKey(self._gateway.settings.profile, PLATFORM, ChatType.DM, "stateless")
-        self._ref = SessionRef("", 0, key, 0, call.caller.owner)
         self._progress = Progress()
         self._heard = call.site.wait()
         self._sent = False
@@ -69,6 +66,11 @@ class _Asking:
                 404, f"there is no model {name!r} here; GET /v1/models lists some", "model_not_found"
             ) from error
 
+    def _nowhere(self) -> SessionRef:
+        """It belongs to no session, and to somebody."""
+        key = SessionKey(self._gateway.settings.profile, HTTP, ChatType.DM, "stateless")
+        return SessionRef("", 0, key, 0, self._call.caller.owner)
+
     async def _ask(self) -> Answer:
         limit_s = self._gateway.settings.limits.turn_s
         try:
@@ -76,7 +78,7 @@ class _Asking:
                 return await self._gateway.agent.asker.ask(
                     self._choices,
                     self._request_to,
-                    ref=self._ref,
+                    ref=self._nowhere(),
                     turn_id=self._id,
                     progress=self._progress,
                     listen=self._listen,
@@ -169,4 +171,4 @@ class _Asking:
             self._work.exception()
         spent, self._progress.spent = self._progress.spent, []
         if spent:
-            await self._gateway.lifecycle.settle_spend(self._ref, self._id, spent)
+            await self._gateway.lifecycle.settle_spend(self._nowhere(), self._id, spent)

@@ -1,0 +1,150 @@
+"""Measure the gateway: `python -m benchmarks.gateway [--json] [--only NAME ...]`.
+
+Three processes beside this one: the gateway, a model that answers at once, and a platform on loopback. Only the
+gateway's own processor time counts. docs/reference/benchmarks.md says what each figure means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import Figure, run
+from everthread.testing.loopback.people import People
+
+SESSIONS = (50, 200, 2_000, 10_000)
+BATCHES = 5
+BATCH = 300
+AT_ONCE = 40
+
+
+class Measured:
+    """A gateway under way."""
+
+    def __init__(self, process: asyncio.subprocess.Process, people: People) -> None:
+        self.process = process
+        self.people = people
+        self.sessions = 1
+        self.said = 0
+
+    async def say(self, count: int) -> None:
+        """So many messages, from one session after another, never more than some at once."""
+        for _ in range(0, count, AT_ONCE):
+            size = min(AT_ONCE, count)
+            count -= size
+            chats = [str((self.said + n) % self.sessions) for n in range(size)]
+            await self.people.say_all([(chat, f"message {self.said + n} about things") for n, chat in enumerate(chats)])
+            self.said += size
+            # The platform keeps every line: what both sides have said is twice what was said.
+            await self.people.until(lambda: len(self.people.seen) >= 2 * self.said, "answers", 120)
+
+    async def report(self) -> dict[str, float]:
+        self.process.send_signal(signal.SIGUSR1)
+        return await self.line()
+
+    async def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return json.loads(await self.process.stdout.readline())
+
+    def rss_mb(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+@asynccontextmanager
+async def gateway(folder: Path) -> AsyncIterator[Measured]:
+    with _server("everthread.testing.model_server") as model, _server("everthread.testing.loopback.server") as there:
+        given = {"home": str(folder), "model": f"http://127.0.0.1:{model.port}/v1", "platform": there.url}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(given)), stdout=subprocess.PIPE
+        )
+        try:
+            async with People(there.url) as people:
+                yield Measured(process, people)
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+class _server:
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __enter__(self) -> _server:
+        self._process = subprocess.Popen([sys.executable, "-m", self._module, "--port", "0"], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+async def messages(folder: Path) -> dict[str, Figure]:
+    """What a message costs, however many conversations take turns."""
+    figures: dict[str, Figure] = {}
+    stalls: list[float] = []
+    async with gateway(folder) as measured:
+        ready = await measured.line()
+        figures["ready_cpu_ms"] = Figure.exact(ready["cpu_s"] * 1000)
+        for sessions in SESSIONS:
+            before = measured.sessions if measured.sessions > 1 else 0
+            measured.sessions = sessions
+            # Everyone has been here once.
+            await measured.say(sessions - before + AT_ONCE)
+            await measured.report()
+            samples: list[float] = []
+            for _ in range(BATCHES):
+                begun = await measured.report()
+                await measured.say(BATCH)
+                ended = await measured.report()
+                samples.append((ended["cpu_s"] - begun["cpu_s"]) * 1000 / BATCH)
+                stalls.append(ended["stall_ms"])
+            figures[f"cpu_ms_per_message_{sessions}"] = Figure.of(samples)
+        figures["rss_mb_10k"] = Figure.exact(measured.rss_mb())
+    flat = [figures[f"cpu_ms_per_message_{sessions}"].value for sessions in SESSIONS]
+    figures["growth_50_to_10k"] = Figure.exact(max(flat) / flat[0])
+    figures["loop_stall_ms_max"] = Figure(max(stalls), min(stalls), max(stalls))
+    return figures
+
+
+async def throughput(folder: Path) -> dict[str, Figure]:
+    """How many messages a second one core answers; everybody else has the other cores."""
+    async with gateway(folder) as measured:
+        await measured.line()
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(measured.process.pid, cores[:1])
+        measured.sessions = 50
+        await measured.say(200)
+        samples: list[float] = []
+        for _ in range(BATCHES):
+            begun = time.monotonic()
+            await measured.say(BATCH)
+            samples.append(BATCH / (time.monotonic() - begun))
+    return {"messages_per_s": Figure.of(samples)}
+
+
+STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {"messages": messages, "throughput": throughput}
+
+TARGETS: dict[str, float] = {
+    **{f"cpu_ms_per_message_{sessions}": 6.0 for sessions in SESSIONS},
+    "growth_50_to_10k": 1.25,
+    "messages_per_s": 150.0,
+    "loop_stall_ms_max": 50.0,
+    "rss_mb_10k": 400.0,
+    "ready_cpu_ms": 1500.0,
+}
+
+if __name__ == "__main__":
+    run("benchmarks.gateway", __doc__, STEPS, TARGETS)

@@ -1,0 +1,51 @@
+"""The gateway that is measured, in a process of its own: `python -m benchmarks.gateway_process JSON`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+from everthread.bootstrap import Runtime
+from everthread.config import Gateway, PlatformAccount, Provider, Review, Settings
+from everthread.testing.loopback.platform import LoopbackPlatform
+
+
+def tell(**figures: float) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+async def main() -> None:
+    given = json.loads(sys.argv[1])
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    settings = Settings(
+        Path(given["home"]),
+        model="stub/one",
+        providers={"stub": Provider("openai_compat", given["model"])},
+        platforms={"loop": PlatformAccount("loop", allow_all=True, stream=False)},
+        gateway=Gateway(messages_per_minute=100_000),
+        review=Review(every_turns=0),
+    )
+    runtime = Runtime(settings, platforms=(LoopbackPlatform("loop", given["platform"]),))
+    async with runtime:
+        await runtime.ready()
+        gateway = runtime.gateway()
+        await gateway.start()
+
+        def report() -> None:
+            tell(cpu_s=time.process_time(), stall_ms=gateway.stalls.longest_s * 1000)
+            gateway.stalls.longest_s = 0.0
+
+        loop.add_signal_handler(signal.SIGUSR1, report)
+        report()
+        await ended.wait()
+        await gateway.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
