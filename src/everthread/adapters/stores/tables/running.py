@@ -287,10 +287,11 @@ class InboxTables:
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
         indexed = "AND state IN ('draft', 'ready', 'sending', 'ambiguous', 'failed')" if state in _UNSENT else ""
+        at, turn_id = after or (float("-inf"), "")
         rows = self._execute(
-            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} {'AND (at, turn_id) > (?, ?)' if after else ''} "
+            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} AND (at, turn_id) > (?, ?) "
             "ORDER BY at, turn_id LIMIT ?",
-            (state.value, *(after or ()), limit),
+            (state.value, at, turn_id, limit),
         )
         return tuple(_reply(row) for row in rows)
 
