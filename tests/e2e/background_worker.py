@@ -20,7 +20,7 @@ from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.model import Inbound
 from everthread.ports import UnitOfWork
 
-CONTEXT_TOKENS = 20_000
+CONTEXT_TOKENS = 50_000
 REVIEW_EVERY = 2
 QUIET_S = 0.2
 
@@ -55,7 +55,7 @@ async def work(home: Path, url: str, life: int, message: str, *, compresses: boo
             pass
         here = await runtime.lifecycle.current(KEY)
         assert here is not None
-        while runtime.agent.compression_status(here.session_id) or not await runtime.store.read(_is_at_rest):
+        while await runtime.agent.compression_status(here.session_id) or not await runtime.store.read(_is_at_rest):
             await clock.sleep(0.01)
         await asyncio.sleep(QUIET_S)
 

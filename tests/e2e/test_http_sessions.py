@@ -13,6 +13,7 @@ from tests.site import Place, site
 from everthread.domain.model import SessionKey
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
+from everthread.web import places
 from everthread.web.app import OPERATIONS
 
 BODIES: dict[tuple[str, str], Any] = {
@@ -59,6 +60,28 @@ async def test_nobody_reaches_anothers_session(tmp_path: Path, operation: Any) -
         assert mine.status in (200, 201)
         await there.ask("DELETE", f"/api/sessions/{session_id}", token=anna)
         assert (await ask(session_id, anna)).body == unknown.body
+
+
+@pytest.mark.parametrize("operation", ABOUT_SESSIONS, ids=lambda one: f"{one.method} {one.path}")
+async def test_whose_a_session_is_is_decided_in_one_place(
+    tmp_path: Path, operation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever that says, no route asks anything else before it refuses, nor acts before it was asked."""
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        anna = await there.token("anna")
+        session_id = await talk(there, "mine", token=anna)
+        end = await there.runtime.store.read(lambda uow: uow.news.end())
+        asked: list[tuple[str, str]] = []
+
+        def nobodys(uow: Any, session: str, owner: str) -> None:
+            asked.append((session, owner))
+
+        monkeypatch.setattr(places, "theirs", nobodys)
+        body = BODIES.get((operation.method, operation.path))
+        answer = await there.ask(operation.method, operation.path.format(session_id=session_id), body, anna)
+        assert (answer.status, answer.code) == (404, "session_not_found")
+        assert asked == [(session_id, "anna")]
+        assert await there.runtime.store.read(lambda uow: uow.news.end()) == end
 
 
 def test_every_route_about_a_session_is_tried() -> None:

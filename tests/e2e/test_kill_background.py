@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKER = "tests.e2e.background_worker"
 KILLS = 10
 PATIENCE_S = 30.0
-FILLING = " of boats and masts and sails" * 40
+FILLING = " of boats and masts and sails" * 2_000
 REVIEW = "[A review."
 SUMMARISE = "Bring the summary of a conversation up to date"
 _NAMED = re.compile(r"message \d+")
@@ -60,8 +60,8 @@ class Script:
             self.asked.put_nowait("summary")
             lines = "\n".join(f"- {name}" for name in dict.fromkeys(_NAMED.findall(text)))
             return Say(f"## Facts\n{lines}", chunks=4, delay_s=0.01)
-        # More than half of the window: there is always something to be summed up.
-        return Say("Aye." + FILLING, usage=Usage(12_000, 5))
+        # Two answers are more than half of the window: there is always something to be summed up, and worth it.
+        return Say("Aye." + FILLING, usage=Usage(len(text) // 4, len(FILLING) // 4))
 
     async def until(self, kinds: tuple[str, ...]) -> None:
         while await self.asked.get() not in kinds:

@@ -80,6 +80,7 @@ def test_names_that_are_not_known_are_passed_over() -> None:
         ([HEADER, SESSION | {"id": ""}], 2, "id"),
         ([HEADER, SESSION | {"id": "notes:me"}], 2, "id"),
         ([HEADER, SESSION | {"id": "a\nb"}], 2, "id"),
+        ([HEADER, SESSION | {"id": "a\n"}], 2, "id"),
         ([HEADER, SESSION | {"key": "nowhere"}], 2, "key"),
         ([HEADER, SESSION | {"kind": "notes"}], 2, "notes"),
         ([HEADER, SESSION | {"kind": "party"}], 2, "kind"),

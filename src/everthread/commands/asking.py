@@ -24,9 +24,14 @@ async def retry(desk: Desk, _: str) -> Said:
     return Said(text, wakes=True)
 
 
+async def _accept(desk: Desk, text: str) -> tuple[InboxRow, bool]:
+    inbound = Inbound(desk.key, desk.owner, text, desk.account, desk.update_id)
+    return await desk.lifecycle.accept(inbound, only_into=desk.only_into)
+
+
 async def queue(desk: Desk, text: str) -> Said:
     if text:
-        row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text, desk.account, desk.update_id))
+        row, _ = await _accept(desk, text)
         before = [other for other in await desk.store.read(lambda uow: _waiting(uow, desk)) if other.id < row.id]
         place = (
             f"after {counted(len(before), 'message')} that wait{'s' if len(before) == 1 else ''}" if before else "next"
@@ -43,7 +48,7 @@ async def queue(desk: Desk, text: str) -> Said:
 async def steer(desk: Desk, text: str) -> Said:
     if not text:
         return refused("Usage: /steer TEXT")
-    row, _ = await desk.lifecycle.accept(Inbound(desk.key, desk.owner, text, desk.account, desk.update_id))
+    row, _ = await _accept(desk, text)
     if row.state is not InboxState.WAITING:
         return Said("This was taken up before.")
     session = await session_here(desk)

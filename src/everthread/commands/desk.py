@@ -57,6 +57,8 @@ class Desk(Struct, frozen=True):
     account: str = ""
     update_id: str | None = None
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
+    only_into: str = ""
+    """The session that a message must go to which a command takes in; empty is wherever the key is."""
     order: int | None = None
     """The command's own place in the inbox, where commands come in as messages do."""
     withheld: Collection[str] = ()

@@ -43,9 +43,14 @@ class Resume(Struct, frozen=True):
 
 
 class Branch(Struct, frozen=True):
-    """Go on in a child that sees the parent as it is now."""
+    """Go on in a child that sees the parent as it is now.
+
+    `parent` is where the child grows out of, at the tip of its continuation; empty is the key's own session. One that
+    the key is not on is not left by this, nor changed in any way: it may have ended, or be answered at another key.
+    """
 
     title: str = ""
+    parent: str = ""
 
 
 class Compress(Struct, frozen=True):
@@ -120,7 +125,7 @@ class Place(Struct, frozen=True):
     served: bool = False
     """This process has served the session since its last finalize."""
     target: Session | None = None
-    """Resume: the tip to go to, already checked to be the owner's."""
+    """Resume, and Branch of a session that is named: its tip, already checked to be the owner's."""
     visible: tuple[int, ...] = ()
     """Rewind: the newest visible turns, at most as many as asked for."""
     titles: tuple[str, ...] = ()
@@ -255,8 +260,8 @@ def _resume(place: Place, boundary: Resume) -> Step:
 
 
 def _branch(place: Place, boundary: Branch, new_id: str, now: float) -> Step:
-    parent = place.session
-    if parent is None:
+    parent = place.target if boundary.parent else place.session
+    if parent is None or parent.kind is Kind.NOTES:
         return Step(refusal=Refusal.NOTHING_THERE)
     if boundary.title:
         title = _free_title(boundary.title, place.titles)

@@ -123,6 +123,10 @@ class Gone(EverthreadError):
     """It was forgotten on request."""
 
 
+class KeyMoved(EverthreadError):
+    """What is for one session alone was not taken in: its key is on another one, or about to be."""
+
+
 class Busy(EverthreadError):
     """A turn is running in that session."""
 

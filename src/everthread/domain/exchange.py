@@ -29,7 +29,7 @@ SUMMARY_CHARS_MAX = 1_000_000
 _NUMBER_MAX = 2**31 - 1
 
 # Ids are shown as they are, and some with a colon are the program's own.
-Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=ID_CHARS_MAX)]
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*\Z", max_length=ID_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
 TurnNumber = Annotated[int, Meta(ge=1, le=_NUMBER_MAX)]

@@ -100,15 +100,25 @@ class Lifecycle:
         self._review_every = review_every
         self._told_of_expiry = told_of_expiry
 
-    async def accept(self, inbound: Inbound) -> tuple[InboxRow, bool]:
-        """Take a message in for good; false if the platform had delivered it before."""
+    async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
+        """Take a message in for good; false if the platform had delivered it before.
+
+        One that is `only_into` a session is answered there or set aside there. Raises `KeyMoved` if that can't be.
+        """
         _check_size("a message", inbound.text)
         _check_key(inbound.key)
         _check_owner(inbound.owner)
         if inbound.update_id == "":
             # A platform that numbers nothing says "" as well as nothing.
             inbound = replace(inbound, update_id=None)
-        return await self._store.write(lambda uow: uow.inbox.accept(inbound, self._clock.now()))
+
+        def take(uow: UnitOfWork) -> tuple[InboxRow, bool]:
+            row, new = uow.inbox.accept(inbound, self._clock.now())
+            if new and only_into:
+                turn.keep_to(uow, row, only_into, self._setting("message"))
+            return row, new
+
+        return await self._store.write(take)
 
     async def cross(
         self,

@@ -115,7 +115,11 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         session = _leave(uow, session, binding, step, setting.now)
         if step.closes:
             note_rest(uow, session, setting.review_every, setting.now)
-    opened = _open(uow, step.opens, session, binding, setting.now) if step.opens else None
+    parent = place.target if isinstance(boundary, Branch) and boundary.parent else session
+    if session is not None and parent is not None and parent.id == session.id:
+        # As it has been left.
+        parent = session
+    opened = _open(uow, step.opens, parent, binding, setting.now) if step.opens else None
     if opened is not None and len(aside) < len(waiting):
         opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), setting.now)
         uow.sessions.save(opened)
@@ -181,8 +185,8 @@ def _look(
     """Read what the plan needs to know, and no more."""
     key = binding.key
     target = None
-    if isinstance(boundary, Resume) and boundary.target:
-        target = uow.sessions.tip(owned(uow, boundary.target, owner).id)
+    if named := _named(boundary):
+        target = uow.sessions.tip(owned(uow, named, owner).id)
     parent = owned(uow, boundary.parent, owner) if isinstance(boundary, New) and boundary.parent else None
     running = uow.slots.live(session.id) if session else None
     keys = uow.sessions.keys_on(session.id) if session else ()
@@ -196,7 +200,7 @@ def _look(
         kind=binding.kind,
         target=target,
         parent=parent,
-        titles=_taken_titles(uow, boundary, session, owner),
+        titles=_taken_titles(uow, boundary, target or session, owner),
     )
     if session is None:
         return place
@@ -213,6 +217,17 @@ def _look(
             return replace(place, waiting_since=since, delegated=uow.slots.delegated(session.id))
         case _:
             return place
+
+
+def _named(boundary: Boundary) -> str:
+    """The session that a boundary goes to, or grows out of, wherever its key is."""
+    match boundary:
+        case Resume():
+            return boundary.target
+        case Branch():
+            return boundary.parent
+        case _:
+            return ""
 
 
 def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, owner: str) -> tuple[str, ...]:
@@ -269,20 +284,20 @@ def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now:
     return session
 
 
-def _open(uow: UnitOfWork, opening: Opening, left: Session | None, binding: Binding, now: float) -> Session:
+def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float) -> Session:
     session = opening.session
     if not opening.fresh:
         session = session.but(ended_at=None, end_reason=None, active_at=now)
-    elif left is not None and opening.inherits:
-        session = as_of(session, left)
+    elif parent is not None and opening.inherits:
+        session = as_of(session, parent)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
     ref = ref_to(session, binding.key, binding.epoch + 1)
     # The opened entry comes before any turn, so a provider knows the parent first.
     session = append(uow, session, ref, EntryKind.OPENED, now, detail=detail)
     if opening.fresh:
         uow.sessions.add(session, opening.summary)
-        if left is not None and opening.reason is Cause.BRANCH:
-            _copy_prefix(uow, left, session, now)
+        if parent is not None and opening.reason is Cause.BRANCH:
+            _copy_prefix(uow, parent, session, now)
     else:
         uow.sessions.save(session)
     return session

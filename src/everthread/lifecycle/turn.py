@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New, Suspend
-from everthread.domain.errors import Busy, Fenced
+from everthread.domain.errors import Busy, Fenced, KeyMoved
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     HANDED_OVER,
@@ -102,6 +102,23 @@ def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) ->
     assert session is not None
     assert binding is not None
     return session, binding.epoch
+
+
+def keep_to(uow: UnitOfWork, row: InboxRow, session_id: str, setting: Setting) -> None:
+    """What was just accepted is for that session alone, where its conversation goes on.
+
+    Raises `KeyMoved` if the key is elsewhere, or a command that waits there may still lead it elsewhere.
+    """
+    key = row.inbound.key
+    _, session = uow.sessions.at(key)
+    tip = uow.sessions.tip(session_id)
+    if session is None or tip is None or (session.id, session.owner) != (tip.id, row.inbound.owner):
+        raise KeyMoved(f"{key} has left session {session_id} meanwhile; send it again")
+    if any(other.state is InboxState.WAITING and other.id != row.id for other in uow.inbox.commands(key)):
+        raise KeyMoved(f"a command waits at {key}, which may lead to another session; send it again")
+    if setting.policies.of(key).expired(session.active_at, row.accepted_at):
+        # Whoever names a session goes on with it, as with a resume.
+        uow.sessions.save(session.but(active_at=row.accepted_at))
 
 
 def held(uow: UnitOfWork, ticket: Ticket) -> Slot:

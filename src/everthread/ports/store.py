@@ -386,6 +386,10 @@ class Inbox(Protocol):
         """The stored row, and whether it is new: an update that was taken before is not taken again."""
         ...
 
+    def known(self, inbound: Inbound) -> InboxRow | None:
+        """What was taken under the same number before, if anything was."""
+        ...
+
     def get(self, inbox_id: int) -> InboxRow | None: ...
     def first_waiting(self, key: SessionKey) -> InboxRow | None:
         """The key's next message."""

@@ -16,6 +16,7 @@ from everthread.web.description import Door, Operation, Parameter
 from everthread.web.places import ID_HEADER, KEY_HEADER, find_theirs
 from everthread.web.refusals import Refused, refused
 from everthread.web.site import Call, Site
+from everthread.web.streams import EventStream
 from everthread.web.tokens import caller_of
 
 _JSON, _SSE = "application/json", "text/event-stream"
@@ -145,6 +146,8 @@ def _endpoint(site: Site, methods: dict[str, Operation]) -> Callable[[Request], 
         operation = methods["GET" if request.method == "HEAD" else request.method]
         try:
             response = await _carried_out(Call(site, request), operation)
+            if request.method == "HEAD" and isinstance(response, EventStream):
+                response = await response.heads_only()
         except Exception as error:  # noqa: BLE001 - the end of the line: told to the client, in words
             response = refused(error).response()
         site.requests[response.status_code] = site.requests.get(response.status_code, 0) + 1

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from everthread.web import shapes
+from everthread.web import limits, shapes
 from everthread.web.conversing import converse
 from everthread.web.places import place_of
 from everthread.web.shapes import ChatRequest
@@ -37,5 +37,7 @@ async def chat(call: Call) -> Response:
     """A conversation if a header names one; else an answer to just what was sent."""
     asked = await call.read(ChatRequest)
     shapes.check(asked)
-    place = await place_of(call)
-    return await (complete(call, asked) if place is None else converse(call, asked, place))
+    if (place := await place_of(call)) is not None:
+        return await converse(call, asked, place)
+    limits.check(call)
+    return await complete(call, asked)

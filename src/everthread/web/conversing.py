@@ -15,15 +15,15 @@ from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.turn import WENT_WRONG
-from everthread.commands import Order, Said, Unknown, carry_out, parse, withheld
+from everthread.commands import Order, Said, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.reception import FOR_ADMINS, NEVER_TOO_MANY
 from everthread.gateway.serving import HTTP
 from everthread.gateway.working import Answered, SetAside
 from everthread.ports import UnitOfWork
 from everthread.ports.model import Usage
-from everthread.web import refusals, shapes
-from everthread.web.places import There, headers_of
+from everthread.web import limits, refusals, shapes
+from everthread.web.places import There, go_to, headers_of
 from everthread.web.refusals import Refused, refused
 from everthread.web.shapes import ChatRequest
 from everthread.web.site import Call, Stopping
@@ -34,6 +34,8 @@ LOOK_S = 5.0
 LOOK_AGAIN_S = 0.25
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 UPDATE_CHARS_MAX = 255
+HEARD_MAX = 10_000
+"""So many pieces of an answer may wait to be read."""
 DONE_BEFORE = "This was carried out before."
 BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
 
@@ -41,6 +43,10 @@ BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
 class Begun(Struct, frozen=True):
     session_id: str
     turn_id: str
+
+
+class TooSlow(Struct, frozen=True):
+    """More was written than is kept for somebody who does not read it."""
 
 
 class Ended(Struct, frozen=True):
@@ -62,8 +68,6 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
     if asked.tools:
         raise Refused(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
     text, update_id = shapes.last_words(asked), _update_id(call)
-    if call.gateway.draining:
-        raise _stopping()
     following = await _taken_in(call, place, text, update_id, every_word=bool(asked.stream))
     said = _Said(call, place, asked)
     if isinstance(following, Ended):
@@ -73,15 +77,23 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
         # A status and the ids come before the first word: they are known once the turn has begun.
         while not isinstance(heard, Ended) and not (asked.stream and isinstance(heard, Begun)):
             heard = await following.next()
-    except BaseException:
+    except BaseException as error:
         await following.leave()
-        raise
+        if update_id is not None or not isinstance(error, Exception):
+            raise
+        raise _not_again(refused(error)) from error
     if isinstance(heard, Begun):
         return EventStream(
             said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
         )
     await following.leave()
     return said.at_once(heard)
+
+
+def _not_again(problem: Refused) -> Refused:
+    """It is taken in: a client that sends it again by itself, with no number to know it by, would say it twice."""
+    problem.headers["X-Should-Retry"] = "false"
+    return problem
 
 
 async def _check_model(call: Call, asked: ChatRequest, place: There) -> None:
@@ -107,9 +119,14 @@ async def _taken_in(
 ) -> _Following | Ended:
     gateway, caller = call.gateway, call.caller
     found = parse(text)
-    _check_rate(call, found)
+    limits.check(call, found)
     # Tokens of two people may have one name, and what is taken once must be taken once of each.
     account = f"{caller.owner}/{caller.name}"
+    inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
+    if place.session is not None and not await _was_taken(call, inbound):
+        await go_to(call, place, place.session)
+    stops = isinstance(found, Order) and found.command.name in NEVER_TOO_MANY
+    only_into = place.session.id if place.session is not None and not stops else ""
     if isinstance(found, Order):
         command, settings = found.command, gateway.settings
         hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
@@ -118,28 +135,28 @@ async def _taken_in(
         if command.unstored or (command.takes_message and found.argument):
             # The inbox is not to have it, or it stores what is said itself.
             desk = gateway.desk_at(place.key, caller.owner, "")
-            said = await carry_out(replace(desk, account=account, update_id=update_id, withheld=hidden), found)
+            desk = replace(desk, account=account, update_id=update_id, only_into=only_into, withheld=hidden)
+            said = await carry_out(desk, found)
             gateway.working.wake(place.key)
             return Ended(said.text, await _where(call, place))
-    row, new = await gateway.lifecycle.accept(
-        Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
-    )
+    row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)
     gateway.reception.taken += new
     if not new:
         gateway.rates.give_back(caller.owner)
-    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner):
-        raise Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
-    return _Following(call, place, row, new, every_word=every_word)
+    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner) or row.inbound.text not in ("", text):
+        raise _used_before()
+    return _Following(call, place, text, row, new, every_word=every_word)
 
 
-def _check_rate(call: Call, found: Order | Unknown | None) -> None:
-    """One person's messages count together, wherever they write from."""
-    gateway = call.gateway
-    if isinstance(found, Order) and found.command.name in NEVER_TOO_MANY:
-        return
-    if (told := gateway.rates.refusal(call.caller.owner, gateway.clock.now())) is not None:
-        gateway.reception.turned_away += 1
-        raise Refused(429, told or "that was too much at once, and is not kept", "too_many", {"Retry-After": "5"})
+async def _was_taken(call: Call, inbound: Inbound) -> bool:
+    """What only comes again changes nothing, not even where the conversation is."""
+    if inbound.update_id is None:
+        return False
+    return await call.gateway.store.peek(lambda uow: uow.inbox.known(inbound)) is not None
+
+
+def _used_before() -> Refused:
+    return Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
 
 
 async def _where(call: Call, place: There) -> str:
@@ -150,16 +167,23 @@ async def _where(call: Call, place: There) -> str:
 class _Following:
     """One message, and what becomes of it. To be left in any case."""
 
-    def __init__(self, call: Call, place: There, row: InboxRow, new: bool, *, every_word: bool) -> None:
-        self._call, self._place, self._row, self._new = call, place, row, new
+    def __init__(self, call: Call, place: There, text: str, row: InboxRow, new: bool, *, every_word: bool) -> None:
+        self._call, self._place, self._text, self._row, self._new = call, place, text, row, new
         self._heard = call.site.wait()
         self._turn_id = ""
         working = call.gateway.working
         if new:
-            working.hear(row.id, self._heard.put_nowait if every_word else self._hear_the_ends)
+            working.hear(row.id, self._hear_every_word if every_word else self._hear_the_ends)
             working.take(row, call.gateway.reception.busy_mode(HTTP))
         elif row.state is InboxState.WAITING:
             working.wake(row.inbound.key)
+
+    def _hear_every_word(self, heard: object) -> None:
+        """Whoever does not read what is written is not waited for, nor is it kept for them."""
+        if self._heard.qsize() >= HEARD_MAX:
+            self._call.gateway.working.unhear(self._row.id)
+        if self._heard.qsize() <= HEARD_MAX:
+            self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else TooSlow())
 
     def _hear_the_ends(self, heard: object) -> None:
         """Whoever waits for the whole answer need not be woken for each word of it."""
@@ -191,10 +215,8 @@ class _Following:
                     return self._ended(heard)
                 case Answered():
                     return Ended(_in_words(heard.said), await _where(self._call, self._place))
-                case SetAside():
-                    raise self._left(heard.session_id)
-                case Stopping():
-                    raise _stopping(self._headers())
+                case SetAside() | TooSlow() | Stopping():
+                    raise self._no_answer(heard)
                 case _:
                     pass
 
@@ -204,7 +226,7 @@ class _Following:
         if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(session_id)
         if not heard.text:
-            problem = refused(heard.error) if heard.error is not None else Refused(502, _told(heard), "no_answer")
+            problem = _unanswered(heard)
             problem.headers |= headers_of(self._place, session_id, self._turn_id)
             raise problem
         finish = "length" if heard.problem else "stop"
@@ -223,6 +245,8 @@ class _Following:
             return Ended(DONE_BEFORE, await _where(self._call, self._place))
         if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(row.session_id or "")
+        if self._text not in [m.content for m in turn.messages if m.role is Role.USER]:
+            raise _used_before()
         said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
         if not said:
             raise Refused(502, "there was no answer", "no_answer", headers_of(self._place, turn.session_id))
@@ -238,6 +262,15 @@ class _Following:
     def _headers(self, session_id: str = "") -> dict[str, str]:
         return headers_of(self._place, session_id)
 
+    def _no_answer(self, heard: SetAside | TooSlow | Stopping) -> Refused:
+        match heard:
+            case SetAside():
+                return self._left(heard.session_id)
+            case TooSlow():
+                return Refused(408, "this was read too slowly; the answer stands in the session", "too_slow")
+            case Stopping():
+                return limits.stopping(self._headers())
+
     def _left(self, session_id: str) -> Refused:
         return Refused(
             409,
@@ -247,6 +280,14 @@ class _Following:
         )
 
 
+def _unanswered(heard: TurnEnded) -> Refused:
+    if heard.error is not None:
+        return refused(heard.error)
+    if heard.committed.status is TurnStatus.INTERRUPTED:
+        return Refused(409, f"{_told(heard)}; the message is kept in its session", "stopped")
+    return Refused(502, _told(heard), "no_answer")
+
+
 def _told(heard: TurnEnded) -> str:
     # What a bug says may name anything.
     return WENT_WRONG if heard.problem.startswith(WENT_WRONG) else heard.problem or "there was no answer"
@@ -254,11 +295,6 @@ def _told(heard: TurnEnded) -> str:
 
 def _in_words(said: Said) -> str:
     return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
-
-
-def _stopping(headers: dict[str, str] | None = None) -> Refused:
-    said = "this is being stopped; what it has taken in is answered when it is back"
-    return Refused(503, said, "stopping", {"Retry-After": "5", **(headers or {})})
 
 
 class _Said:

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
 
+from everthread.ports import UnitOfWork
 from everthread.ports.news import BoundaryRow, Mark, TurnNews
 from everthread.web.refusals import Refused
-from everthread.web.site import Call, Stopping
+from everthread.web.site import Call, Caller, Stopping
 from everthread.web.streams import EventStream, named_event
 
 LOOK_S = 0.25
@@ -34,7 +35,7 @@ async def follow(call: Call) -> Response:
         call.site.followers.discard(news)
         listeners[owner] -= 1
 
-    return EventStream(_events(call, owner, mark, news), ended=leave)
+    return EventStream(_events(call, mark, news), ended=leave)
 
 
 def _mark_of(text: str | None, end: Mark) -> Mark:
@@ -47,7 +48,12 @@ def _mark_of(text: str | None, end: Mark) -> Mark:
     return Mark(min(int(found[1]), end.boundary), min(int(found[2]), end.pos))
 
 
-async def _events(call: Call, owner: str, mark: Mark, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
+def _news(uow: UnitOfWork, caller: Caller, mark: Mark) -> tuple[tuple[BoundaryRow | TurnNews, ...], Mark, Mark] | None:
+    """What is new, how far was looked and where it ends; nothing for somebody who has no business here any more."""
+    return (*uow.news.after(caller.owner, mark, WINDOW), uow.news.end()) if caller.may_stay(uow) else None
+
+
+async def _events(call: Call, mark: Mark, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
     store, loop = call.gateway.store, asyncio.get_running_loop()
     yield named_event("listening", _id(mark), {})
     seen, sent_at = -1, loop.time()
@@ -55,7 +61,10 @@ async def _events(call: Call, owner: str, mark: Mark, news: asyncio.Queue[object
         # Asked before it is looked: what is committed in between is seen the next time.
         now = await store.changed()
         while seen != now:
-            found, to, end = await store.read(lambda uow, at=mark: (*uow.news.after(owner, at, WINDOW), uow.news.end()))
+            looked = await store.read(lambda uow, at=mark: _news(uow, call.caller, at))
+            if looked is None:
+                return
+            found, to, end = looked
             for one in found:
                 mark = _behind(mark, one)
                 sent_at = loop.time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.boundary import Refusal, Resume
 from everthread.domain.errors import Gone, NotFound
@@ -25,6 +26,8 @@ class There(Struct, frozen=True):
 
     name: str
     key: SessionKey
+    session: Session | None = None
+    """The one that the caller has named: nothing of theirs is to go to another."""
 
 
 def theirs(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
@@ -54,14 +57,13 @@ def there(gateway: Gateway, owner: str, name: str) -> There:
 
 
 async def place_of(call: Call) -> There | None:
-    """Where the request's headers lead, if to any conversation."""
+    """What the request's headers name, if any conversation. Nothing is changed by it."""
     name, session_id = call.header(KEY_HEADER), call.header(ID_HEADER)
     if session_id is None:
         return None if name is None else there(call.gateway, call.caller.owner, name)
     session = await find_theirs(call.gateway, session_id, call.caller.owner)
     place = there(call.gateway, call.caller.owner, f"id-{session.id}" if name is None else name)
-    await go_to(call, place, session)
-    return place
+    return replace(place, session=session)
 
 
 async def go_to(call: Call, place: There, session: Session) -> SessionRef:

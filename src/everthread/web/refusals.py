@@ -74,6 +74,7 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.NotFound, 404, "not_found"),
     (errors.Gone, 404, "not_found"),
     (errors.Busy, 409, "busy"),
+    (errors.KeyMoved, 409, "left"),
     (errors.BudgetSpent, 429, "insufficient_quota"),
     (errors.TurnTooLong, 500, "turn_too_long"),
     (errors.ContextTooLong, 400, "context_length_exceeded"),

@@ -12,10 +12,10 @@ import uvicorn
 from everthread.domain.errors import BadConfig
 from everthread.gateway.serving import Gateway
 from everthread.web.app import make_app
+from everthread.web.connections import Connection
 from everthread.web.site import Site
 from everthread.web.tokens import is_here
 
-CONNECTIONS_MAX = 4096
 KEEP_ALIVE_S = 75
 END_S_MAX = 2.0
 """How long answers may take to go out that say that there will be none."""
@@ -45,15 +45,15 @@ class Web:
         self._server = _Server(
             uvicorn.Config(
                 make_app(self._site),
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="warning",
+                # What strangers send that is no HTTP must not fill the log.
+                log_level="error",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=KEEP_ALIVE_S,
             )
         )

@@ -146,8 +146,8 @@ async def fork_session(call: Call) -> Response:
     if asked.title:
         titles.clean(asked.title)
     place = there(gateway, call.caller.owner, asked.key or f"fork-{gateway.new_id()}")
-    await go_to(call, place, session)
-    crossed = await gateway.lifecycle.cross(place.key, Branch(asked.title or ""), owner=call.caller.owner)
+    branch = Branch(asked.title or "", parent=session.id)
+    crossed = await gateway.lifecycle.cross(place.key, branch, owner=call.caller.owner)
     if crossed.cancelled and crossed.left:
         gateway.agent.stop(crossed.left, "stopped by a fork")
     if crossed.refusal is not None or crossed.ref is None:

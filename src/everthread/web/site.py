@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from everthread.domain.model import Session
 from everthread.gateway.serving import Gateway
+from everthread.ports import UnitOfWork
 from everthread.web.refusals import Refused
 
 T = TypeVar("T")
@@ -28,6 +29,12 @@ class Caller(Struct, frozen=True):
     owner: str
     name: str
     """Of the token, or of the way in: with the owner, one of a kind."""
+    token_hash: str = ""
+    """Empty for whoever came in without a token."""
+
+    def may_stay(self, uow: UnitOfWork) -> bool:
+        """Whether they would still be let in."""
+        return uow.tokens.get(self.token_hash) is not None if self.token_hash else not uow.tokens.are_any()
 
 
 class Stopping(Struct, frozen=True):

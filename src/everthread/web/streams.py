@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 DONE = b"data: [DONE]\n\n"
@@ -34,10 +34,20 @@ class EventStream(StreamingResponse):
         self._content = content
         self._ended = ended
 
+    async def heads_only(self) -> Response:
+        """What is answered to whoever asks for no more than the head of it."""
+        await self._end()
+        response = Response(None, self.status_code, media_type=self.media_type)
+        response.raw_headers = self.raw_headers
+        return response
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await self._content.aclose()
-            if self._ended is not None:
-                await self._ended()
+            await self._end()
+
+    async def _end(self) -> None:
+        await self._content.aclose()
+        if self._ended is not None:
+            await self._ended()

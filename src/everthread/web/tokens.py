@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ async def caller_of(call: Call) -> Caller:
     found, are_any = await call.gateway.store.peek(look)
     if found is not None:
         await _note_use(call, found)
-        return Caller(found.owner, found.name)
+        return Caller(found.owner, found.name, found.token_hash)
     # Clients of models can't do without a key: while there are no tokens, any other text will do.
     if are_any or wanted or not call.site.only_here:
         raise Refused(
@@ -45,6 +46,7 @@ async def caller_of(call: Call) -> Caller:
     return Caller(call.gateway.settings.owner, LOCAL)
 
 
+@lru_cache(256)
 def is_here(host: str) -> bool:
     """Whether an address or a name is this machine's own, for nobody else to reach."""
     if host.lower() == "localhost":
@@ -67,6 +69,7 @@ def _check_from_here(call: Call) -> None:
         raise _not_from_here("it comes from a page of another site")
 
 
+@lru_cache(256)
 def _host(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""

@@ -112,6 +112,7 @@ class ForgettingTables:
             "DELETE FROM pairings WHERE platform || ':' || user = ?",
             "DELETE FROM wrong_codes WHERE scope = ?",
             "DELETE FROM guests WHERE owner = ?",
+            "DELETE FROM tokens WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
         self._scrub_errors(owner)

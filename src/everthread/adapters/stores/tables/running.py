@@ -176,14 +176,18 @@ class InboxTables:
         )
         if row is not None:
             return _inbox_row(row), True
-        known = first(
+        known = self.known(inbound)
+        assert known is not None
+        return known, False
+
+    def known(self, inbound: Inbound) -> InboxRow | None:
+        row = first(
             self._execute(
                 f"SELECT {_INBOX} FROM inbox WHERE platform = ? AND account = ? AND update_id = ?",
-                (key.platform, inbound.account, inbound.update_id),
+                (inbound.key.platform, inbound.account, inbound.update_id),
             )
         )
-        assert known is not None
-        return _inbox_row(known), False
+        return _inbox_row(row) if row else None
 
     def get(self, inbox_id: int) -> InboxRow | None:
         row = first(self._execute(f"SELECT {_INBOX} FROM inbox WHERE id = ?", (inbox_id,)))

@@ -1,0 +1,26 @@
+"""Whether one more message is taken at all, with a conversation or without one."""
+
+from __future__ import annotations
+
+from everthread.commands import Order, Unknown
+from everthread.gateway.reception import NEVER_TOO_MANY
+from everthread.web.refusals import Refused
+from everthread.web.site import Call
+
+STOPPING = "this is being stopped; what it has taken in is answered when it is back"
+
+
+def check(call: Call, found: Order | Unknown | None = None) -> None:
+    """One person's messages count together, wherever they write from. `found` is the command that it is, if any."""
+    gateway = call.gateway
+    if gateway.draining:
+        raise stopping()
+    if isinstance(found, Order) and found.command.name in NEVER_TOO_MANY:
+        return
+    if (told := gateway.rates.refusal(call.caller.owner, gateway.clock.now())) is not None:
+        gateway.reception.turned_away += 1
+        raise Refused(429, told or "that was too much at once, and is not kept", "too_many", {"Retry-After": "5"})
+
+
+def stopping(headers: dict[str, str] | None = None) -> Refused:
+    return Refused(503, STOPPING, "stopping", {"Retry-After": "5", **(headers or {})})
