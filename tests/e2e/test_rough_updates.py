@@ -78,10 +78,10 @@ async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is
     async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
         accept = there.gateway.lifecycle.accept
 
-        async def mistaken(inbound: Any) -> Any:
+        async def mistaken(inbound: Any, **more: Any) -> Any:
             if inbound.text == "this one":
                 raise ZeroDivisionError
-            return await accept(inbound)
+            return await accept(inbound, **more)
 
         monkeypatch.setattr(there.gateway.lifecycle, "accept", mistaken)
         there.platform.say("this one")
@@ -96,12 +96,12 @@ async def test_what_can_not_be_stored_is_not_acknowledged(
     async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
         accept, tries = there.gateway.lifecycle.accept, 0
 
-        async def busy_first(inbound: Any) -> Any:
+        async def busy_first(inbound: Any, **more: Any) -> Any:
             nonlocal tries
             tries += 1
             if tries == 1:
                 raise StoreBusy("another program holds the write lock; try again")
-            return await accept(inbound)
+            return await accept(inbound, **more)
 
         monkeypatch.setattr(there.gateway.lifecycle, "accept", busy_first)
         there.platform.say(text)
