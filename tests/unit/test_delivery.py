@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.house import House, until
 
-from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import delivery as module
 from everthread.gateway.delivery import Delivery
-from everthread.ports.platform import Address, Outbound
+from everthread.ports import Store
+from everthread.ports.platform import Address, Button, Outbound
 
 
 @pytest.fixture(autouse=True)
@@ -204,3 +206,131 @@ async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
         assert (await state_of(house, 1)).platform_message_id == "0"
+
+
+class Failing:
+    """A store that can't be written while it is told so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.fails = 0
+
+    async def write(self, work: Any) -> Any:
+        if self.fails > 0:
+            self.fails -= 1
+            raise StoreBusy("somebody holds it")
+        return await self._store.write(work)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def test_if_a_part_is_out_and_that_can_not_be_written_down_at_once_the_others_follow(tmp_path: Path) -> None:
+    platform = FakePlatform(text_chars_max=64)
+    async with House(tmp_path) as house:
+        store = Failing(house.store)
+        delivery = Delivery(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
+        reply = await stored(house, 1, "\n\n".join("abcdefgh " * 6 for _ in range(3)))
+        send = platform.send
+
+        async def send_and_fail(message: Outbound) -> str:
+            store.fails = 2
+            return await send(message)
+
+        platform.send = send_and_fail  # type: ignore[method-assign]
+        delivery.put(reply)
+        await until(lambda: not delivery.waiting)
+        assert [out.id for out in platform.sent] == ["turn-1.0", "turn-1.1", "turn-1.2"]
+        assert (await state_of(house, 1)).state is ReplyState.SENT
+
+
+async def test_a_client_that_breaks_leaves_a_reply_that_is_shown_as_uncertain(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.faults.append(KeyError("ok"))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert (await state_of(house, 1)).state is ReplyState.AMBIGUOUS
+        assert len(await house.store.read(lambda uow: uow.lanes.incidents(9))) == 1
+
+
+async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: Path) -> None:
+    platform = FakePlatform(edits=True)
+    async with outbox(tmp_path, platform) as (house, delivery):
+        platform.sent.append(None)  # type: ignore[arg-type]
+        platform.shown["0"] = "the beg"
+        reply = await stored(house, 1, state=ReplyState.SENDING)
+        await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="0")))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.shown == {"0": "reply 1"}
+        assert (await state_of(house, 1)).state is ReplyState.SENT
+
+
+async def test_buttons_are_kept_of_what_a_sweep_has_queued_first(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        reply = await stored(house, 1)
+        delivery.put(reply)
+        delivery.put(reply, (Button("One", "/resume 1"),))
+        await until(lambda: not delivery.waiting)
+        assert [out.buttons for out in platform.sent] == [(Button("One", "/resume 1"),)]
+
+
+@pytest.mark.parametrize("safe", [True, False])
+async def test_what_is_forgotten_while_it_is_being_sent_does_not_come_back(tmp_path: Path, safe: bool) -> None:
+    platform = FakePlatform(idempotent_send=safe)
+    async with outbox(tmp_path, platform) as (house, delivery):
+
+        async def forgotten_meanwhile(_: Outbound) -> str:
+            await house.store.write(lambda uow: uow.forgetting.scrub_owner("me"))
+            raise PlatformUnavailable("down")
+
+        platform.send = forgotten_meanwhile  # type: ignore[method-assign]
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        kept = await state_of(house, 1)
+        assert (kept.text, kept.state) == ("", ReplyState.WITHHELD)
+
+
+async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    async with House(tmp_path) as house:
+        store = Failing(house.store)
+        delivery = Delivery(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
+        send = platform.send
+
+        async def send_slowly(message: Outbound) -> str:
+            store.fails = 10**9
+            await asyncio.sleep(0.1)
+            return await send(message)
+
+        platform.send = send_slowly  # type: ignore[method-assign]
+        delivery.put(await stored(house, 1))
+        await until(lambda: store.fails)
+        async with asyncio.timeout(2):
+            await delivery.finish(house.clock.now())
+
+
+@pytest.mark.parametrize("safe", [True, False])
+async def test_a_send_that_never_comes_back_holds_up_its_chat_for_a_while_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, safe: bool
+) -> None:
+    monkeypatch.setattr(module, "SEND_S_MAX", 0.05)
+    platform = FakePlatform(idempotent_send=safe)
+    send, hung = platform.send, False
+
+    async def hang_once(message: Outbound) -> str:
+        nonlocal hung
+        if not hung:
+            hung = True
+            await asyncio.sleep(3600)
+        return await send(message)
+
+    platform.send = hang_once  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        for number in (1, 2):
+            delivery.put(await stored(house, number))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == (["reply 1", "reply 2"] if safe else ["reply 2"])
+        assert (await state_of(house, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)

@@ -10,9 +10,16 @@ from everthread.gateway.splitting import split
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["word ", "\n", "\n\n", "```python\n", "\n```\n", "~~~\n", "\n~~~", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
+        ["word ", "\n", "\n\n", "```python\n", "\n```\n", "~~~\n", "\n~~~\n", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
     ),
     max_size=80,
+).map("".join)
+
+FENCES = st.lists(
+    st.sampled_from(
+        ["\n```" + "b" * 90, "\n~~~" + "c" * 300 + "\n", "`" * 70, "\n" + "~" * 300, "\n```\n", "x\n", "\n~~~a"]
+    ),
+    max_size=40,
 ).map("".join)
 
 
@@ -45,6 +52,14 @@ def test_a_block_that_fits_goes_whole_into_the_next_part() -> None:
     assert second.startswith("```\ncode")
 
 
+@pytest.mark.parametrize("text", ["```" + "x" * 10_000 + "```", "```" + "x" * 10_000 + "\ncode\n```", "`" * 10_000])
+def test_what_only_begins_like_code_comes_to_an_end_as_well(text: str) -> None:
+    parts = split(text, 4000)
+    assert len(parts) <= 4
+    assert all(len(part) <= 4000 for part in parts)
+    assert "".join(parts).count("x") == text.count("x")
+
+
 def test_a_part_must_have_some_room() -> None:
     with pytest.raises(ValueError, match="at least"):
         split("x", 10)
@@ -61,3 +76,11 @@ def test_nothing_is_lost_and_nothing_is_too_long(text: str, chars_max: int) -> N
     # The language of a block that was cut is said again.
     assert kept.replace("python", "") == said.replace("python", "")
     assert len(parts) == 1 or all(part.strip() for part in parts)
+
+
+@given(FENCES, st.integers(64, 200))
+def test_whatever_fences_there_are_it_comes_to_an_end(text: str, chars_max: int) -> None:
+    parts = split(text, chars_max)
+    assert all(len(part) <= chars_max for part in parts)
+    for mark in "bcx":
+        assert "".join(parts).count(mark) >= text.count(mark)

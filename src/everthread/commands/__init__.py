@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from everthread.commands import asking, exporting, here, models, moving, notes, pairing, searching, shortening, spending
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
-from everthread.domain.errors import EverthreadError
+from everthread.domain.errors import DoneBefore, EverthreadError, StoreError
 
 __all__ = [
     "COMMANDS",
@@ -61,12 +61,24 @@ def parse(text: str) -> Order | Unknown | None:
 
 
 async def carry_out(desk: Desk, order: Order) -> Said:
-    """Do what was asked for; what can't be done is said, never raised."""
+    """Do what was asked for; what can't be done is said, never raised.
+
+    But for a command that came in by way of a platform, and that can be carried out later: then `StoreError` and
+    `DoneBefore` are.
+    """
     try:
         return await order.command.act(desk, order.argument)
+    except (StoreError, DoneBefore) as error:
+        if desk.order is not None or desk.update_id is not None:
+            raise
+        return refused(_sentence(error))
     except EverthreadError as error:
-        text = str(error)
-        return refused(text[:1].upper() + text[1:])
+        return refused(_sentence(error))
+
+
+def _sentence(error: EverthreadError) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]
 
 
 def withheld(admin_commands: Collection[str], *, admin: bool) -> frozenset[str]:
@@ -103,17 +115,35 @@ def _names(command: Command) -> tuple[str, ...]:
 
 
 COMMANDS = (
-    Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new),
-    Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset),
+    Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new, crosses=True),
+    Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset, crosses=True),
     Command(
-        "resume", (), "/resume [id|title|number]", "Go to another conversation; alone, list some.", True, moving.resume
+        "resume",
+        (),
+        "/resume [id|title|number]",
+        "Go to another conversation; alone, list some.",
+        True,
+        moving.resume,
+        crosses=True,
     ),
-    Command("branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch),
-    Command("handoff", (), "/handoff PLATFORM", "Go on with this conversation elsewhere.", True, moving.handoff),
+    Command(
+        "branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch, crosses=True
+    ),
+    Command(
+        "handoff",
+        (),
+        "/handoff PLATFORM",
+        "Go on with this conversation elsewhere.",
+        True,
+        moving.handoff,
+        crosses=True,
+    ),
     Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
-    Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo),
-    Command("retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry),
+    Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo, crosses=True),
+    Command(
+        "retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry, crosses=True
+    ),
     Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions),
     Command("search", (), "/search WORDS", "Find what was said, in any conversation.", True, searching.search),
     Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),

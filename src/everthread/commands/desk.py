@@ -123,6 +123,8 @@ class Command(Struct, frozen=True):
     """It is carried out where it comes in, and never kept: it needs nothing of the conversation, or has a secret."""
     for_admins: bool = False
     """On platforms; which others are, the settings say."""
+    crosses: bool = False
+    """It leads elsewhere, or changes what was said: commands that were given before it are carried out before it."""
     leaves: bool = False
     """It is of no use on platforms: there is nothing to leave."""
 

@@ -99,7 +99,8 @@ async def handoff(desk: Desk, platform: str) -> Said:
         return refused(f"You are in {name_of(session)} at {wanted} already.")
     if crossing.cancelled and crossing.left:
         desk.agent.stop(crossing.left, "stopped by /handoff")
-    return Said(f"{name_of(session)} goes on at {wanted} as well; what is said there is seen here, and the other way.")
+    goes_on = f"{name_of(session)} goes on at {wanted} as well; what is said there is seen here, and the other way."
+    return Said("\n".join([goes_on, *_left_undone(crossing)]), posts=True)
 
 
 def _elsewhere(uow: UnitOfWork, desk: Desk) -> list[SessionKey]:
@@ -177,12 +178,18 @@ def _what_was_left(move: _Move) -> Sequence[str]:
     lines: list[str] = []
     if move.left is not None:
         lines.append(f"You left {name_of(move.left)}. To go back: /resume {move.back}")
-    if move.crossing.cancelled:
-        asked = move.crossing.unanswered
+    return [*lines, *_left_undone(move.crossing)]
+
+
+def _left_undone(crossing: Crossing) -> Sequence[str]:
+    """What will not be answered in the conversation that was left."""
+    lines: list[str] = []
+    if crossing.cancelled:
+        asked = crossing.unanswered
         which = f"to {listed(asked)}" if asked else "that was being written there"
         lines.append(f"The answer {which} was stopped; what there is of it is kept there.")
-    if move.crossing.set_aside:
-        rows = move.crossing.set_aside
+    if crossing.set_aside:
+        rows = crossing.set_aside
         lines.append(f"Set aside without an answer: {listed(rows)}.")
     return lines
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -30,6 +31,8 @@ SWEPT_MAX = 1000
 HANDED_OVER_MAX = 4
 HAND_OVER_S_MAX = 0.25
 STOPPED_S = 0.3
+SEND_S_MAX = 120.0
+"""Of what a platform has not said anything by then, nobody can say whether it went out."""
 
 Lane = tuple[str, str]
 
@@ -46,6 +49,8 @@ class Delivery:
         self._random = random
         self._lanes: dict[Lane, deque[str]] = {}
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._held: set[str] = set()
+        self._swept: tuple[float, str] | None = None
         self._with: dict[str, tuple[tuple[Button, ...], tuple[File, ...]]] = {}
         # What is marked as handed over and not out yet is uncertain if the process dies: let that be few at a time.
         self._handing_over = {name: asyncio.Semaphore(HANDED_OVER_MAX) for name in platforms}
@@ -60,31 +65,57 @@ class Delivery:
             return
         lane = (reply.key.platform, reply.key.chat)
         queue = self._lanes.setdefault(lane, deque())
+        if buttons or files:
+            self._with[reply.turn_id] = buttons, files
         if reply.turn_id in queue:
             return
         queue.append(reply.turn_id)
-        if buttons or files:
-            self._with[reply.turn_id] = buttons, files
         if lane not in self._tasks:
             self._tasks[lane] = asyncio.ensure_future(self._drain(lane))
 
+    def hold(self, turn_id: str) -> None:
+        """Until it is released, leave a turn's reply alone: a beginning of it may be on its way."""
+        self._held.add(turn_id)
+
+    def release(self, turn_id: str) -> None:
+        """What there is of it is sent when it is put here, or by the next sweep."""
+        self._held.discard(turn_id)
+
     async def begin(self) -> None:
         """Take up what a process that is gone has left: whether a part that it had handed over is out, is not known."""
-        handed_over = await self._store.read(lambda uow: uow.inbox.replies(ReplyState.SENDING, SWEPT_MAX))
-        for reply in handed_over:
+        async for reply in self._all(ReplyState.SENDING):
             platform = self._platforms.get(reply.key.platform)
             if platform is None:
                 continue
-            if platform.capabilities.idempotent_send:
+            if platform.capabilities.idempotent_send or _is_edit(reply):
                 await self._mark(replace(reply, state=ReplyState.READY))
             else:
                 await self._give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
-        await self.sweep()
+        async for reply in self._all(ReplyState.READY):
+            self.put(reply)
 
     async def sweep(self) -> None:
-        """Take up what is ready and in no queue here."""
-        for reply in await self._store.read(lambda uow: uow.inbox.replies(ReplyState.READY, SWEPT_MAX)):
-            self.put(reply)
+        """Take up what is ready and in no queue here: some of it each time, from where the last sweep has ended."""
+        found, self._swept = await self._some(ReplyState.READY, self._swept)
+        for reply in found:
+            if reply.turn_id not in self._held:
+                self.put(reply)
+
+    async def _all(self, state: ReplyState) -> AsyncIterator[Reply]:
+        after: tuple[float, str] | None = None
+        while True:
+            found, after = await self._some(state, after)
+            for reply in found:
+                yield reply
+            if after is None:
+                return
+
+    async def _some(
+        self, state: ReplyState, after: tuple[float, str] | None
+    ) -> tuple[tuple[Reply, ...], tuple[float, str] | None]:
+        """The next ones, and behind which one there may be more."""
+        found = await self._store.read(lambda uow: uow.inbox.replies(state, SWEPT_MAX, after))
+        return found, (found[-1].at, found[-1].turn_id) if len(found) == SWEPT_MAX else None
 
     async def finish(self, deadline: float) -> None:
         """Let what is queued go out until then; what has not is left to the next process."""
@@ -119,7 +150,9 @@ class Delivery:
                 tries = 0
             except PlatformUnavailable as error:
                 tries += 1
-                pause_s = max(error.retry_after, min(BACKOFF_S * 2**tries, BACKOFF_S_MAX) * (0.5 + self._random() / 2))
+                pause_s = max(
+                    error.retry_after, min(BACKOFF_S * 2 ** min(tries, 10), BACKOFF_S_MAX) * (0.5 + self._random() / 2)
+                )
                 where = {"platform": platform.name, "turn_id": turn_id}
                 log.info("%s: %s; tried again in %.1f s", platform.name, error, pause_s, extra=where)
                 await self._clock.sleep(pause_s)
@@ -168,18 +201,42 @@ class Delivery:
             if not safe:
                 await self._mark(replace(reply, state=ReplyState.READY))
             raise
+        except Exception:
+            if safe:
+                raise
+            log.exception("a reply may not have been sent", extra=at(reply.key, reply.session_id, reply.turn_id))
+            await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
+            return True
         state = ReplyState.SENT if last else ReplyState.READY
         await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id))
         return last
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
+        try:
+            async with asyncio.timeout(SEND_S_MAX):
+                return await self._send_or_edit(platform, reply, text, last)
+        except TimeoutError as error:
+            nothing_heard = f"nothing was heard for {SEND_S_MAX:g} s"
+            raise (PlatformUnavailable if _is_edit(reply) else SendUncertain)(nothing_heard) from error
+
+    async def _send_or_edit(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
-        to, known = Address.of(reply.key), reply.platform_message_id if reply.parts == 0 else None
-        if known:
-            await platform.edit(to, known, text, buttons)
-            return known
-        message_id = await platform.send(Outbound(f"{reply.turn_id}.{reply.parts}", to, text, buttons, files))
-        if known is not None and platform.capabilities.idempotent_send:
+        to, name = Address.of(reply.key), f"{reply.turn_id}.{reply.parts}"
+        if _is_edit(reply) and (known := reply.platform_message_id):
+            try:
+                await platform.edit(to, known, text, buttons)
+                return known
+            except SendUncertain as error:
+                # Doing it twice is doing it once.
+                raise PlatformUnavailable(str(error)) from error
+            except PlatformRefused as error:
+                # The message is gone, or too old to be changed: they are to read the answer all the same.
+                log.info(
+                    "%s: %s; sent anew", platform.name, error, extra=at(reply.key, reply.session_id, reply.turn_id)
+                )
+                return await platform.send(Outbound(f"{name}.anew", to, text, buttons, files))
+        message_id = await platform.send(Outbound(name, to, text, buttons, files))
+        if reply.parts == 0 and reply.platform_message_id is not None and platform.capabilities.idempotent_send:
             # If a beginning of it was out, nothing more went out under its id.
             await platform.edit(to, message_id, text, buttons)
         return message_id
@@ -192,12 +249,26 @@ class Delivery:
         elif not sent.cancelled() and sent.exception() is None:
             parts = split(reply.text, self._platforms[reply.key.platform].capabilities.text_chars_max)
             state = ReplyState.SENT if reply.parts + 1 >= len(parts) else ReplyState.READY
-            await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result()))
+            out = replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result())
+            await self._mark_or_leave(out)
         elif not safe and isinstance(sent.exception(), PlatformUnavailable):
-            await self._mark(replace(reply, state=ReplyState.READY))
+            await self._mark_or_leave(replace(reply, state=ReplyState.READY))
+
+    async def _mark_or_leave(self, reply: Reply) -> None:
+        with suppress(StoreError):
+            await self._store.write(lambda uow: _update(uow, reply))
 
     async def _mark(self, reply: Reply) -> None:
-        await self._store.write(lambda uow: _update(uow, reply))
+        await self._write(lambda uow: _update(uow, reply))
+
+    async def _write(self, work: Callable[[UnitOfWork], None]) -> None:
+        """What became of a part must be written down, however long that takes: nobody else knows."""
+        while True:
+            try:
+                return await self._store.write(work)
+            except StoreError as error:
+                log.warning("what became of a reply is written down later: %s", error)
+                await self._clock.sleep(BACKOFF_S * 4)
 
     async def _give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
         def give_up(uow: UnitOfWork) -> None:
@@ -206,9 +277,14 @@ class Delivery:
             text = f"a reply {what} {reply.key.platform} chat {reply.key.chat}: {excerpt(why, 200)}"
             uow.lanes.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
-        await self._store.write(give_up)
+        await self._write(give_up)
         where = at(reply.key, reply.session_id, reply.turn_id)
         log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=where)
+
+
+def _is_edit(reply: Reply) -> bool:
+    """Whether what comes next of it is another text for a message that is out."""
+    return reply.parts == 0 and bool(reply.platform_message_id)
 
 
 def _ready(uow: UnitOfWork, turn_id: str) -> Reply | None:
@@ -223,5 +299,11 @@ def _claimed(uow: UnitOfWork, turn_id: str) -> Reply | None:
 
 
 def _update(uow: UnitOfWork, reply: Reply) -> None:
-    if uow.inbox.reply(reply.turn_id) is not None:
-        uow.inbox.put_reply(reply)
+    known = uow.inbox.reply(reply.turn_id)
+    if known is None:
+        return
+    if known.text != reply.text:
+        # Forgotten while it was being sent: its words don't come back, and no more of it goes out.
+        state = ReplyState.WITHHELD if reply.state is ReplyState.READY else reply.state
+        reply = replace(reply, text=known.text, state=state)
+    uow.inbox.put_reply(reply)

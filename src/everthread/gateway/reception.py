@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from secrets import token_hex
 
 from msgspec.structs import replace
 
@@ -12,8 +13,8 @@ from everthread.commands import Order, Unknown, carry_out, parse, withheld
 from everthread.commands.desk import Desk
 from everthread.config import Gateway, PlatformAccount
 from everthread.domain.access import account_of
-from everthread.domain.errors import BadInput
-from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey
+from everthread.domain.errors import BadInput, EverthreadError
+from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, whole
 from everthread.gateway.access import Access, Guest, TurnedAway
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
@@ -74,6 +75,7 @@ class Reception:
     async def take(self, update: Update) -> None:
         """Comes back once the update is stored, or turned away for good. Raises only if it could not be stored."""
         try:
+            _check_names(update)
             key = key_of(update, self._profile, self._sharings(update.platform))
             who = await self._access.admit(update)
             if isinstance(who, TurnedAway):
@@ -85,6 +87,11 @@ class Reception:
         except BadInput as error:
             # Nobody can do anything with it, the platform least of all.
             log.warning("%s: an update was dropped: %s", update.platform, error, extra={"platform": update.platform})
+        except EverthreadError:
+            raise
+        except Exception:
+            # A mistake of ours, and it would be one again: whoever writes after it must not wait for ever.
+            log.exception("%s: an update was dropped", update.platform, extra={"platform": update.platform})
 
     async def _take(self, update: Update, key: SessionKey, who: Guest) -> None:
         owner = owner_of(key, who.owner)
@@ -103,7 +110,7 @@ class Reception:
             return
         command = found is not None
         text = update.text if command else words_of(update, key)
-        if not text.strip():
+        if not text:
             return
         row, new = await self._lifecycle.accept(
             Inbound(key, owner, text, update.account, update.update_id, command=command)
@@ -164,6 +171,13 @@ class Reception:
         return Sharings(account.groups, account.threads) if account is not None else Sharings()
 
 
+def _check_names(update: Update) -> None:
+    """Raises `BadInput` for what no platform calls anything by, and no file can hold."""
+    names = (update.account, update.update_id, update.chat, update.thread or "", update.user)
+    if any(whole(name) != name for name in names):
+        raise BadInput("it has half a character in an id")
+
+
 def _name(what: str, update: Update) -> str:
-    """What is said to an update goes by a name, so that it is said once."""
-    return f"{what}-{update.platform}-{update.account}-{update.update_id}"
+    """What is said to an update goes by a name, so that it is said once. What has no number never comes twice."""
+    return f"{what}-{update.platform}-{update.account}-{update.update_id or token_hex(8)}"

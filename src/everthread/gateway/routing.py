@@ -41,13 +41,17 @@ def owner_of(key: SessionKey, person: str) -> str:
     """Whose the conversation is: the person's who writes, or that of all who share the place."""
     if not is_shared(key):
         return person
-    return ":".join(part for part in ("group", key.platform, key.chat, key.thread or "") if part)
+    parts = ("group", key.platform, key.chat, key.thread or "")
+    # An id may have a colon in it, and must not read like a chat and its thread.
+    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts if part)
 
 
 def words_of(update: Update, key: SessionKey) -> str:
-    """What the model reads. Who wrote it is said only where several people do."""
+    """What the model reads; empty if nothing was said. Who wrote it is said only where several people do."""
     said = [_quoted(update), whole(update.text), *(_named(media) for media in update.media)]
     text = "\n".join(part for part in said if part)
+    if not text.strip():
+        return ""
     name = " ".join(whole(update.user_name).split())[:NAME_CHARS_MAX] or update.user
     return f"{name}: {text}" if is_shared(key) else text
 
@@ -61,7 +65,11 @@ def _quoted(update: Update) -> str:
 def _named(media: Media) -> str:
     about = ", ".join(
         part
-        for part in (whole(media.name)[:NAME_CHARS_MAX], media.mime, _size(media.size) if media.size else "")
+        for part in (
+            whole(media.name)[:NAME_CHARS_MAX],
+            whole(media.mime)[:NAME_CHARS_MAX],
+            _size(media.size) if media.size else "",
+        )
         if part
     )
     return f"[{media.kind}{f': {about}' if about else ''}]"

@@ -182,6 +182,7 @@ class Gateway:
     async def _listen(self, platform: Platform) -> None:
         pause_s, state = RETRY_S, self.states[platform.name]
         while True:
+            began_at = self.clock.now()
             try:
                 state.up = True
                 await platform.run(self.reception.take)
@@ -196,6 +197,9 @@ class Gateway:
             else:
                 state.problem = "it stopped"
             state.up = False
+            if self.clock.now() - began_at > RETRY_S_MAX:
+                # What was wrong before that is over.
+                pause_s = RETRY_S
             log.warning(
                 "%s: %s; tried again in %.0f s",
                 platform.name,

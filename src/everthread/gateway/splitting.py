@@ -27,9 +27,11 @@ def split(text: str, chars_max: int) -> list[str]:
 def _cut(text: str, chars_max: int) -> tuple[str, str]:
     room = _place(text, chars_max)
     opening = _open_fence(text[:room])
-    if opening is None:
+    if opening is None or not _opens(text, opening, chars_max):
         return text[:room].rstrip(), text[room:].lstrip("\n")
     mark, start = opening.group(1), opening.start()
+    # What opens the block again must leave room for what goes on in it, or the text would never come to an end.
+    again = opening.group(0).strip() if len(opening.group(0)) <= chars_max // 4 else mark
     if start > 0 and text[:start].strip() and len(text[:start]) >= chars_max // 4:
         # The block goes whole into the next part, if it fits there.
         return text[:start].rstrip(), text[start:]
@@ -39,7 +41,7 @@ def _cut(text: str, chars_max: int) -> tuple[str, str]:
     if len(head) <= opening.end():
         # Only the opening line would be left: cut inside the first line of the code.
         head, room = text[: chars_max - len(mark) - 1], chars_max - len(mark) - 1
-    return f"{head}\n{mark}", f"{opening.group(0).strip()}\n{text[room:].lstrip(chr(10))}"
+    return f"{head}\n{mark}", f"{again}\n{text[room:].lstrip(chr(10))}"
 
 
 def _place(text: str, chars_max: int) -> int:
@@ -50,6 +52,12 @@ def _place(text: str, chars_max: int) -> int:
         if found >= chars_max // 2:
             return found + len(mark)
     return chars_max
+
+
+def _opens(text: str, opening: re.Match[str], chars_max: int) -> bool:
+    """Whether it is a fence in the whole text as well: a line that was cut short may only look like one."""
+    cut_short = opening.end() < len(text) and text[opening.end()] != "\n"
+    return not cut_short and len(opening.group(1)) <= chars_max // 8
 
 
 def _open_fence(text: str) -> re.Match[str] | None:

@@ -20,6 +20,8 @@ FIRST_S = 0.8
 """An answer that is whole by then is sent as it is."""
 TYPING_S = 4.0
 GOING_ON = " …"
+END_S_MAX = 30.0
+"""A platform that has not taken what is shown by then keeps nobody waiting any longer."""
 
 
 class Showing:
@@ -32,6 +34,7 @@ class Showing:
         self._edits = edits and platform.capabilities.edits
         self._ticket: Ticket | None = None
         self._tasks: list[asyncio.Future[None]] = []
+        self._is_writing = False
         self._text = ""
         self._shown = ""
         self._message_id: str | None = None
@@ -45,7 +48,8 @@ class Showing:
         match event:
             case TextWritten():
                 self._text += event.text
-                if self._edits and self._ticket is not None and self._shown == "" and len(self._tasks) < 2:
+                if self._edits and self._ticket is not None and not self._is_writing:
+                    self._is_writing = True
                     self._tasks.append(asyncio.ensure_future(self._show_text(self._ticket)))
             case ToolBegan() if self._text:
                 self._text += "\n\n"
@@ -59,7 +63,7 @@ class Showing:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=END_S_MAX)
         if withheld and self._message_id is not None and self._ticket is not None:
             with suppress(PlatformError):
                 to = Address.of(self._ticket.ref.key)
@@ -80,16 +84,16 @@ class Showing:
                 text = self._beginning()
                 if text == self._shown or not text.strip():
                     continue
+                # Not to be torn apart: what was sent must be known to be.
+                showing = asyncio.ensure_future(self._once(ticket, to, text))
+                stopped = await until_done(showing)
                 try:
-                    # Not to be torn apart: what was sent must be known to be.
-                    showing = asyncio.ensure_future(self._once(ticket, to, text))
-                    stopped = await until_done(showing)
                     showing.result()
-                    if stopped is not None:
-                        raise stopped
                     pause_s = every_s
                 except PlatformUnavailable as error:
                     pause_s = max(error.retry_after, 2 * pause_s)
+                if stopped is not None:
+                    raise stopped
         except EverthreadError as error:
             where = at(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
             log.info("an answer is not shown while it is written: %s", error, extra=where)
@@ -97,7 +101,10 @@ class Showing:
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
         if self._message_id is None:
             # Whatever becomes of the send: whoever finishes the answer knows that a beginning may be out.
-            await self._lifecycle.draft_reply(ticket, text, "")
+            draft = await self._lifecycle.draft_reply(ticket, text, "")
+            # It may be known from the process that had begun it.
+            self._message_id = draft.platform_message_id or None
+        if self._message_id is None:
             self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
             await self._lifecycle.draft_reply(ticket, text, self._message_id)
         else:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from everthread.agent.asking import Choice
 from everthread.agent.events import Steered, TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import Agent, Manner
+from everthread.agent.waiting import until_done
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.errors import BadConfig, Busy, DoneBefore, StoreError
 from everthread.domain.model import (
@@ -31,7 +32,7 @@ from everthread.domain.model import (
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.places import at
 from everthread.gateway.streaming import Showing
-from everthread.lifecycle import Lifecycle
+from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Clock, Store
 from everthread.ports.platform import Button, File
 
@@ -43,6 +44,8 @@ GIVE_BACK_S = 0.5
 BEGUN_BEFORE = "This was begun before a restart; /status shows where you are now."
 WENT_WRONG = "Something went wrong inside; it is in the log."
 NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
+
+_UNSEEN = (TurnStatus.LATE, TurnStatus.HIDDEN)
 
 
 class SetAside(Struct, frozen=True):
@@ -90,10 +93,14 @@ class _Place:
         self.orders: deque[InboxRow] = deque()
         """Commands that act at once, in their order."""
         self.ordering: asyncio.Future[None] | None = None
+        self.doing: set[int] = set()
+        """Commands that are being carried out."""
         self.cut_off: deque[str] = deque()
         """Turns that a process which is gone had begun."""
         self.at: SessionRef | None = None
         """Where a turn runs."""
+        self.behind: list[int] = []
+        """Messages that came in while none did, to be steered by if one does."""
 
 
 class Working:
@@ -136,11 +143,15 @@ class Working:
         place = self._place(row.inbound.key)
         if row.inbound.command and _skips_queue(row):
             self._order(place, row)
-        elif not row.inbound.command and place.at is not None:
-            if busy == "interrupt":
-                self._bench.agent.stop(place.at.session_id, "interrupted by a newer message")
-            elif busy == "steer":
-                self._bench.agent.steer(place.at.session_id, row.id)
+        elif not row.inbound.command and busy == "steer":
+            # Together with those before it, which it must not overtake; what waits no longer steers nothing.
+            place.behind.append(row.id)
+            if place.at is not None:
+                for inbox_id in place.behind:
+                    self._bench.agent.steer(place.at.session_id, inbox_id)
+                place.behind.clear()
+        elif not row.inbound.command and busy == "interrupt" and place.at is not None:
+            self._bench.agent.stop(place.at.session_id, "interrupted by a newer message")
         self._wake(place)
 
     def wake(self, key: SessionKey) -> None:
@@ -162,8 +173,9 @@ class Working:
         for key in await store.read(lambda uow: uow.inbox.keys_waiting()):
             if not served(key.platform) or key in self._places:
                 continue
+            rows = await store.peek(lambda uow, key=key: uow.inbox.commands(key))
             place = self._place(key)
-            for row in await store.peek(lambda uow, key=key: uow.inbox.commands(key)):
+            for row in rows:
                 if _skips_queue(row):
                     self._order(place, row)
             self._wake(place)
@@ -223,7 +235,11 @@ class Working:
         """Do the next thing there is to do; false if there is none."""
         if place.cut_off:
             turn_id = place.cut_off[0]
-            await self._answer(place, lambda manner: self._bench.agent.go_on(turn_id, manner))
+            await self._answer(
+                place,
+                lambda manner: self._bench.agent.go_on(turn_id, manner),
+                lambda: self._bench.lifecycle.resume_turn(turn_id),
+            )
             place.cut_off.popleft()
             return True
         row = await self._bench.store.peek(lambda uow: uow.inbox.next(place.key))
@@ -235,22 +251,33 @@ class Working:
                     self._order(place, row)
                 if place.ordering is not None:
                     await asyncio.wait({place.ordering})
+            elif row.id in place.doing and place.ordering is not None:
+                await asyncio.wait({place.ordering})
             else:
-                await self._carry_out(row)
+                await self._carry_out(place, row)
             return True
-        return await self._answer(place, lambda manner: self._bench.agent.answer(place.key, manner))
+        return await self._answer(
+            place,
+            lambda manner: self._bench.agent.answer(place.key, manner),
+            lambda: self._bench.lifecycle.begin_turn(place.key),
+        )
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, place: _Place, ask: Callable[[Manner], Awaitable[TurnEnded | None]]) -> bool:
+    async def _answer(
+        self,
+        place: _Place,
+        ask: Callable[[Manner], Awaitable[TurnEnded | None]],
+        take: Callable[[], Awaitable[Ticket | None]],
+    ) -> bool:
         platform = place.key.platform
         model = await self._bench.store.peek(lambda uow: uow.sessions.chosen_model(place.key))
         try:
             choices = self._bench.choices(model)
         except BadConfig as error:
-            return await self._keep_unanswered(place, error)
+            return await self._keep_unanswered(place, take, error)
         showing = self._bench.showing(platform)
-        listener = _Listener(place, showing, self._hearing)
+        listener = _Listener(place, showing, self._hearing, self._delivery.hold)
         manner = Manner(choices, listener.hear, outbox=self._served(platform))
         try:
             ended = await ask(manner)
@@ -262,18 +289,34 @@ class Working:
             if where is not None:
                 self._free(where.session_id)
             if showing is not None:
-                late = listener.ended is None or listener.ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN)
-                await asyncio.shield(showing.end(withheld=late))
+                # One that has not ended was given back: somebody goes on with it, in the same message.
+                late = listener.ended is not None and listener.ended.committed.status in _UNSEEN
+                # Seen through: under which id something is out is known here alone until it is written down.
+                ending = asyncio.ensure_future(showing.end(withheld=late))
+                stopped = await until_done(ending)
+                self._delivery.release(listener.turn_id)
+                ending.result()
+                if stopped is not None:
+                    raise stopped
         if ended is None:
             return True
         self.answered += 1
+        if ended.committed.number == 1:
+            # That the conversation before it has ended by itself is said first.
+            await self._delivery.sweep()
         if ended.committed.reply is not None:
             self._delivery.put(ended.committed.reply)
         return True
 
-    async def _keep_unanswered(self, place: _Place, error: BadConfig) -> bool:
+    async def _keep_unanswered(
+        self, place: _Place, take: Callable[[], Awaitable[Ticket | None]], error: BadConfig
+    ) -> bool:
         """No model can be asked: the message is kept in its session, and whoever wrote it is told."""
-        ticket = await self._bench.lifecycle.begin_turn(place.key)
+        try:
+            ticket = await take()
+        except Busy:
+            await self._until_free(place)
+            return True
         if ticket is None:
             return True
         messages = [Message(Role.USER, text) for text in ticket.texts]
@@ -300,7 +343,9 @@ class Working:
             async with asyncio.timeout(BUSY_LOOK_S):
                 await freed.wait()
         except TimeoutError:
-            pass
+            # Whoever else waits looks again as well.
+            if self._freed.get(here.session_id) is freed:
+                del self._freed[here.session_id]
 
     def _free(self, session_id: str) -> None:
         if (freed := self._freed.pop(session_id, None)) is not None:
@@ -317,20 +362,41 @@ class Working:
     async def _carry_out_all(self, place: _Place) -> None:
         try:
             while place.orders:
-                await self._carry_out(place.orders[0])
-                place.orders.popleft()
-        except StoreError as error:
-            log.warning("a command at %s has to wait: %s", place.key, error, extra=at(place.key))
-            place.orders.clear()
-            await self._bench.clock.sleep(STORE_PAUSE_S)
-        except Exception:
-            log.exception("a command at %s was left", place.key, extra=at(place.key))
-            place.orders.clear()
+                try:
+                    await self._carry_out_before(place, place.orders[0])
+                    await self._carry_out(place, place.orders[0])
+                    place.orders.popleft()
+                    continue
+                except StoreError as error:
+                    log.warning("a command at %s has to wait: %s", place.key, error, extra=at(place.key))
+                except Exception:
+                    # A mistake of ours. It still stands in the inbox; those behind it come first now.
+                    log.exception("a command at %s was left", place.key, extra=at(place.key))
+                    place.orders.popleft()
+                if self._stopping:
+                    break
+                await self._bench.clock.sleep(STORE_PAUSE_S)
         finally:
             place.ordering = None
             self._leave(place)
 
-    async def _carry_out(self, row: InboxRow) -> None:
+    async def _carry_out_before(self, place: _Place, row: InboxRow) -> None:
+        """What was asked for before a boundary is meant for the conversation that it leaves."""
+        found = parse(row.inbound.text)
+        if not isinstance(found, Order) or not found.command.crosses:
+            return
+        for before in await self._bench.store.peek(lambda uow: uow.inbox.commands(place.key)):
+            if before.id < row.id and before.id not in place.doing and not _skips_queue(before):
+                await self._carry_out(place, before)
+
+    async def _carry_out(self, place: _Place, row: InboxRow) -> None:
+        place.doing.add(row.id)
+        try:
+            await self._carry_out_once(row)
+        finally:
+            place.doing.discard(row.id)
+
+    async def _carry_out_once(self, row: InboxRow) -> None:
         now = await self._bench.store.peek(lambda uow: uow.inbox.get(row.id))
         if now is None or now.state is InboxState.DONE:
             return
@@ -349,6 +415,8 @@ class Working:
         await self._tell_of_set_aside()
         if said.wakes:
             self.wake(now.inbound.key)
+        if said.posts:
+            await self._delivery.sweep()
 
     async def _said(self, row: InboxRow) -> Said:
         if row.state is InboxState.RUNNING:
@@ -373,7 +441,8 @@ class Working:
         if not self._hearing:
             return
         heard = tuple(self._hearing)
-        rows = await self._bench.store.peek(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in heard])
+        # Not on the loop: many may be waiting, for each of whom a row is read.
+        rows = await self._bench.store.read(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in heard])
         for row in rows:
             if (
                 row is not None
@@ -386,8 +455,12 @@ class Working:
 class _Listener:
     """Passes on what happens in one turn: to what is shown of it, and to whoever waits for it."""
 
-    def __init__(self, place: _Place, showing: Showing | None, hearing: Mapping[int, Hear]) -> None:
+    def __init__(
+        self, place: _Place, showing: Showing | None, hearing: Mapping[int, Hear], hold: Callable[[str], None]
+    ) -> None:
         self._place = place
+        self._hold = hold
+        self.turn_id = ""
         self._showing = showing
         self._hearing = hearing
         self._concerned: list[Hear] = []
@@ -401,6 +474,8 @@ class _Listener:
                 for row in event.ticket.steered:
                     self._also(row.id)
                 if self._showing is not None:
+                    self.turn_id = event.ticket.turn_id
+                    self._hold(self.turn_id)
                     self._showing.begin(event.ticket)
             case Steered():
                 self._also(event.inbox_id)

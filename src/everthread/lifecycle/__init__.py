@@ -201,17 +201,24 @@ class Lifecycle:
 
         await self._store.write(finish)
 
-    async def draft_reply(self, ticket: Ticket, text: str, platform_message_id: str | None = None) -> None:
-        """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it."""
+    async def draft_reply(self, ticket: Ticket, text: str, platform_message_id: str | None = None) -> Reply:
+        """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it.
 
-        def draft(uow: UnitOfWork) -> None:
+        Of a turn that is over by now, or was given back, only the id is noted: whoever sends its reply must know it.
+        """
+
+        def draft(uow: UnitOfWork) -> Reply:
+            reply = uow.inbox.reply(ticket.turn_id)
+            unsent = reply is not None and reply.state in (ReplyState.DRAFT, ReplyState.READY) and not reply.parts
+            if platform_message_id and reply is not None and unsent and not reply.platform_message_id:
+                return uow.inbox.put_reply(replace(reply, platform_message_id=platform_message_id))
             ref = turn.held(uow, ticket).ref
             state, now = ReplyState.DRAFT, self._clock.now()
-            uow.inbox.put_reply(
+            return uow.inbox.put_reply(
                 Reply(ticket.turn_id, ref.key, ref.session_id, ref.owner, text, state, now, platform_message_id)
             )
 
-        await self._store.write(draft)
+        return await self._store.write(draft)
 
     async def commit_turn(
         self,

@@ -256,6 +256,10 @@ def _settled(uow: UnitOfWork, slot: Slot, setting: Setting) -> bool:
         return False
     ticket = _ticket(uow, slot)
     commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting, interrupted=True)
+    draft = uow.inbox.reply(slot.turn_id)
+    if draft is not None and draft.state is ReplyState.DRAFT:
+        # Nobody will finish it.
+        uow.inbox.put_reply(replace(draft, state=ReplyState.WITHHELD))
     return True
 
 

@@ -272,8 +272,9 @@ class InboxTables:
             self._execute(
                 f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 8}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
-                "platform_message_id = COALESCE(excluded.platform_message_id, platform_message_id) RETURNING "
-                "platform_message_id",
+                # An id that is known is not given up for one that is not.
+                "platform_message_id = COALESCE(NULLIF(excluded.platform_message_id, ''), platform_message_id, "
+                "excluded.platform_message_id) RETURNING platform_message_id",
                 (
                     *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at),
                     *(r.platform_message_id, r.parts),
@@ -287,11 +288,14 @@ class InboxTables:
         row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))
         return _reply(row) if row else None
 
-    def replies(self, state: ReplyState, limit: int) -> tuple[Reply, ...]:
+    def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
         indexed = "AND state IN ('draft', 'ready', 'sending', 'ambiguous', 'failed')" if state in _UNSENT else ""
+        at, turn_id = after or (float("-inf"), "")
         rows = self._execute(
-            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} ORDER BY at, turn_id LIMIT ?", (state.value, limit)
+            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} AND (at, turn_id) > (?, ?) "
+            "ORDER BY at, turn_id LIMIT ?",
+            (state.value, at, turn_id, limit),
         )
         return tuple(_reply(row) for row in rows)
 

@@ -1,0 +1,162 @@
+"""Updates as nobody expects them: none of them holds up the platform, or anybody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.fake_platform import FakePlatform
+from tests.house import until
+from tests.plaza import Plaza, plaza
+
+from everthread.config import PlatformAccount
+from everthread.domain.errors import PlatformUnavailable, StoreBusy
+from everthread.domain.model import ChatType
+from everthread.gateway import serving
+from everthread.ports.platform import Media, Quoted, Update
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+HALF = "\ud83d"
+PLAIN = Update("fake", "bot", "1", "42", ChatType.DM, "42", "hello")
+
+
+async def _still_served(there: Plaza) -> None:
+    there.platform.say("are you there?", chat="7", update_id="last")
+    await until(lambda: there.platform.texts("7") == ["Yes."], "an answer to the next one")
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        replace(PLAIN, text=f"half {HALF}"),
+        *(
+            replace(PLAIN, text=f"/{name} {HALF}")
+            for name in ("new", "title", "queue", "steer", "help", "nothing", "pair")
+        ),
+        replace(PLAIN, text=f"/resume {HALF}\x00"),
+        replace(PLAIN, update_id=HALF),
+        replace(PLAIN, account=HALF),
+        replace(PLAIN, text="/help", update_id=HALF),
+        replace(PLAIN, text="/queue something", account=HALF),
+        replace(PLAIN, text="/help", thread=HALF, chat_type=ChatType.THREAD),
+        replace(PLAIN, text="/new", user=HALF, chat_type=ChatType.GROUP),
+        replace(PLAIN, user=HALF),
+        replace(PLAIN, chat=HALF),
+        replace(PLAIN, chat=""),
+        replace(PLAIN, user=""),
+        replace(PLAIN, chat="x" * 100_000),
+        replace(PLAIN, user="x" * 100_000),
+        replace(PLAIN, update_id="x" * 1_000_000),
+        replace(PLAIN, chat="a:b%3A", user="a:b%", chat_type=ChatType.GROUP),
+        replace(PLAIN, thread=HALF, chat_type=ChatType.THREAD),
+        replace(PLAIN, user_name=HALF, chat_type=ChatType.THREAD),
+        replace(PLAIN, chat="x" * 250, thread="y" * 250, chat_type=ChatType.THREAD),
+        replace(PLAIN, text="", media=(Media("image", HALF, HALF),)),
+        replace(PLAIN, reply_to=Quoted(HALF)),
+        replace(PLAIN, text="\x00"),
+        replace(PLAIN, text="x" * 1_000_000),
+        replace(PLAIN, text="/" + "x" * 1_000_000),
+        replace(PLAIN, text="/new " + "x" * 1_000_000),
+        replace(PLAIN, text="x" * 20_000_000),
+    ],
+    ids=lambda update: repr(update)[40:110],
+)
+async def test_a_malformed_update_is_taken_or_dropped_and_the_next_is_answered(tmp_path: Path, update: Update) -> None:
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+        there.platform.deliver(update)
+        await _still_served(there)
+        await there.rest()
+        assert there.gateway.states["fake"].problem == ""
+
+
+async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+        accept = there.gateway.lifecycle.accept
+
+        async def mistaken(inbound: Any, **more: Any) -> Any:
+            if inbound.text == "this one":
+                raise ZeroDivisionError
+            return await accept(inbound, **more)
+
+        monkeypatch.setattr(there.gateway.lifecycle, "accept", mistaken)
+        there.platform.say("this one")
+        await _still_served(there)
+
+
+@pytest.mark.parametrize("text", ["/queue something", "/steer something", "/new", "something"])
+async def test_what_can_not_be_stored_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(serving, "RETRY_S", 0.01)
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+        accept, tries = there.gateway.lifecycle.accept, 0
+
+        async def busy_first(inbound: Any, **more: Any) -> Any:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise StoreBusy("another program holds the write lock; try again")
+            return await accept(inbound, **more)
+
+        monkeypatch.setattr(there.gateway.lifecycle, "accept", busy_first)
+        there.platform.say(text)
+        await until(lambda: tries > 1, "that it is delivered again")
+        await until(lambda: there.platform.texts() != [], "an answer")
+        await there.rest()
+        assert not any("lock" in said for said in there.platform.texts())
+        assert ("Yes." in there.platform.texts()) is (text != "/new")
+
+
+async def test_a_platform_that_numbers_nothing_is_told_each_time(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+        for count in (1, 2):
+            there.platform.deliver(replace(PLAIN, text="/help", update_id=""))
+            await until(lambda count=count: len(there.platform.texts()) == count, "what there is")
+
+
+async def test_in_a_shared_group_nothing_said_is_nothing_to_answer(tmp_path: Path) -> None:
+    account = PlatformAccount("fake", allow_all=True, groups="shared")
+    group = replace(PLAIN, chat="99", chat_type=ChatType.GROUP, user="7", user_name="Bert")
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, account=account) as there:
+        there.platform.deliver(replace(group, text=" ", update_id="2"))
+        there.platform.deliver(replace(group, text="hello", update_id="3"))
+        await until(lambda: there.platform.texts("99") != [])
+        await there.rest()
+        assert there.platform.texts("99") == ["Yes."]
+
+
+async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "RETRY_S", 0.01)
+
+    class Shaky(FakePlatform):
+        runs = 0
+
+        async def run(self, take: Any) -> None:
+            self.runs += 1
+            if self.runs < 5:
+                raise PlatformUnavailable("down")
+            if self.runs == 5:
+                there.clock.ahead_s += 3600.0
+                raise PlatformUnavailable("down for once")
+            await super().run(take)
+
+    pauses: list[float] = []
+    platform = Shaky()
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, platform) as there:
+        sleep = there.clock.sleep
+
+        async def noted(seconds: float) -> None:
+            pauses.append(seconds)
+            await sleep(seconds)
+
+        monkeypatch.setattr(there.clock, "sleep", noted)
+        await _still_served(there)
+        assert platform.runs == 6
+        assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.16)] == [0.01, 0.02, 0.04, 0.08, 0.01]

@@ -1,0 +1,162 @@
+"""What people see of an answer while it is written, and that in the end they see it whole, once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.fake_platform import FakePlatform
+from tests.house import until
+from tests.plaza import ANNA, plaza
+
+from everthread.domain.boundary import New
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
+from everthread.domain.model import ReplyState
+from everthread.gateway import delivery, streaming
+from everthread.ports.platform import Address, Button, Outbound
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+WORDS = " ".join(f"word{n}" for n in range(24))
+SLOW = Say(WORDS, chunks=24, delay_s=0.05)
+"""Whole after 1.2 s; the first that is shown of it goes out after 0.8 s."""
+
+
+class Sluggish(FakePlatform):
+    """Takes its time to send or to edit; edits may fail in the end."""
+
+    def __init__(self, *, send_s: float = 0.0, edit_s: float = 0.0, **capabilities: object) -> None:
+        super().__init__(**{"edits": True, "edit_every_s": 0.05, **capabilities})  # type: ignore[arg-type]
+        self.send_s, self.edit_s = send_s, edit_s
+        self.edit_faults: list[Exception] = []
+
+    async def send(self, message: Outbound) -> str:
+        sent = await super().send(message)
+        await asyncio.sleep(self.send_s)
+        return sent
+
+    async def edit(self, to: Address, message_id: str, text: str, buttons: tuple[Button, ...] = ()) -> None:
+        await asyncio.sleep(self.edit_s)
+        if self.edit_faults:
+            raise self.edit_faults.pop(0)
+        await super().edit(to, message_id, text, buttons)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "BACKOFF_S", 0.005)
+
+
+async def test_where_nobody_is_shown_typing_one_message_is_begun_as_well(tmp_path: Path) -> None:
+    platform = Sluggish(send_s=0.2, typing=False)
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_an_answer_that_is_whole_before_its_beginning_is_out_is_seen_once(
+    tmp_path: Path, idempotent: bool
+) -> None:
+    platform = Sluggish(send_s=1.0, typing=True, idempotent_send=idempotent)
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() != [], "a beginning")
+        for _ in range(200):
+            # As it comes every few seconds: what is being shown is not to be sent besides.
+            await there.gateway.delivery.sweep()
+            await asyncio.sleep(0.005)
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+async def test_a_platform_that_fails_as_an_answer_ends_holds_nobody_up(tmp_path: Path) -> None:
+    platform = Sluggish(edit_s=0.6, typing=True)
+    platform.edit_faults = [PlatformUnavailable("not so fast")] * 2
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        platform.edit_s = 0.0
+        platform.say("and again")
+        await until(lambda: platform.texts() == [WORDS, WORDS], "the next answer")
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_if_somebody_deletes_what_was_begun_the_answer_is_sent_anew(tmp_path: Path, idempotent: bool) -> None:
+    platform = Sluggish(typing=True, edit_every_s=60.0, idempotent_send=idempotent)
+    platform.edit_faults = [PlatformRefused("there is no such message")]
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        assert len(platform.sent) == 2
+
+
+async def test_an_edit_that_nobody_can_tell_of_is_simply_done_again(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True, edit_every_s=60.0)
+    platform.edit_faults = [SendUncertain("the connection broke")]
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() == [WORDS], "the whole answer")
+        await there.rest()
+
+
+@pytest.mark.parametrize("send_s", [0.0, 0.3])
+async def test_what_is_given_back_in_the_middle_goes_on_in_the_message_that_was_begun(
+    tmp_path: Path, send_s: float
+) -> None:
+    platform = Sluggish(typing=True, send_s=send_s)
+    async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.1)) as model:
+        async with plaza(tmp_path, model, platform, drain_s=0.0):
+            platform.say("tell me")
+            await until(lambda: platform.texts() != [], "a beginning")
+        # Somebody goes on with it: that it was stopped would be wrong, and might come after its end.
+        assert "(stopped)" not in platform.texts()[0]
+        async with plaza(tmp_path, model, platform) as there:
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+async def test_a_platform_that_never_takes_what_is_shown_does_not_keep_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "END_S_MAX", 0.1)
+    platform = Sluggish(send_s=3600.0, typing=True)
+    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() != [], "a beginning")
+        platform.send_s = 0.0
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+
+
+async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True)
+    async with ModelServer(lambda _: SLOW) as model:
+        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+            platform.say("tell me")
+            await until(lambda: platform.texts() != [], "a beginning")
+            await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
+        async with plaza(tmp_path, model, platform) as there:
+            left = await there.runtime.store.read(lambda uow: uow.inbox.replies(ReplyState.DRAFT, 9))
+            assert left == ()
+
+
+async def test_an_end_while_a_beginning_of_a_whole_answer_goes_out_leaves_one_message(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True, send_s=0.6)
+    async with ModelServer(lambda _: SLOW) as model:
+        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+            platform.say("tell me")
+            await until(lambda: there.gateway.working.running)
+            await until(lambda: not there.gateway.working.running, "that it is committed")
+            assert platform.texts() != []
+        async with plaza(tmp_path, model, platform) as there:
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]
