@@ -257,6 +257,17 @@ async def test_s22_nobody_resumes_somebody_elses_conversation(tmp_path: Path) ->
             assert "secret" not in answer
 
 
+@pytest.mark.parametrize("command", ["/sessions", "/resume", "/resume My Project", "/memory", "/search plan"])
+async def test_s22_what_is_private_is_not_shown_where_others_read_along(tmp_path: Path, command: str) -> None:
+    """In a group each has a conversation of their own, and everybody reads what is said there."""
+    async with model() as server, plaza(tmp_path, server) as there:
+        await there.hear("secret plan")
+        await there.hear("/title My Project")
+        there.platform.say(command, chat="g1", user="42", chat_type=ChatType.GROUP)
+        await until(lambda: there.platform.texts("g1"))
+        assert there.platform.texts("g1") == ["Ask me that where we are alone: others would read here what is yours."]
+
+
 async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
     """One person on two platforms is one owner: what was begun on the one is resumed on the other."""
     gateway = Gateway(links={"anna": ("fake:42", "fake:43")})

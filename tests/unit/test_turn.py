@@ -18,7 +18,7 @@ from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, T
 from everthread.agent.prepared import fitting
 from everthread.agent.tools import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
-from everthread.agent.turn import Manner, TurnLimits
+from everthread.agent.turn import FENCE_MAX, Manner, TurnLimits
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
     BadKey,
@@ -939,7 +939,7 @@ async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> 
     async with AgentHouse(tmp_path) as house:
         await house.say("a message that kills")
         ticket = await house.lifecycle.begin_turn(CLI)
-        for _ in range(7):
+        for _ in range(FENCE_MAX // 2 + 1):
             assert ticket is not None
             await house.lifecycle.abandon_turn(ticket)
             (turn_id,) = await house.lifecycle.recover()

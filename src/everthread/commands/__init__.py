@@ -124,6 +124,7 @@ COMMANDS = (
         "Go to another conversation; alone, list some.",
         True,
         moving.resume,
+        private=True,
         crosses=True,
     ),
     Command(
@@ -144,10 +145,13 @@ COMMANDS = (
     Command(
         "retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry, crosses=True
     ),
-    Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions),
-    Command("search", (), "/search WORDS", "Find what was said, in any conversation.", True, searching.search),
+    Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions, private=True),
+    Command(
+        *("search", (), "/search WORDS", "Find what was said, in any conversation.", True, searching.search),
+        private=True,
+    ),
     Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),
-    Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory),
+    Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory, private=True),
     Command("stop", (), "/stop", "Stop the answer that is being written; it is kept.", True, here.stop),
     Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer, True),
     Command(

@@ -123,6 +123,8 @@ class Command(Struct, frozen=True):
     """It is carried out where it comes in, and never kept: it needs nothing of the conversation, or has a secret."""
     for_admins: bool = False
     """On platforms; which others are, the settings say."""
+    private: bool = False
+    """What it shows is of a person's other conversations: not for a place where others read along."""
     crosses: bool = False
     """It leads elsewhere, or changes what was said: commands that were given before it are carried out before it."""
     leaves: bool = False

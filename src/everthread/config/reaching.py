@@ -16,7 +16,7 @@ from everthread.domain.model import HANDED_OVER
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_USER = re.compile(r"[^\s:]{1,128}")
+_USER = re.compile(r"[^\s]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
 _COMMAND = re.compile(r"[a-z][a-z_-]{0,31}")
 _ENTRIES_MAX = 1000

@@ -21,6 +21,7 @@ from everthread.agent.waiting import until_done
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.errors import BadConfig, Busy, DoneBefore, StoreError
 from everthread.domain.model import (
+    ChatType,
     InboxRow,
     InboxState,
     Message,
@@ -31,6 +32,7 @@ from everthread.domain.model import (
 )
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.places import at
+from everthread.gateway.routing import is_shared
 from everthread.gateway.streaming import Showing
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Clock, Store
@@ -42,6 +44,7 @@ BUSY_LOOK_S = 0.25
 STORE_PAUSE_S = 2.0
 GIVE_BACK_S = 0.5
 BEGUN_BEFORE = "This was begun before a restart; /status shows where you are now."
+NOT_HERE = "Ask me that where we are alone: others would read here what is yours."
 WENT_WRONG = "Something went wrong inside; it is in the log."
 NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
 
@@ -424,6 +427,8 @@ class Working:
         found = parse(row.inbound.text)
         if not isinstance(found, Order):
             return Said(found.answer if found is not None else "", ok=False)
+        if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
+            return Said(NOT_HERE, ok=False)
         model = await self._bench.store.peek(lambda uow: uow.sessions.chosen_model(row.inbound.key))
         try:
             said = await carry_out(self._bench.desk(row, model), found)
