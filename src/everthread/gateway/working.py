@@ -9,21 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
-
-from everthread.agent.asking import Choice
-from everthread.agent.events import Steered, TurnBegan, TurnEnded, TurnEvent
-from everthread.agent.turn import Agent, Manner
+from everthread.agent.events import TurnEnded
+from everthread.agent.turn import Manner
 from everthread.agent.waiting import until_done
-from everthread.commands import Desk, Order, Said, carry_out, parse
-from everthread.domain.errors import BadConfig, Busy, DoneBefore, StoreError
+from everthread.commands import Order, parse
+from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import (
-    ChatType,
     InboxRow,
-    InboxState,
     Message,
     Role,
     SessionKey,
@@ -31,59 +25,18 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.gateway.delivery import Delivery
+from everthread.gateway.hearing import Hear, Listener
+from everthread.gateway.ordering import Bench, Ordering, skips_queue
 from everthread.gateway.places import at
-from everthread.gateway.routing import is_shared
-from everthread.gateway.streaming import Showing
-from everthread.lifecycle import Lifecycle, Ticket
-from everthread.ports import Clock, Store
-from everthread.ports.platform import Button, File
+from everthread.lifecycle import Ticket
 
 log = logging.getLogger("everthread.gateway")
 
 BUSY_LOOK_S = 0.25
 STORE_PAUSE_S = 2.0
 GIVE_BACK_S = 0.5
-BEGUN_BEFORE = "This was begun before a restart; /status shows where you are now."
-NOT_HERE = "Ask me that where we are alone: others would read here what is yours."
-WENT_WRONG = "Something went wrong inside; it is in the log."
-NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
 
 _UNSEEN = (TurnStatus.LATE, TurnStatus.HIDDEN)
-
-
-class SetAside(Struct, frozen=True):
-    """A message will not be answered: its conversation was left before its turn came."""
-
-    session_id: str
-
-
-class Answered(Struct, frozen=True):
-    """A command was carried out, and this is what is said to it."""
-
-    said: Said
-
-
-Hear = Callable[[TurnEvent | SetAside | Answered], None]
-"""Told of what becomes of one message. Must return at once."""
-
-
-class Bench(Protocol):
-    """What the work is done with."""
-
-    @property
-    def lifecycle(self) -> Lifecycle: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def agent(self) -> Agent: ...
-
-    def choices(self, model: str = "") -> Sequence[Choice]: ...
-    def desk(self, row: InboxRow, model: str) -> Desk: ...
-    def showing(self, platform: str) -> Showing | None:
-        """How an answer is shown there while it is written; `None` where nothing is sent."""
-        ...
 
 
 class _Place:
@@ -105,6 +58,9 @@ class _Place:
         self.behind: list[int] = []
         """Messages that came in while none did, to be steered by if one does."""
 
+    def begin(self, ref: SessionRef) -> None:
+        self.at = ref
+
 
 class Working:
     """The keys where something is done now."""
@@ -117,6 +73,7 @@ class Working:
         self._places: dict[SessionKey, _Place] = {}
         self._hearing: dict[int, Hear] = {}
         self._freed: dict[str, asyncio.Event] = {}
+        self._ordering = Ordering(bench, delivery, served, self._hearing)
         self._stopping = False
         self.answered = 0
 
@@ -144,7 +101,7 @@ class Working:
     def take(self, row: InboxRow, busy: str) -> None:
         """Something came in: a command that skips the queue acts at once. `busy` says what to do while a turn runs."""
         place = self._place(row.inbound.key)
-        if row.inbound.command and _skips_queue(row):
+        if row.inbound.command and skips_queue(row):
             self._order(place, row)
         elif not row.inbound.command and busy == "steer":
             # Together with those before it, which it must not overtake; what waits no longer steers nothing.
@@ -179,7 +136,7 @@ class Working:
             rows = await store.peek(lambda uow, key=key: uow.inbox.commands(key))
             place = self._place(key)
             for row in rows:
-                if _skips_queue(row):
+                if skips_queue(row):
                     self._order(place, row)
             self._wake(place)
 
@@ -249,7 +206,7 @@ class Working:
         if row is None:
             return False
         if row.inbound.command:
-            if _skips_queue(row):
+            if skips_queue(row):
                 if place.ordering is None:
                     self._order(place, row)
                 if place.ordering is not None:
@@ -280,7 +237,7 @@ class Working:
         except BadConfig as error:
             return await self._keep_unanswered(place, take, error)
         showing = self._bench.showing(platform)
-        listener = _Listener(place, showing, self._hearing, self._delivery.hold)
+        listener = Listener(place.begin, showing, self._hearing, self._delivery.hold)
         manner = Manner(choices, listener.hear, outbox=self._served(platform))
         try:
             ended = await ask(manner)
@@ -389,115 +346,13 @@ class Working:
         if not isinstance(found, Order) or not found.command.crosses:
             return
         for before in await self._bench.store.peek(lambda uow: uow.inbox.commands(place.key)):
-            if before.id < row.id and before.id not in place.doing and not _skips_queue(before):
+            if before.id < row.id and before.id not in place.doing and not skips_queue(before):
                 await self._carry_out(place, before)
 
     async def _carry_out(self, place: _Place, row: InboxRow) -> None:
         place.doing.add(row.id)
         try:
-            await self._carry_out_once(row)
+            if await self._ordering.carry_out(row):
+                self.wake(row.inbound.key)
         finally:
             place.doing.discard(row.id)
-
-    async def _carry_out_once(self, row: InboxRow) -> None:
-        now = await self._bench.store.peek(lambda uow: uow.inbox.get(row.id))
-        if now is None or now.state is InboxState.DONE:
-            return
-        said = await self._said(now)
-        reply = await self._bench.lifecycle.answer_order(
-            now, said.text if self._served(now.inbound.key.platform) else None
-        )
-        if said.model is not None:
-            await self._bench.lifecycle.choose_model(now.inbound.key, said.model, owner=now.inbound.owner)
-        if reply is not None:
-            document = said.document
-            files = (File(document.file_name, document.text.encode()),) if document is not None else ()
-            self._delivery.put(reply, tuple(Button(offer.label, offer.command) for offer in said.offers), files)
-        if (hear := self._hearing.get(now.id)) is not None:
-            hear(Answered(said))
-        await self._tell_of_set_aside()
-        if said.wakes:
-            self.wake(now.inbound.key)
-        if said.posts:
-            await self._delivery.sweep()
-
-    async def _said(self, row: InboxRow) -> Said:
-        if row.state is InboxState.RUNNING:
-            return Said(BEGUN_BEFORE)
-        found = parse(row.inbound.text)
-        if not isinstance(found, Order):
-            return Said(found.answer if found is not None else "", ok=False)
-        if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
-            return Said(NOT_HERE, ok=False)
-        model = await self._bench.store.peek(lambda uow: uow.sessions.chosen_model(row.inbound.key))
-        try:
-            said = await carry_out(self._bench.desk(row, model), found)
-        except DoneBefore:
-            return Said(BEGUN_BEFORE)
-        except StoreError:
-            raise
-        except Exception:
-            log.exception("/%s failed", found.command.name, extra=at(row.inbound.key))
-            return Said(WENT_WRONG, ok=False)
-        return Said(NO_LEAVING) if said.quits else said
-
-    async def _tell_of_set_aside(self) -> None:
-        """Whoever waits for an answer that will not come is told."""
-        if not self._hearing:
-            return
-        heard = tuple(self._hearing)
-        # Not on the loop: many may be waiting, for each of whom a row is read.
-        rows = await self._bench.store.read(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in heard])
-        for row in rows:
-            if (
-                row is not None
-                and row.state is InboxState.SET_ASIDE
-                and (hear := self._hearing.get(row.id)) is not None
-            ):
-                hear(SetAside(row.session_id or ""))
-
-
-class _Listener:
-    """Passes on what happens in one turn: to what is shown of it, and to whoever waits for it."""
-
-    def __init__(
-        self, place: _Place, showing: Showing | None, hearing: Mapping[int, Hear], hold: Callable[[str], None]
-    ) -> None:
-        self._place = place
-        self._hold = hold
-        self.turn_id = ""
-        self._showing = showing
-        self._hearing = hearing
-        self._concerned: list[Hear] = []
-        self.ended: TurnEnded | None = None
-
-    def hear(self, event: TurnEvent) -> None:
-        match event:
-            case TurnBegan():
-                self._place.at = event.ref
-                self._also(event.ticket.message.id)
-                for row in event.ticket.steered:
-                    self._also(row.id)
-                if self._showing is not None:
-                    self.turn_id = event.ticket.turn_id
-                    self._hold(self.turn_id)
-                    self._showing.begin(event.ticket)
-            case Steered():
-                self._also(event.inbox_id)
-            case TurnEnded():
-                self.ended = event
-            case _:
-                pass
-        if self._showing is not None:
-            self._showing.hear(event)
-        for hear in self._concerned:
-            hear(event)
-
-    def _also(self, inbox_id: int) -> None:
-        if (hear := self._hearing.get(inbox_id)) is not None:
-            self._concerned.append(hear)
-
-
-def _skips_queue(row: InboxRow) -> bool:
-    found = parse(row.inbound.text)
-    return not isinstance(found, Order) or found.command.skips_queue

@@ -17,9 +17,9 @@ from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan,
 from everthread.agent.turn import WENT_WRONG
 from everthread.commands import Order, Said, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
+from everthread.gateway.hearing import Answered, SetAside
 from everthread.gateway.reception import FOR_ADMINS, NEVER_TOO_MANY
 from everthread.gateway.serving import HTTP
-from everthread.gateway.working import Answered, SetAside
 from everthread.ports import UnitOfWork
 from everthread.ports.model import Usage
 from everthread.web import limits, refusals, shapes
