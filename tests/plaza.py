@@ -76,7 +76,7 @@ async def plaza(
     settings = Settings(
         home,
         model="stub/one",
-        providers={"stub": Provider("openai_compat", model.base_url)},
+        providers=more.pop("endpoints", None) or {"stub": Provider("openai_compat", model.base_url)},
         platforms={each.name: account or PlatformAccount("fake", allow_all=True) for each in (platform, *others)},
         **more,
     )

@@ -12,10 +12,11 @@ from tests.plaza import ANNA, Plaza, plaza
 
 from everthread import plugins as plugin_hooks
 from everthread.commands import COMMANDS
-from everthread.config import Gateway, PlatformAccount
+from everthread.config import Compression, Gateway, PlatformAccount, Provider, Review
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.ports.model import Usage
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
 
@@ -319,6 +320,45 @@ async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> No
         assert switch.more["reason"] == "branch"
         assert [turn.user_text for turn in await there.turns(parent)] == ["one", "three"]
         assert [turn.user_text for turn in await there.turns(child.id)] == ["two"]
+
+
+# --- S24, S25 ------------------------------------------------------------------------------------------------------
+
+
+async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(tmp_path: Path) -> None:
+    async with model() as server, plaza(tmp_path, server, review=Review(every_turns=10)) as there:
+        for number in range(10):
+            await there.hear(f"message {number}")
+        await until(lambda: any(b"[A review." in body for body in server.requests), "a review")
+        review = next(body for body in server.requests if b"[A review." in body)
+        last = next(body for body in server.requests if b'"message 9"' in body)
+        same = last.index(b'"message 9"')
+        assert review[:same] == last[:same]
+        assert len(await there.turns()) == 10
+        assert not any("review" in text.lower() for text in there.platform.texts())
+
+
+async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(tmp_path: Path) -> None:
+    """All keys go along, the reply comes to where it was asked, and nothing said is lost."""
+    answers = Say("of boats and masts " * 500, usage=Usage(9_000, 3_000))
+
+    def script(request: Any) -> Say:
+        return Say("## Facts\n- boats") if "Bring the summary" in str(request) else answers
+
+    async with ModelServer(script) as server:
+        endpoints = {"stub": Provider("openai_compat", server.base_url, context_tokens=20_000)}
+        async with plaza(tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)) as there:
+            await there.hear("one")
+            first = (await there.session()).id
+            for text in ("two", "three", "four"):
+                await there.hear(text)
+            await until(lambda: any(b"Bring the summary" in body for body in server.requests), "a summary")
+            await there.hear("five")
+            tip = await there.session()
+            assert tip.id != first
+            assert tip.parent_id is not None
+            (found, *_) = await there.hear("/search three")
+            assert "three" in found
 
 
 # --- S26, S29 ------------------------------------------------------------------------------------------------------
