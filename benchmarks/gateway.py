@@ -25,6 +25,7 @@ SESSIONS = (50, 200, 2_000, 10_000)
 BATCHES = 5
 BATCH = 300
 AT_ONCE = 40
+QUIET_CPU_S = 0.02
 
 
 class Measured:
@@ -46,6 +47,16 @@ class Measured:
             self.said += size
             # The platform keeps every line: what both sides have said is twice what was said.
             await self.people.until(lambda: len(self.people.seen) >= 2 * self.said, "answers", 120)
+
+    async def rest(self) -> None:
+        """Until it has nothing left to do: a new conversation is given a title after its first answer."""
+        before = (await self.report())["cpu_s"]
+        while True:
+            await asyncio.sleep(0.5)
+            now = (await self.report())["cpu_s"]
+            if now - before < QUIET_CPU_S:
+                return
+            before = now
 
     async def report(self) -> dict[str, float]:
         self.process.send_signal(signal.SIGUSR1)
@@ -103,7 +114,7 @@ async def messages(folder: Path) -> dict[str, Figure]:
             measured.sessions = sessions
             # Everyone has been here once.
             await measured.say(sessions - before + AT_ONCE)
-            await measured.report()
+            await measured.rest()
             samples: list[float] = []
             for _ in range(BATCHES):
                 begun = await measured.report()

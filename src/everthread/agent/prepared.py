@@ -25,7 +25,9 @@ from everthread.lifecycle import Lifecycle
 from everthread.ports import Clock, Store, UnitOfWork
 from everthread.ports.model import Prompt, ToolSchema
 
-COUNT_MAX = 128
+COUNT_MAX = 16_384
+BYTES_MAX = 128 * 1024 * 1024
+"""Long conversations are few then: what is not kept is made again from the store."""
 AGE_S_MAX = 3600.0
 
 Signature = tuple[str, str]
@@ -45,6 +47,10 @@ class Prepared(Struct, frozen=True):
     history: bytes
     left_out: bool = False
     """There was no room for the oldest turns."""
+
+    @property
+    def bytes(self) -> int:
+        return len(self.head) + len(self.history)
 
 
 def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
@@ -86,6 +92,7 @@ class Preparer:
         self._count_max = count_max
         self._age_s_max = age_s_max
         self._kept: OrderedDict[tuple[str, Signature], tuple[float, Prepared]] = OrderedDict()
+        self._bytes = 0
 
     async def prepare(self, ref: SessionRef, choice: Choice, toolbox: Toolbox) -> Prepared:
         """The start of the next request in the ref's session, as the store has it now."""
@@ -195,11 +202,18 @@ class Preparer:
     def _keep(self, prepared: Prepared) -> Prepared:
         key = (prepared.session_id, prepared.signature)
         now = self._clock.now()
+        self._bytes += prepared.bytes - (self._kept[key][1].bytes if key in self._kept else 0)
         self._kept[key] = (now, prepared)
         self._kept.move_to_end(key)
-        while len(self._kept) > self._count_max or now - next(iter(self._kept.values()))[0] >= self._age_s_max:
-            self._kept.popitem(last=False)
+        while len(self._kept) > 1 and self._is_too_much(now):
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._bytes -= oldest.bytes
         return prepared
+
+    def _is_too_much(self, now: float) -> bool:
+        used_at, _ = next(iter(self._kept.values()))
+        too_old = now - used_at >= self._age_s_max
+        return too_old or len(self._kept) > self._count_max or self._bytes > BYTES_MAX
 
 
 def _fits(frozen: Frozen, choice: Choice, schemas: tuple[ToolSchema, ...]) -> bool:
