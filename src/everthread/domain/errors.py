@@ -251,6 +251,10 @@ class NotCompressed(EverthreadError):
     """A conversation was not compressed, and is as it was."""
 
 
+class NotApproved(EverthreadError):
+    """A dangerous call was not approved; it says why, in words for the model."""
+
+
 class ToolFailed(EverthreadError):
     """A tool could not do what it was asked."""
 

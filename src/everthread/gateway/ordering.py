@@ -11,6 +11,7 @@ from everthread.agent.turn import Agent
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.errors import DoneBefore, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState
+from everthread.gateway.approving import Approvals
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.hearing import Answered, Hear, SetAside
 from everthread.gateway.places import at
@@ -39,6 +40,9 @@ class Bench(Protocol):
     def clock(self) -> Clock: ...
     @property
     def agent(self) -> Agent: ...
+
+    @property
+    def approvals(self) -> Approvals: ...
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def desk(self, row: InboxRow, model: str) -> Desk: ...
