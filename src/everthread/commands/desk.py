@@ -63,6 +63,8 @@ class Desk(Struct, frozen=True):
     """The session that a message must go to which a command takes in; empty is wherever the key is."""
     order: int | None = None
     """The command's own place in the inbox, where commands come in as messages do."""
+    guest: bool = False
+    """Whoever asks is not the one at this machine: how it is set up, and how it fares, is not for them."""
     withheld: Collection[str] = ()
     """Names of commands that whoever asks may not give here."""
     pair: Callable[[str], Awaitable[Paired]] | None = None

@@ -45,6 +45,11 @@ def call_in_words(name: str, arguments: str) -> str:
     return f"{name} {text}{more}"
 
 
+def to_a_guest(plain: str, reference: str) -> str:
+    """What went wrong inside, for somebody who does not run this: the log has the rest, under the reference."""
+    return f"{plain} Whoever runs this finds more in the log, under {reference}."
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 

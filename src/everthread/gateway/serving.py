@@ -125,6 +125,9 @@ class Gateway:
     def known_models(self) -> tuple[str, ...]:
         return self._runtime.known_models()
 
+    def is_guest(self, owner: str) -> bool:
+        return owner != self.settings.owner
+
     def desk(self, row: InboxRow, model: str) -> Desk:
         key, user = row.inbound.key, row.inbound.user
         return replace(
@@ -152,6 +155,7 @@ class Gateway:
             spend_per_day=settings.spend_per_day_of(owner),
             skills=runtime.skills if owner == settings.owner else None,
             withheld=withheld(settings.gateway.admin_commands, admin=False),
+            guest=self.is_guest(owner),
         )
 
     def showing(self, platform: str) -> Showing | None:

@@ -241,7 +241,7 @@ class Working:
         showing = self._bench.showing(platform)
         listener = Listener(place.begin, showing, self._hearing, self._delivery.hold)
         approve = self._bench.approvals.of_turn(lambda: place.user)
-        manner = Manner(choices, listener.hear, approve, outbox=self._served(platform))
+        manner = Manner(choices, listener.hear, approve, outbox=self._served(platform), is_guest=self._bench.is_guest)
         try:
             ended = await ask(manner)
         except Busy:
