@@ -87,9 +87,10 @@ class TurnTables:
             f"SELECT id, content, owner FROM messages WHERE id >= (SELECT turn + 1 FROM indexed) * {MESSAGES_PER_TURN} "
             "AND content <> ''"
         )
-        words = ((number, index_text(content), owner_token(owner)) for number, content, owner in rows)
-        for values, given in _together(words):
-            run(self._execute(f"INSERT INTO message_words (rowid, text, scope) VALUES {values}", given))
+        # One by one: a statement of several rows opens a savepoint, and at each the index writes a segment of its own.
+        for number, content, owner in list(rows):
+            words = (number, index_text(content), owner_token(owner))
+            run(self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words))
         run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
