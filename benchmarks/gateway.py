@@ -34,15 +34,24 @@ class Measured:
     def __init__(self, process: asyncio.subprocess.Process, people: People) -> None:
         self.process = process
         self.people = people
-        self.sessions = 1
+        self.sessions = 0
         self.said = 0
+        self._chat = 0
+
+    async def grow(self, sessions: int) -> None:
+        """Let so many take turns: every new one says something, then all go round from the first."""
+        new = sessions - self.sessions
+        self._chat, self.sessions = self.sessions, sessions
+        await self.say(new)
+        await self.rest()
 
     async def say(self, count: int) -> None:
         """So many messages, from one session after another, never more than some at once."""
         for _ in range(0, count, AT_ONCE):
             size = min(AT_ONCE, count)
             count -= size
-            chats = [str((self.said + n) % self.sessions) for n in range(size)]
+            chats = [str((self._chat + n) % self.sessions) for n in range(size)]
+            self._chat = (self._chat + size) % self.sessions
             await self.people.say_all([(chat, f"message {self.said + n} about things") for n, chat in enumerate(chats)])
             self.said += size
             # The platform keeps every line: what both sides have said is twice what was said.
@@ -110,11 +119,7 @@ async def messages(folder: Path) -> dict[str, Figure]:
         ready = await measured.line()
         figures["ready_cpu_ms"] = Figure.exact(ready["cpu_s"] * 1000)
         for sessions in SESSIONS:
-            before = measured.sessions if measured.sessions > 1 else 0
-            measured.sessions = sessions
-            # Everyone has been here once.
-            await measured.say(sessions - before + AT_ONCE)
-            await measured.rest()
+            await measured.grow(sessions)
             samples: list[float] = []
             for _ in range(BATCHES):
                 begun = await measured.report()
@@ -136,7 +141,7 @@ async def throughput(folder: Path) -> dict[str, Figure]:
         await measured.line()
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(measured.process.pid, cores[:1])
-        measured.sessions = 50
+        await measured.grow(50)
         await measured.say(200)
         samples: list[float] = []
         for _ in range(BATCHES):
