@@ -11,6 +11,7 @@ from pathlib import Path
 
 from everthread.bootstrap import Runtime
 from everthread.config import Gateway, PlatformAccount, Provider, Review, Settings
+from everthread.gateway.collecting import settle
 from everthread.testing.loopback.platform import LoopbackPlatform
 
 
@@ -36,6 +37,7 @@ async def main() -> None:
         await runtime.ready()
         gateway = runtime.gateway()
         await gateway.start()
+        settle()
 
         def report() -> None:
             tell(cpu_s=time.process_time(), stall_ms=gateway.stalls.longest_s * 1000)
