@@ -13,12 +13,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from benchmarks.measuring import Figure, run
+from everthread.domain.tokens import made_of
 from everthread.testing.loopback.people import People
 
 SESSIONS = (50, 200, 2_000, 10_000)
@@ -81,9 +85,14 @@ class Measured:
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncIterator[Measured]:
+async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[Measured]:
     with _server("everthread.testing.model_server") as model, _server("everthread.testing.loopback.server") as there:
-        given = {"home": str(folder), "model": f"http://127.0.0.1:{model.port}/v1", "platform": there.url}
+        given = {
+            "home": str(folder),
+            "model": f"http://127.0.0.1:{model.port}/v1",
+            "platform": there.url,
+            "tokens": tokens,
+        }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(given)), stdout=subprocess.PIPE
         )
@@ -151,7 +160,50 @@ async def throughput(folder: Path) -> dict[str, Figure]:
     return {"messages_per_s": Figure.of(samples)}
 
 
-STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {"messages": messages, "throughput": throughput}
+async def http(folder: Path) -> dict[str, Figure]:
+    """What a message costs that comes by HTTP; every conversation is another person's."""
+    tokens = [made_of(f"{number:043}") for number in range(SESSIONS[0])]
+    async with gateway(folder, tokens) as measured, aiohttp.ClientSession() as client:
+        url = f"http://127.0.0.1:{(await measured.line())['port']}"
+
+        async def look(_: str) -> None:
+            async with client.get(f"{url}/health") as response:
+                assert response.status == 200
+
+        async def say(token: str, *, stream: bool = False) -> None:
+            asked = {
+                "model": "everthread",
+                "stream": stream,
+                "messages": [{"role": "user", "content": "a message about things"}],
+            }
+            headers = {"Authorization": f"Bearer {token}", "X-Session-Key": "bench"}
+            async with client.post(f"{url}/v1/chat/completions", json=asked, headers=headers) as response:
+                assert response.status == 200
+                assert await response.read()
+
+        async def cpu_ms(act: Callable[[str], Awaitable[None]]) -> Figure:
+            samples: list[float] = []
+            for _ in range(BATCHES + 1):
+                begun = await measured.report()
+                for start in range(0, BATCH, len(tokens)):
+                    await asyncio.gather(*(act(token) for token in tokens[: BATCH - start]))
+                samples.append(((await measured.report())["cpu_s"] - begun["cpu_s"]) * 1000 / BATCH)
+                await measured.rest()
+            # In the first one, conversations begin.
+            return Figure.of(samples[1:])
+
+        return {
+            "http_cpu_ms_per_message": await cpu_ms(say),
+            "http_cpu_ms_per_message_streamed": await cpu_ms(partial(say, stream=True)),
+            "http_cpu_ms_per_look": await cpu_ms(look),
+        }
+
+
+STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
+    "messages": messages,
+    "throughput": throughput,
+    "http": http,
+}
 
 TARGETS: dict[str, float] = {
     **{f"cpu_ms_per_message_{sessions}": 6.0 for sessions in SESSIONS},
