@@ -42,12 +42,17 @@ class Measured:
         self.said = 0
         self._chat = 0
 
-    async def grow(self, sessions: int) -> None:
-        """Let so many take turns: every new one says something, then all go round from the first."""
+    async def grow(self, sessions: int) -> float:
+        """Let so many take turns: every new one says something, then all go round from the first.
+
+        What each new one cost, in milliseconds.
+        """
         new = sessions - self.sessions
         self._chat, self.sessions = self.sessions, sessions
+        begun = await self.report()
         await self.say(new)
         await self.rest()
+        return ((await self.report())["cpu_s"] - begun["cpu_s"]) * 1000 / new
 
     async def say(self, count: int) -> None:
         """So many messages, from one session after another, never more than some at once."""
@@ -128,7 +133,7 @@ async def messages(folder: Path) -> dict[str, Figure]:
         ready = await measured.line()
         figures["ready_cpu_ms"] = Figure.exact(ready["cpu_s"] * 1000)
         for sessions in SESSIONS:
-            await measured.grow(sessions)
+            figures["first_message_cpu_ms"] = Figure.exact(await measured.grow(sessions))
             samples: list[float] = []
             for _ in range(BATCHES):
                 begun = await measured.report()
