@@ -60,8 +60,8 @@ class AgentSurroundings(Surroundings, Protocol):
 
     def passes(self, process: AgentServer, where: str) -> None: ...
     def heard_event(self, event: TurnEvent) -> None: ...
-    def summarising(self, process: AgentServer, middle: Middle) -> None: ...
-    def summarised(self, process: AgentServer, middle: Middle) -> None: ...
+    def summarising(self, process: AgentServer, middle: Middle) -> int: ...
+    def summarised(self, process: AgentServer, middle: Middle, summary: str, begun: int) -> None: ...
     def rolled_over(self, rollover: Rollover) -> None: ...
 
 
@@ -74,14 +74,15 @@ class WatchedSummariser(Summariser):
         self._town = town
 
     async def summarise(self, middle: Middle) -> str:
-        self._town.summarising(self._server, middle)
+        begun = self._town.summarising(self._server, middle)
+        summary = ""
         try:
             self._town.passes(self._server, "before summary")
             summary = await super().summarise(middle)
             self._town.passes(self._server, "after summary")
             return summary
         finally:
-            self._town.summarised(self._server, middle)
+            self._town.summarised(self._server, middle, summary, begun)
 
     async def on_rollover(self, rollover: Rollover) -> None:
         self._town.rolled_over(rollover)
