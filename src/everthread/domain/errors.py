@@ -251,6 +251,10 @@ class NotCompressed(EverthreadError):
     """A conversation was not compressed, and is as it was."""
 
 
+class NotCondensed(EverthreadError):
+    """Notes were not made shorter, and are as they were."""
+
+
 class ToolFailed(EverthreadError):
     """A tool could not do what it was asked."""
 

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 from everthread import plugins
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
+from everthread.agent.condensing import Room, Wrote
 from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.events import TurnEvent
 from everthread.agent.memory_tools import memory_tool
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import Wrote, review_tools
+from everthread.agent.review_tools import review_tools
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.summarising import Summariser
@@ -126,6 +127,7 @@ class AgentServer(Server):
             ReviewSettings(every_turns=REVIEW_EVERY),
             note_limits=CHARS_MAX,
             output_tokens=OUTPUT_TOKENS,
+            auxiliary=lambda: None,
         )
         self.agent = Agent(
             self.lifecycle,
@@ -210,11 +212,12 @@ class AgentServer(Server):
     async def _tools_of_children(self) -> Toolbox:
         return tools_of_children(self._toolbox, ())
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
         # Skills are files, and the simulated world has none.
         tools = review_tools(
             review,
             wrote,
+            room,
             lifecycle=self.lifecycle,
             store=self.store,
             limits=CHARS_MAX,
