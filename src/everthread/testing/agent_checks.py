@@ -51,6 +51,8 @@ class Ledger:
     database: Connection
     is_at_work: Callable[[str], bool]
     """Whether a process of that name may still be at work, as far as another can know."""
+    took_over: Callable[[str, str], None]
+    """Told who has taken a review from whom."""
     counts: Counter[str] = field(default_factory=Counter[str])
     taken: dict[Place, Taken] = field(default_factory=dict[Place, Taken])
     done: set[Place] = field(default_factory=set[Place])
@@ -105,6 +107,8 @@ class Ledger:
         hold(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
         before = self.taken.get(place)
         hold(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
+        if before is not None and before.holder != holder:
+            self.took_over(holder, before.holder)
         self.taken[place] = Taken(holder, review.fence, session.owner)
         self.counts["reviews taken"] += 1
 

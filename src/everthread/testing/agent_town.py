@@ -88,6 +88,7 @@ HOLD_UPS = {
     "before Note by review": (*_HOLD_UPS, "freeze"),
     "before Delegate": (*_HOLD_UPS, "stop"),
     "after New by delegation": (*_HOLD_UPS, "stop"),
+    "before Accept of work": ("stop",),
     "after Accept of work": ("stop",),
 }
 """At which steps a process may be held up, and what happens meanwhile."""
@@ -114,7 +115,7 @@ class AgentTown(Town):
         self._agents: Counter[str] = Counter()
         self.counts["agents"] = self._agents
         self.counts["deaths"] = Counter()
-        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._agents)
+        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._took_over, self._agents)
         self.counts["meanwhile"] = Counter()
         self._die_at: list[str] = []
         self._meanwhile: dict[str, tuple[str, int]] = {}
@@ -167,9 +168,17 @@ class AgentTown(Town):
     def _freeze(self, process: AgentServer, *, over_a_review: bool) -> None:
         self.time_was_bent = True
         process.frozen_until = self.loop.time() + (TAKEN_OVER_S if over_a_review else 40.0)
-        if over_a_review:
-            # Whoever takes it over is still at it when the first one wakes up.
-            self.mind.faults.setdefault("review", []).append("hang")
+
+    def _took_over(self, by: str, before: str) -> None:
+        """One that was stopped over a review goes on with it while the other is still at it."""
+        now = self.loop.time()
+        stopped = [server for server in self._servers if server.name == before and server.frozen_until > now]
+        for server in stopped:
+            server.frozen_until = now
+            for other in self._servers:
+                if other.name == by:
+                    other.frozen_until = now + 4.0
+            self._agents["reviews by two"] += 1
 
     async def _happen(self, held_up: AgentServer, key: SessionKey, what: str, dice: random.Random) -> None:
         others = [server for server in self._servers if not server.dead and server is not held_up]
