@@ -18,4 +18,4 @@ async def compress(desk: Desk, focus: str) -> Said:
         done = await desk.agent.compress(desk.key, choice, owner=desk.owner, focus=focus)
     except NotCompressed as error:
         return refused(f"Nothing was compressed: {error}.")
-    return Said(f"{done.text}. All of it is still stored: /search finds it.")
+    return Said(f"{done.text}. All of it is still stored: /search finds it, /uncompress goes on with all of it.")
