@@ -32,9 +32,7 @@ def width(spans: Iterable[Span]) -> int:
 
 def written(line: Line, *, colour: bool) -> str:
     """As the terminal takes it; nothing that shows nothing stays at its end."""
-    texts = [
-        (span.text, ";".join(look for look in span.looks if colour or not _COLOUR.fullmatch(look))) for span in line
-    ]
+    texts = [(span.text, _codes(span, colour=colour)) for span in line]
     while texts and not texts[-1][0].rstrip():
         texts.pop()
     if texts:
