@@ -847,6 +847,35 @@ def test_a_model_that_can_not_be_asked_is_a_matter_of_configuration(home: Home, 
 
 
 @pytest.mark.parametrize(
+    ("model", "code", "words"),
+    [
+        # Known to want a key: nothing is sent, which would be tried again and again where there is no network.
+        ("openai/x", 78, "api.openai.com wants a key: set OPENAI_API_KEY"),
+        ("anthropic/x", 78, "api.anthropic.com wants a key: set ANTHROPIC_API_KEY"),
+        ("mine/x", 75, "127.0.0.1:9 can't be reached (Connection refused)"),
+    ],
+)
+def test_an_endpoint_without_a_key_and_one_that_is_not_there_are_one_line(
+    tmp_path: Path, model: str, code: int, words: str
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        "[providers.mine]\nbase_url = 'http://127.0.0.1:9/v1'\napi_key_env = 'MINE_API_KEY'\n"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    done = subprocess.run(
+        [sys.executable, "-m", "everthread", "--home", str(tmp_path), "-m", model, "-p", "hello"],
+        capture_output=True,
+        text=True,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        timeout=19,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (code, "", f"everthread: {words}")
+    assert len(done.stderr.splitlines()) == (1 if code == 78 else 4)
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["what is this"], 'everthread -p "..."'),

@@ -25,6 +25,7 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
 from everthread.config import McpServer, Provider, Settings, default_model
+from everthread.config.schema import built_in_providers
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
 from everthread.domain.review import Review
@@ -90,11 +91,29 @@ class Models:
             case "anthropic":
                 from everthread.adapters.models.anthropic import Anthropic
 
-                return Anthropic(provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env)
+                return Anthropic(
+                    provider.base_url,
+                    key,
+                    traits=traits,
+                    headers=headers,
+                    key_name=provider.api_key_env,
+                    needs_key=_needs_key(provider),
+                )
             case "openai_compat":
                 return OpenAICompat(
-                    provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env or name
+                    provider.base_url,
+                    key,
+                    traits=traits,
+                    headers=headers,
+                    key_name=provider.api_key_env or name,
+                    needs_key=_needs_key(provider),
                 )
+
+
+def _needs_key(provider: Provider) -> bool:
+    """Whether it is known to answer nobody without. Elsewhere, and with headers of one's own, only it can tell."""
+    known = (one for one in built_in_providers().values() if one.api_key_env)
+    return not provider.headers and provider.base_url in {one.base_url for one in known}
 
 
 def enabled_servers(settings: Settings) -> dict[str, McpServer]:
