@@ -24,7 +24,7 @@ from everthread import cli
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.config import Settings
 from everthread.domain.boundary import Resume
-from everthread.domain.model import ChatType, Inbound, SessionKey, Turn
+from everthread.domain.model import ChatType, Inbound, SessionKey, Turn, TurnStatus
 
 WORKER = Path(__file__).with_name("chat_worker.py")
 PATIENCE_S = 12.0
@@ -727,6 +727,27 @@ def test_bytes_that_are_no_text_are_replaced_and_told_of(home: Home) -> None:
     assert "no text" in done.stderr
     assert done.stdout.startswith("echo caf\ufffd\ufffd \x00 \ufffd (0 before")
     assert "echo next" in done.stdout
+
+
+def test_one_question_with_bytes_that_are_no_text_is_told_of_too(home: Home) -> None:
+    done = home.run("-p", "what is", typed=b"caf\xff\xfe")
+    assert (done.returncode, done.stdout) == (0, "echo what is\n\ncaf\ufffd\ufffd (0 before, 14 characters)\n")
+    assert done.stderr == "Some of that was no text, and is replaced by \ufffd.\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("-p", "hello"), ("-p", "hello", "--json")])
+def test_an_answer_that_can_not_be_written_is_kept_and_said_to_be(home: Home, arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            home.command(*arguments), input=b"hello\n", stdout=full, stderr=subprocess.PIPE, check=False, timeout=18
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "everthread: stdout can't be written (No space left on device); what was said is kept, see everthread sessions "
+        "list\n"
+    )
+    [turn] = home.turns()
+    assert turn.status is TurnStatus.DONE
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(home: Home) -> None:
