@@ -28,10 +28,8 @@ TITLE_S_MAX = 2.0
 
 async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
     """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
-    asked = await _whole(prompt)
-    text, screen = asked.text, Screen()
-    if asked.spoiled:
-        screen.notice(SPOILED)
+    screen = Screen()
+    text = await _whole(prompt, screen)
     for problem in await made_ready(runtime, screen.notice if wish.verbose else _nothing):
         screen.complain(problem)
     choices = runtime.choices(wish.model)
@@ -73,14 +71,16 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
     return _code(ended, stopped=stop.wanted(), gone=screen.gone)
 
 
-async def _whole(prompt: str) -> Typed:
+async def _whole(prompt: str, screen: Screen) -> str:
     """The prompt, and behind it what is piped in."""
     given = await Lines().rest() if prompt == STDIN or not _is_terminal() else Typed("")
     piped = given.text.strip("\r\n")
     text = piped if prompt == STDIN else "\n\n".join(part for part in (prompt, piped) if part.strip())
     if not text.strip():
         raise BadInput("there is no prompt; give one with -p, or on stdin")
-    return Typed(text, given.spoiled)
+    if given.spoiled:
+        screen.notice(SPOILED)
+    return text
 
 
 def _is_terminal() -> bool:
