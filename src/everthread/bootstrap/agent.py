@@ -149,20 +149,17 @@ class Workshop:
     async def open(self) -> tuple[str, ...]:
         """Gather the tools; what is not there as it should be, a line each."""
         runtime, settings = self._runtime, self._settings
-        self._own_tools = (
-            *memory_tools(
-                runtime.lifecycle,
-                runtime.store,
-                runtime.memory,
-                notes_chars=settings.memory.notes_chars,
-                user_chars=settings.memory.user_chars,
-                written=runtime.sync_notes,
-            ),
-            *await provider_tools(runtime.memory),
-            *runtime.tools,
-            *skill_tools(self._skills, settings.owner),
-            self._delegation.tool(),
+        remembering = memory_tools(
+            runtime.lifecycle,
+            runtime.store,
+            runtime.memory,
+            notes_chars=settings.memory.notes_chars,
+            user_chars=settings.memory.user_chars,
+            written=runtime.sync_notes,
         )
+        others = (*runtime.tools, *skill_tools(self._skills, settings.owner), self._delegation.tool())
+        brought, left_out = await provider_tools(runtime.memory, {tool.name for tool in (*remembering, *others)})
+        self._own_tools = (*remembering, *brought, *others)
         problems: dict[str, str] = {}
         servers = enabled_servers(settings)
         if servers and self._mcp is None:
@@ -173,7 +170,7 @@ class Workshop:
         self._gather()
         shelf = await asyncio.to_thread(self._skills.shelf)
         broken = (f"skill not used: {problem}" for problem in shelf.problems)
-        return (*(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
+        return (*left_out, *(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _gather(self) -> None:
         self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
