@@ -81,7 +81,9 @@ async def test_of_two_who_poll_the_earlier_one_is_told_of_a_conflict(library: Li
         await asyncio.sleep(0.2)
         async with library.bot(s.emulator.base_url, s.emulator.token) as second:
             assert not await second.get_updates(offset=start.update_id + 1)
-        await refused(earlier, library.conflict, "terminated by other getUpdates request")
+        # At once, and not when its own time is over.
+        async with asyncio.timeout(5):
+            await refused(earlier, library.conflict, "terminated by other getUpdates request")
 
 
 async def test_only_wanted_kinds_of_updates_come_and_the_wish_is_kept(library: Library) -> None:
