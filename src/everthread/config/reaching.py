@@ -8,14 +8,13 @@ from typing import cast, get_args
 from msgspec.structs import fields
 
 from everthread.config.reading import Check, Table, nearest
-from everthread.config.schema import BusyMode, Gateway, Http, PlatformAccount, Sharing, Webhook
-from everthread.config.secrets import address_problem
+from everthread.config.schema import Approvers, BusyMode, Gateway, Http, PlatformAccount, Sharing, Webhook
+from everthread.config.secrets import address_problem, variable_problem
 from everthread.domain.access import owner_problem
 from everthread.domain.model import HANDED_OVER
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[^\s]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
 _COMMAND = re.compile(r"[a-z][a-z_-]{0,31}")
@@ -30,6 +29,8 @@ def gateway(table: Table) -> Gateway:
         busy=cast("BusyMode", table.text("busy", usual.busy, one_of(get_args(BusyMode)))),
         drain_s=table.number("drain_s", usual.drain_s, 0, 600),
         notices=table.flag("notices", usual.notices),
+        approvals=cast("Approvers", table.text("approvals", usual.approvals, one_of(get_args(Approvers)))),
+        approval_s=table.number("approval_s", usual.approval_s, 5, 3600),
         pairing=table.flag("pairing", usual.pairing),
         messages_per_minute=table.whole("messages_per_minute", usual.messages_per_minute, 1, 100_000),
         spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),
@@ -53,7 +54,7 @@ def _account(name: str, table: Table) -> PlatformAccount:
     account = PlatformAccount(
         kind=table.text("kind", name),
         enabled=table.flag("enabled", usual.enabled),
-        token_env=table.text("token_env", "", _variable_problem),
+        token_env=table.text("token_env", "", variable_problem),
         base_url=table.text("base_url", "", address_problem).rstrip("/"),
         allow=table.texts("allow", _user_problem),
         allow_all=table.flag("allow_all", usual.allow_all),
@@ -100,7 +101,7 @@ def _webhook(table: Table) -> Webhook:
     if "secret_env" not in table:
         raise table.bad((), 'has no secret; add secret_env = "NAME", and NAME=... to .env')
     return Webhook(
-        secret_env=table.text("secret_env", "", _variable_problem),
+        secret_env=table.text("secret_env", "", variable_problem),
         template=table.text(
             "template", "", lambda text: "" if len(text) <= _TEMPLATE_CHARS_MAX else "is longer than a template may be"
         ),
@@ -116,10 +117,6 @@ def _platform_problem(text: str) -> str:
     if text in _RESERVED:
         return "is a name that is taken; choose another"
     return "" if _NAME.fullmatch(text) else "a name must be 1 to 32 small letters, digits, - or _"
-
-
-def _variable_problem(text: str) -> str:
-    return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like TELEGRAM_BOT_TOKEN"
 
 
 def _user_problem(text: str) -> str:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
 
-import aiohttp
-import msgspec
-
+from everthread.testing.bystander import Bystander
 from everthread.testing.loopback import wire
 
 
-class People:
+class People(Bystander[wire.Seen]):
     """Says things on the platform, and sees what everybody there sees."""
 
     def __init__(self, base_url: str) -> None:
-        self.base_url = base_url
-        self.seen: list[wire.Seen] = []
-        """All that was seen when one last looked."""
-
-    async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
+        super().__init__(base_url, "admin", wire.Seen)
 
     async def say(self, chat: str, text: str) -> str:
         """In a conversation of two; the update's id."""
@@ -35,6 +22,15 @@ class People:
         """Many things at once: chats, and what is said there."""
         all_said = [wire.Said(chat, f"user-{chat}", text) for chat, text in said]
         return [posted.update_id for posted in await self._call("say", all_said, list[wire.Posted])]
+
+    async def press(self, chat: str, label: str, user: str = "") -> str:
+        """The button that shows this, under the newest message there that has one; the update's id."""
+        await self.look()
+        commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
+        if not commands:
+            raise AssertionError(f"there is no button {label!r} in chat {chat}; seen last: {self.seen[-5:]}")
+        pressed = [wire.Said(chat, user or f"user-{chat}", commands[-1])]
+        return (await self._call("say", pressed, list[wire.Posted]))[0].update_id
 
     async def redeliver(self, update_id: str) -> None:
         await self._call("redeliver", update_id, wire.Posted)
@@ -48,20 +44,6 @@ class People:
     async def dump(self) -> wire.Dump:
         return await self._call("dump", None, wire.Dump)
 
-    async def look(self, timeout_s: float = 0.0) -> None:
-        """Bring `seen` up to date; if there is nothing new, wait for it for so long."""
-        self.seen += await self._call("watch", wire.Watch(len(self.seen), timeout_s), list[wire.Seen])
-
-    async def until(self, condition: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
-        """Watch until the condition holds of what was seen."""
-        deadline = time.monotonic() + patience_s
-        await self.look()
-        while not condition():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise AssertionError(f"it never came to pass: {what}; seen last: {self.seen[-5:]}")
-            await self.look(min(left, 1.0))
-
     def chats(self) -> list[str]:
         return list(dict.fromkeys(one.chat for one in self.seen))
 
@@ -71,15 +53,8 @@ class People:
 
     def texts(self, chat: str) -> list[str]:
         """What the agent has sent there, each as it reads now."""
-        now: dict[str, str] = {}
-        for one in self.seen:
-            if one.chat == chat and one.what != "said":
-                now[one.message_id] = one.text
-        return list(now.values())
+        return [one.text for one in self._as_they_are(chat)]
 
-    async def _call(self, path: str, body: object, kind: Any) -> Any:
-        async with self._http.post(f"{self.base_url}/admin/{path}", data=msgspec.json.encode(body)) as response:
-            answer = await response.read()
-            if response.status != 200:
-                raise AssertionError(f"/admin/{path}: {response.status} {answer.decode()}")
-        return msgspec.json.decode(answer, type=kind)
+    def _as_they_are(self, chat: str) -> list[wire.Seen]:
+        now = {one.message_id: one for one in self.seen if one.chat == chat and one.what != "said"}
+        return list(now.values())
