@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
+from everthread.agent.condensing import Room, Wrote
 from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import Wrote, review_tools
+from everthread.agent.review_tools import review_tools
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
@@ -253,14 +254,16 @@ class Workshop:
             own,
             note_limits=self._note_limits,
             output_tokens=limits.output_tokens,
+            auxiliary=self.models.auxiliary,
         )
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
         runtime = self._runtime
         return Toolbox(
             review_tools(
                 review,
                 wrote,
+                room,
                 lifecycle=runtime.lifecycle,
                 store=runtime.store,
                 limits=self._note_limits,
