@@ -156,7 +156,7 @@ def _in_order(town: Evidence, backend: Backend, session: ModelSession, effects: 
     newest: defaultdict[int, int] = defaultdict(int)
     # Nobody waits for the telling of a note that is forgotten. Where it is under way when its process is taken for one
     # that is gone, it comes when it comes.
-    overtaken = town.world.forgotten_notes(session) if town.time_was_bent else set()
+    overtaken = town.world.forgotten_notes(session) if town.time_was_bent else ()
     for place, effect in enumerate(effects):
         seq, replay = effect.delivery.seq, effect.delivery.replay
         if effect.delivery.key in backend.rejected and seq < newest[replay]:
