@@ -62,6 +62,14 @@ class BadPolicy(BadInput):
     """A reset policy that means nothing."""
 
 
+class BadRecurrence(BadInput):
+    """A time, an interval or a cron expression that can't be read, or never comes."""
+
+
+class BadSchedule(BadInput):
+    """A scheduled task that can't be kept as it was asked for."""
+
+
 class BadBoundary(BadInput):
     """A boundary whose numbers or ids make no sense."""
 
