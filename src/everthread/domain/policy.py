@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from everthread.domain.errors import BadPolicy
-from everthread.domain.model import ChatType, SessionKey
+from everthread.domain.model import SCHEDULED, ChatType, SessionKey
 from everthread.domain.zones import first_reading, zone_named
 
 # Two days short of what datetime can hold, so that no zone's offset leads out of the calendar.
@@ -77,6 +77,9 @@ class ResetPolicy(Struct, frozen=True):
         return None if idle is None else (idle, ExpiryReason.IDLE)
 
 
+_NEVER = ResetPolicy()
+
+
 class ResetPolicies(Struct, frozen=True):
     """Which policy a session key is under: its platform's, else its chat type's, else the default."""
 
@@ -86,6 +89,9 @@ class ResetPolicies(Struct, frozen=True):
 
     def of(self, key: SessionKey) -> ResetPolicy:
         """The one policy for this key; overrides replace a policy whole, they are not merged."""
+        if key.platform == SCHEDULED and SCHEDULED not in self.by_platform:
+            # Nobody is expected to say anything there between one time and the next.
+            return _NEVER
         return self.by_platform.get(key.platform) or self.by_chat_type.get(key.chat_type) or self.default
 
 

@@ -41,6 +41,7 @@ from everthread.domain.spend import Spent, Used
 from everthread.ports.access import AccessRows
 from everthread.ports.news import BoundaryRow as BoundaryRow
 from everthread.ports.news import News
+from everthread.ports.schedules import Schedules
 from everthread.ports.tokens import Tokens
 
 T = TypeVar("T")
@@ -435,6 +436,11 @@ class Inbox(Protocol):
         """What is known of it then: the platform's id of a draft is kept."""
         ...
 
+    def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
+        """What goes out with a reply, kept until nothing more is to become of it."""
+        ...
+
+    def attached(self, turn_id: str) -> bytes | None: ...
     def reply(self, turn_id: str) -> Reply | None: ...
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         """The oldest first, from behind the one of that time and turn."""
@@ -653,6 +659,8 @@ class UnitOfWork(Protocol):
     def tokens(self) -> Tokens: ...
     @property
     def news(self) -> News: ...
+    @property
+    def schedules(self) -> Schedules: ...
 
 
 class Store(Protocol):
