@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -331,4 +331,5 @@ def test_how_often_at_most() -> None:
 
 def test_a_time_is_said_with_its_zone() -> None:
     assert in_zone(instant("2026-11-23 07:00"), "Europe/Berlin") == "Mon 2026-11-23 08:00 Europe/Berlin"
-    assert datetime.fromtimestamp(NOON, UTC).hour == 12
+    twice = [in_zone(instant("2026-10-25 00:30") + passed, "Europe/Berlin") for passed in (0, 3600)]
+    assert twice == ["Sun 2026-10-25 02:30 (CEST) Europe/Berlin", "Sun 2026-10-25 02:30 (CET) Europe/Berlin"]

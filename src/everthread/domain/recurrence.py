@@ -137,9 +137,10 @@ def due(plan: Recurrence, next_at: float, now: float, missed: Missed) -> Due:
 
 
 def in_zone(instant: float, zone: str) -> str:
-    """For people: `Mon 2026-11-23 08:00 Europe/Berlin`."""
-    shown = wall(instant, zone_named(zone))
-    return f"{shown:%a %Y-%m-%d %H:%M}{f':{shown:%S}' if shown.second else ''} {zone}"
+    """For people: `Mon 2026-11-23 08:00 Europe/Berlin`; which of the two it is, where a clock shows it twice."""
+    there = datetime.fromtimestamp(instant, zone_named(zone))
+    offset = f" ({there:%Z})" if there.replace(fold=1 - there.fold).utcoffset() != there.utcoffset() else ""
+    return f"{there:%a %Y-%m-%d %H:%M}{f':{there:%S}' if there.second else ''}{offset} {zone}"
 
 
 def _latest(plan: Recurrence, first: float, now: float) -> tuple[float, ...]:

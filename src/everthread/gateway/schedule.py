@@ -57,8 +57,9 @@ class Scheduler:
         choices: Callable[[str], Sequence[Choice]],
         settings: Settings,
         put: Callable[[Reply], None],
+        look_s: float = LOOK_S,
     ) -> None:
-        """`put` has a reply sent that is in the outbox."""
+        """`put` has a reply sent that is in the outbox. Every `look_s` it is seen what others have added or left."""
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
@@ -67,6 +68,7 @@ class Scheduler:
         self._choices = choices
         self._settings = settings
         self._put = put
+        self._look_s = look_s
         self._doing: dict[Time, asyncio.Future[None]] = {}
         self._seen_at = 0.0
 
@@ -77,12 +79,12 @@ class Scheduler:
     async def run(self) -> None:
         """Until it is cancelled. What is being done then goes on until `finish`."""
         while True:
-            wait_s = LOOK_S
+            wait_s = self._look_s
             try:
                 await self.look()
                 next_at = await self._store.peek(lambda uow: uow.schedules.next_at())
                 if next_at is not None:
-                    wait_s = min(max(next_at - self._clock.now(), 0.0), LOOK_S)
+                    wait_s = min(max(next_at - self._clock.now(), 0.0), self._look_s)
             except StoreError as error:
                 log.warning("scheduled tasks have to wait: %s", error)
             except Exception:
