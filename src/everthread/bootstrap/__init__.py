@@ -219,9 +219,13 @@ class Runtime:
 
         return Web(gateway)
 
+    @property
+    def platform_names(self) -> frozenset[str]:
+        """Where people write from elsewhere."""
+        return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
     def _told_of_expiry(self) -> frozenset[str]:
-        names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
-        return frozenset(names) if self.settings.gateway.notices else frozenset()
+        return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Bring the files of an owner's notes and the store into step; what went wrong, if anything.

@@ -19,6 +19,7 @@ from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.review_tools import Wrote, review_tools
 from everthread.agent.reviewing import Reviewer
+from everthread.agent.schedule_tool import ScheduleTool
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
@@ -144,6 +145,7 @@ class Workshop:
             *runtime.tools,
             *skill_tools(self._skills, settings.owner),
             self._delegation.tool(),
+            *self._schedule_tool(),
         )
         problems: dict[str, str] = {}
         servers = enabled_servers(settings)
@@ -284,6 +286,12 @@ class Workshop:
             runtime.clock,
             parallel_max=own.parallel,
         )
+
+    def _schedule_tool(self) -> tuple[Tool, ...]:
+        runtime, settings = self._runtime, self._settings
+        if not settings.schedule.per_owner:
+            return ()
+        return (ScheduleTool(runtime.scheduling, runtime.clock, settings, runtime.platform_names).tool(),)
 
     def _scheduled(self) -> Agent:
         """What does scheduled tasks: nobody is there to be asked, and nothing of it is remembered or recalled to."""

@@ -3,6 +3,7 @@
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
 │   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  BadSkill  TooLarge
+│   ├── BadRecurrence  BadSchedule
 │   ├── TitleTaken
 │   ├── Ambiguous            what was named fits several sessions; carries them
 │   └── NotesFull  AlreadyNoted

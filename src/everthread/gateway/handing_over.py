@@ -20,7 +20,7 @@ POST_S_MAX = 30.0
 ADDRESS_CHARS_MAX = 2000
 
 
-class NotHandedOver(EverthreadError):
+class NotHandedOver(Exception):
     """An answer did not get to where it was to go."""
 
     def __init__(self, text: str, *, for_good: bool = False) -> None:
