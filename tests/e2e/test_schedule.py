@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.house import until
@@ -23,6 +24,8 @@ from everthread.testing.http_server import HttpServer, Received, read_request, r
 from everthread.testing.model_replies import Fail, Say
 from everthread.testing.model_server import ModelServer
 from everthread.testing.recording import RecordingProvider
+
+pytestmark = pytest.mark.timeout(60)
 
 HOUR = 3600.0
 CHAT = Target(TargetKind.CHAT, "agent:main:fake:dm:42")

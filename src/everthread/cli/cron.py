@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -178,13 +179,18 @@ def show_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> N
       everthread cron show say-good-morning --json | jq '.times[0]'
     """
 
+    from everthread.domain.errors import NotFound
+
     async def look(runtime: Runtime) -> tuple[Schedule, tuple[Occurrence, ...], tuple[str, ...]]:
         schedule = await _found(runtime, invocation, owner, name)
         times = await runtime.store.read(lambda uow: uow.schedules.times(schedule.id, SHOWN))
         sent = await runtime.store.read(lambda uow: tuple(_sent(uow, time) for time in times))
         return schedule, times, sent
 
-    schedule, times, sent = invocation.act(look)[0]
+    found = invocation.look(look, nothing=None)
+    if found is None:
+        raise NotFound(f"there is no task {name[:80]!r}; everthread cron add makes one")
+    schedule, times, sent = found
     if as_json:
         rows = [{**_time_as_json(time), "reply": state or None} for time, state in zip(times, sent, strict=True)]
         show.print_json({**_as_json(schedule, times[0] if times else None), "times": rows})
@@ -218,6 +224,8 @@ def run_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> No
     from everthread.cli.gateway import holding
 
     there = holding.look(invocation.settings.home).running
+    if not there and sys.stderr.isatty():
+        click.echo("No gateway runs; it is done here ...", err=True)
 
     async def work(runtime: Runtime) -> tuple[Schedule, Occurrence | None, Outcome | None]:
         schedule = await _found(runtime, invocation, owner, name)
@@ -240,7 +248,8 @@ def run_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> No
     else:
         if came is not None and came.text:
             click.echo(came.text)
-        click.echo(f"Done here, as no gateway runs; {_whereto(schedule, ended)}", err=True)
+        if not ended.problem:
+            click.echo(f"Done here, as no gateway runs; {_whereto(schedule, ended)}", err=True)
     if ended is not None and ended.problem:
         complain(ended.problem)
         raise click.exceptions.Exit(REFUSED)
