@@ -33,7 +33,7 @@ PUT_BACK_S = 30.0
 PARALLEL_MAX = 4
 OPEN_MAX = 256
 HAND_OVER_MAX = 12
-"""About three days, with the pauses between."""
+"""About a day and a half, with the pauses between."""
 CLAIM_S = 2 * POST_S_MAX
 """So long nobody else hands it over; after that, whoever wanted to is gone."""
 RETRY_S = 10.0

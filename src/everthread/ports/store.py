@@ -200,7 +200,7 @@ class Sessions(Protocol):
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
         """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
 
-        Work that was delegated is left out, unless it is asked for.
+        Work that was delegated or scheduled is left out, unless it is asked for.
         """
         ...
 
