@@ -40,6 +40,10 @@ class ThroughAdmin:
         async with People(self._server.base_url) as people:
             await people.say(chat, text)
 
+    async def press(self, chat: str, label: str) -> None:
+        async with People(self._server.base_url) as people:
+            await people.press(chat, label)
+
     async def shown(self, chat: str) -> list[str]:
         async with People(self._server.base_url) as people:
             await people.look()

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from everthread.agent.compression import POOR_PASSES_MAX, Fill
 from everthread.agent.passes import Made
+from everthread.agent.prepared import COUNT_MAX
 from everthread.domain.errors import StoreError
 from everthread.ports import Clock, Store
 from everthread.ports.store import Rest
@@ -19,7 +20,8 @@ from everthread.ports.store import Rest
 log = logging.getLogger("everthread.agent")
 
 COOL_DOWN_S = 300.0
-KNOWN_MAX = 1_000
+KNOWN_MAX = COUNT_MAX
+"""As many as are kept prepared: of one that is not known, what is stored is read again at each message."""
 TOO_POOR = (
     f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
     "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
@@ -97,8 +99,8 @@ class KnownSessions:
             known.looked_up = True
         return known
 
-    async def status(self, session_id: str) -> str:
-        """What a person should know of it; empty if all is well."""
+    async def status(self, session_id: str, *, whole: bool) -> str:
+        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
             rest = await self._store.peek(lambda uow: uow.rests.get(session_id))
@@ -106,9 +108,10 @@ class KnownSessions:
         if known.making is not None:
             return "A summary of this conversation is being made."
         if known.given_up:
-            return f"Not compressed any more: {known.problem}"
+            return f"Not compressed any more: {known.problem}" if whole else "Not compressed any more."
         if (left_s := known.cool_until - self._clock.now()) > 0:
-            return f"Not compressed: {known.problem}; tried again in {minutes(left_s)} at the earliest"
+            why = f"Not compressed: {known.problem}" if whole else "Not compressed for now"
+            return f"{why}; tried again in {minutes(left_s)} at the earliest"
         return ""
 
     async def went_on(self, known: Known, left: str, entered: str) -> None:

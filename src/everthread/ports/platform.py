@@ -50,8 +50,17 @@ class Update(Struct, frozen=True):
     reply_to: Quoted | None = None
 
 
+BUTTON_COMMAND_BYTES_MAX = 64
+"""As much as every platform with buttons keeps behind one."""
+
+
 class Button(Struct, frozen=True):
-    """Something to press: what it shows, and the command that comes in when it is pressed."""
+    """Something to press: what it shows, and the command that comes in when it is pressed.
+
+    A press is an `Update` like any other, with an id of its own: `text` is the command, `user` whoever pressed, and
+    `chat` and `thread` where the button is. It is taken before the platform is told that it was; pressed twice, it
+    comes twice. `command` has at most `BUTTON_COMMAND_BYTES_MAX` bytes.
+    """
 
     label: str
     command: str
@@ -83,6 +92,9 @@ class Outbound(Struct, frozen=True):
     files: tuple[File, ...] = ()
 
 
+MarkdownDialect = Literal["none", "commonmark", "telegram", "matrix", "discord", "slack"]
+
+
 class Capabilities(Struct, frozen=True):
     """What a platform can do."""
 
@@ -97,6 +109,8 @@ class Capabilities(Struct, frozen=True):
     threads: bool = False
     idempotent_send: bool = False
     """What is sent twice under one id goes out once: a send of which nothing was heard can be repeated."""
+    markdown: MarkdownDialect = "commonmark"
+    """What the adapter makes of the Markdown that it is handed; `none` shows it as it is written."""
 
 
 Take = Callable[[Update], Awaitable[None]]
@@ -127,7 +141,9 @@ class Platform(Protocol):
         ...
 
     async def edit(self, to: Address, message_id: str, text: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Give a message another text. Doing it twice is doing it once."""
+        """Give a message another text, and these buttons in the place of those it had. Doing it twice is doing it
+        once.
+        """
         ...
 
     async def show_typing(self, to: Address) -> None:

@@ -298,6 +298,10 @@ class Turns(Protocol):
         """The owner's messages that hold all terms of the query, newest or best first; none of an undone turn."""
         ...
 
+    def is_anything_beside(self, owner: str, session: Session) -> bool:
+        """Whether the owner may have said anything that the session does not show; said without looking far."""
+        ...
+
     def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
         """What was said that has to do with a question as people ask it, best first, one message of a turn.
 

@@ -27,7 +27,7 @@ import pytest
 
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.ports import Platform
-from everthread.ports.platform import Address, Button, Outbound, Update
+from everthread.ports.platform import BUTTON_COMMAND_BYTES_MAX, Address, Button, Outbound, Update
 from everthread.testing import in_loop
 
 PATIENCE_S = 10.0
@@ -40,6 +40,10 @@ class There(Protocol):
 
     async def say(self, chat: str, text: str) -> None:
         """A person writes to the agent, in a conversation of two."""
+        ...
+
+    async def press(self, chat: str, label: str) -> None:
+        """A person presses the button that shows this, under the newest message there that has one."""
         ...
 
     async def shown(self, chat: str) -> list[str]:
@@ -205,6 +209,32 @@ class PlatformContract:
             assert isinstance(task.exception(), PlatformUnavailable)
         with pytest.raises(PlatformUnavailable):
             await platform.send(_to_be_sent("hello"))
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_a_button_that_is_pressed_comes_in_as_its_command(self, platform: Platform, there: There) -> None:
+        if not platform.capabilities.buttons:
+            pytest.skip("there is nothing to press there")
+        longest = "/approve ".ljust(BUTTON_COMMAND_BYTES_MAX, "x")
+        taking = Taking()
+        async with _running(platform, taking):
+            await there.say(CHAT, "do it")
+            await taking.until(1)
+            buttons = (Button("Allow", longest), Button("Deny", "/deny k7"))
+            message_id = await platform.send(Outbound("turn-1.0", Address(CHAT), "May I?", buttons))
+            await there.press(CHAT, "Allow")
+            await there.press(CHAT, "Deny")
+            await there.press(CHAT, "Deny")
+            await taking.until(4)
+            assert taking.texts() == ["do it", longest, "/deny k7", "/deny k7"], "each press is an update"
+            said, *pressed = taking.taken
+            for press in pressed:
+                assert (press.chat, press.chat_type, press.user) == (said.chat, said.chat_type, said.user)
+            if platform.capabilities.edits:
+                await platform.edit(Address(CHAT), message_id, "Denied.", (Button("Again", "/retry"),))
+                await there.press(CHAT, "Again")
+                await taking.until(5)
+                assert taking.texts()[-1] == "/retry"
         await platform.aclose()
 
     # Going out --------------------------------------------------------------------------------------------------------

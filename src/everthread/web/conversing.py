@@ -81,7 +81,7 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
         await following.leave()
         if update_id is not None or not isinstance(error, Exception):
             raise
-        raise _not_again(refused(error)) from error
+        raise _not_again(refused(error, guest=call.guest)) from error
     if isinstance(heard, Begun):
         return EventStream(
             said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
@@ -190,6 +190,11 @@ class _Following:
         if isinstance(heard, TurnBegan | TurnEnded | Answered | SetAside):
             self._heard.put_nowait(heard)
 
+    @property
+    def is_more_there(self) -> bool:
+        """Whether `next` would not have to wait."""
+        return not self._heard.empty()
+
     async def leave(self) -> None:
         self._call.site.waits.discard(self._heard)
         if self._new:
@@ -199,8 +204,7 @@ class _Following:
         """What is heard next; raises `Refused` if there will be no answer."""
         while True:
             try:
-                async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
-                    heard = await self._heard.get()
+                heard = await self._soon()
             except TimeoutError:
                 if (stored := await self._stored()) is not None:
                     return stored
@@ -220,13 +224,20 @@ class _Following:
                 case _:
                     pass
 
+    async def _soon(self) -> object:
+        if self.is_more_there:
+            # Words come several at a time: a timer for each would cost more than they do.
+            return self._heard.get_nowait()
+        async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
+            return await self._heard.get()
+
     def _ended(self, heard: TurnEnded) -> Ended:
         committed = heard.committed
         session_id = committed.ref.session_id
         if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(session_id)
         if not heard.text:
-            problem = _unanswered(heard)
+            problem = _unanswered(heard, guest=self._call.guest)
             problem.headers |= headers_of(self._place, session_id, self._turn_id)
             raise problem
         finish = "length" if heard.problem else "stop"
@@ -280,9 +291,9 @@ class _Following:
         )
 
 
-def _unanswered(heard: TurnEnded) -> Refused:
+def _unanswered(heard: TurnEnded, *, guest: bool) -> Refused:
     if heard.error is not None:
-        return refused(heard.error)
+        return refused(heard.error, guest=guest)
     if heard.committed.status is TurnStatus.INTERRUPTED:
         return Refused(409, f"{_told(heard)}; the message is kept in its session", "stopped")
     return Refused(502, _told(heard), "no_answer")
@@ -301,7 +312,7 @@ class _Said:
     """An answer in the shape that clients know."""
 
     def __init__(self, call: Call, place: There, asked: ChatRequest) -> None:
-        self._place, self._asked = place, asked
+        self._place, self._asked, self._guest = place, asked, call.guest
         self._created = int(call.gateway.clock.now())
         self._id = f"chatcmpl-{call.gateway.new_id()}"
 
@@ -321,24 +332,29 @@ class _Said:
             yield piece
 
     async def chunks(self, following: _Following) -> AsyncGenerator[bytes, None]:
-        """The words as they come; the end once the turn is stored."""
-        written = ""
+        """The words as they come, those that are there already in one go; the end once the turn is stored."""
+        written, unsent = "", [self._piece(shapes.Delta("assistant"))]
         try:
-            yield self._piece(shapes.Delta("assistant"))
-            while not isinstance(heard := await following.next(), Ended):
+            while True:
+                if unsent and not following.is_more_there:
+                    yield b"".join(unsent)
+                    unsent.clear()
+                heard = await following.next()
+                if isinstance(heard, Ended):
+                    break
                 if isinstance(heard, TextWritten):
                     written += heard.text
-                    yield self._piece(shapes.Delta(content=heard.text))
+                    unsent.append(self._piece(shapes.Delta(content=heard.text)))
                 elif written and isinstance(heard, ToolBegan | Retrying):
                     written = ""
                     again = BEGINS_AGAIN if isinstance(heard, Retrying) else "\n\n"
-                    yield self._piece(shapes.Delta(content=again))
+                    unsent.append(self._piece(shapes.Delta(content=again)))
             if rest := _rest(heard.text, written):
-                yield self._piece(shapes.Delta(content=rest))
-            for piece in self._last(heard):
-                yield piece
+                unsent.append(self._piece(shapes.Delta(content=rest)))
+            unsent += self._last(heard)
         except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
-            yield event(refused(error).body)
+            unsent.append(event(refused(error, guest=self._guest).body))
+        yield b"".join(unsent)
 
     def _last(self, ended: Ended) -> list[bytes]:
         pieces = [self._piece(shapes.Delta(), ended.finish)]

@@ -36,6 +36,15 @@ class People:
         all_said = [wire.Said(chat, f"user-{chat}", text) for chat, text in said]
         return [posted.update_id for posted in await self._call("say", all_said, list[wire.Posted])]
 
+    async def press(self, chat: str, label: str, user: str = "") -> str:
+        """The button that shows this, under the newest message there that has one; the update's id."""
+        await self.look()
+        commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
+        if not commands:
+            raise AssertionError(f"there is no button {label!r} in chat {chat}; seen last: {self.seen[-5:]}")
+        pressed = [wire.Said(chat, user or f"user-{chat}", commands[-1])]
+        return (await self._call("say", pressed, list[wire.Posted]))[0].update_id
+
     async def redeliver(self, update_id: str) -> None:
         await self._call("redeliver", update_id, wire.Posted)
 
@@ -71,10 +80,10 @@ class People:
 
     def texts(self, chat: str) -> list[str]:
         """What the agent has sent there, each as it reads now."""
-        now: dict[str, str] = {}
-        for one in self.seen:
-            if one.chat == chat and one.what != "said":
-                now[one.message_id] = one.text
+        return [one.text for one in self._as_they_are(chat)]
+
+    def _as_they_are(self, chat: str) -> list[wire.Seen]:
+        now = {one.message_id: one for one in self.seen if one.chat == chat and one.what != "said"}
         return list(now.values())
 
     async def _call(self, path: str, body: object, kind: Any) -> Any:

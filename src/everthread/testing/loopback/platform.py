@@ -40,6 +40,7 @@ class LoopbackPlatform:
             files=True,
             threads=True,
             idempotent_send=idempotent,
+            markdown="none",
         )
 
     @property

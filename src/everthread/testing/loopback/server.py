@@ -105,7 +105,8 @@ class Ledger:
             self.seen.append(line)
         elif record.edit is not None:
             edit = record.edit
-            self.seen.append(wire.Seen(number, at, "edited", edit.chat, edit.text, edit.message_id))
+            line = wire.Seen(number, at, "edited", edit.chat, edit.text, edit.message_id, buttons=edit.buttons)
+            self.seen.append(line)
         elif record.offset is not None:
             for done in range(self.acknowledged, record.offset):
                 self.queue.pop(done, None)
