@@ -179,6 +179,18 @@ async def test_a_failure_is_told_and_kept(tmp_path: Path) -> None:
         assert any(incident.source == "schedule" for incident in incidents)
 
 
+async def test_a_guest_is_not_told_how_the_models_are_set_up(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Fail(401, "no")) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(replace(WISH, owner="bea"))
+        await there.later(HOUR)
+        (time,) = await over(there)
+        assert "stub" in time.problem
+        (told,) = there.platform.texts()
+        assert "was not done" in told
+        assert "stub" not in told
+        assert "in the log, under" in told
+
+
 async def test_a_model_that_is_not_there_fails_and_the_next_time_comes(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
         await there.runtime.scheduling.add(replace(WISH, model="nobody/none"))

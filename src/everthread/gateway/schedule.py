@@ -13,13 +13,14 @@ from contextlib import suppress
 
 from everthread.agent.asking import Choice
 from everthread.agent.events import TurnEnded
-from everthread.agent.turn import Agent, Manner
+from everthread.agent.turn import REFERENCE_CHARS, Agent, Manner
 from everthread.config import Settings
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey
 from everthread.domain.policy import ResetPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
+from everthread.domain.wording import to_a_guest
 from everthread.gateway.handing_over import POST_S_MAX, NotHandedOver, hand_over
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.scheduling import Outcome, Scheduling
@@ -31,6 +32,7 @@ LOOK_S = 1.0
 PUT_BACK_S = 30.0
 """A clock that shows so much less than before was put back."""
 PARALLEL_MAX = 4
+NOT_DONE = "something is not set up as it should be."
 OPEN_MAX = 256
 HAND_OVER_MAX = 12
 """About a day and a half, with the pauses between."""
@@ -166,7 +168,11 @@ class Scheduler:
             ended = await self._answer(key, Manner(choices, tools=tools, spend=schedule.spend))
             if ended is not None:
                 at = ended.committed
-                return Outcome(ended.text, ended.problem, at.ref.session_id, await self._turn_of(row.id))
+                turn_id = await self._turn_of(row.id)
+                told = (
+                    "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, turn_id[-REFERENCE_CHARS:])
+                )
+                return Outcome(ended.text, ended.problem, at.ref.session_id, turn_id, told)
         known = await self._store.peek(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
         return await self._scheduling.outcome(known) if known is not None else None
 

@@ -63,6 +63,8 @@ class Outcome(Struct, frozen=True):
     problem: str = ""
     session_id: str = ""
     turn_id: str = ""
+    told: str = ""
+    """What is said of the problem in a chat, if not the problem itself."""
 
 
 class Scheduling:
@@ -285,7 +287,7 @@ def end(uow: UnitOfWork, time: Occurrence, came: Outcome, now: float) -> tuple[O
         _report(uow, ended, f"{schedule.name}: {problem}", now)
     target, reply = schedule.target, None
     if target.kind is TargetKind.CHAT and came.turn_id:
-        text = came.text or f"The scheduled task {excerpt(schedule.name)} was not done: {problem}"
+        text = came.text or f"The scheduled task {excerpt(schedule.name)} was not done: {came.told or problem}"
         key = SessionKey.parse(target.to)
         # Under the turn's own name: what is forgotten of it is forgotten here too.
         reply = uow.inbox.put_reply(
