@@ -10,8 +10,8 @@ from tests.house import CLI, House
 
 from everthread.agent.schedule_tool import ScheduleTool
 from everthread.bootstrap import ulids
-from everthread.config import Schedule, Settings, local_zone
-from everthread.domain.errors import BadSchedule, ToolFailed
+from everthread.config import Schedule, Settings, load, local_zone
+from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import Target, TargetKind, address_of, chat_at, check_name, name_for
 from everthread.gateway.handing_over import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
@@ -98,6 +98,21 @@ def test_the_zone_of_the_machine_is_found_or_is_utc(tmp_path: Path) -> None:
     assert local_zone({"TZ": "CET-1CEST,M3.5.0"}, link) == "UTC"
 
 
+def test_settings_of_schedules_are_read_and_checked(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[schedule]\nzone = "Asia/Tokyo"\nfolders = ["out", "/srv/x"]\nper_owner = 0\nevery_minutes = 1\n'
+    )
+    settings = load(str(tmp_path), {})
+    assert settings.schedule == Schedule("Asia/Tokyo", (tmp_path / "out", Path("/srv/x")), 0, 1.0)
+    assert settings.zone == "Asia/Tokyo"
+    assert settings.file_folders[0] == tmp_path / "files"
+    for line, says in (('zone = "Mars"', "toml:2.*Europe/Berlin"), ("per_owner = -1", "0"), ("often = 1", "often")):
+        config.write_text(f"[schedule]\n{line}\n")
+        with pytest.raises(BadConfig, match=says):
+            load(str(tmp_path), {})
+
+
 # --- The tool --------------------------------------------------------------------------------------------------------
 
 CHAT = SessionKey.parse("agent:main:telegram:group:42::7")
@@ -132,14 +147,15 @@ async def test_the_model_schedules_for_whoever_it_talks_with_and_into_that_chat(
 async def test_the_model_is_kept_within_limits(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
         desk = Desk(house, tmp_path)
-        for arguments, says in (
+        refused: tuple[tuple[dict[str, Any], str], ...] = (
             ({"when": "every 5m", "prompt": "x"}, "too often"),
             ({"when": "*/10 8 * * *", "prompt": "x"}, "too often"),
             ({"when": "every 2h", "prompt": "x", "to": "telegram:1"}, "leave `to` out"),
             ({"when": "every 2h", "prompt": " "}, "1 to 20000"),
             ({"when": "soon", "prompt": "x"}, "five fields"),
             ({"when": "every 2h", "prompt": "x", "zone": "Mars"}, "time zone"),
-        ):
+        )
+        for arguments, says in refused:
             with pytest.raises(ToolFailed, match=says):
                 await desk.ask(action="add", **arguments)
         for _ in range(2):

@@ -49,7 +49,7 @@ class Every(Struct, frozen=True):
     seconds: float
     anchor: float
 
-    def after(self, instant: float) -> float | None:
+    def after(self, instant: float) -> float:
         if instant < self.anchor:
             return self.anchor + self.seconds
         return self.anchor + (math.floor((instant - self.anchor) / self.seconds) + 1) * self.seconds
