@@ -16,7 +16,7 @@ from tests.plaza import Plaza, plaza
 from everthread.config import Schedule, Variables
 from everthread.domain.model import Kind, SessionKey
 from everthread.domain.recurrence import Missed
-from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
+from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
 from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.scheduling import Wish
@@ -289,6 +289,20 @@ async def test_what_a_program_will_not_have_is_not_sent_again(tmp_path: Path) ->
         (time,) = await over(there)
         assert time.state is OccurrenceState.FAILED
         assert "404" in time.problem
+
+
+async def test_a_task_whose_zone_is_known_no_more_holds_up_nobody(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        good = await there.runtime.scheduling.add(WISH)
+        broken = replace(good, id="0", name="broken", zone="Mars/Base", next_at=good.anchor)
+        await there.runtime.store.write(lambda uow: uow.schedules.add(broken))
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 1)
+        left = await there.runtime.store.read(lambda uow: uow.schedules.get("0"))
+        assert left is not None
+        assert left.state is ScheduleState.PAUSED
+        (incident, *_) = await there.runtime.store.read(lambda uow: uow.lanes.incidents(5))
+        assert "broken is paused" in incident.text
 
 
 async def test_a_person_who_is_forgotten_has_no_tasks_any_more(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
-from everthread.domain.errors import AlreadyThere, BadRecurrence, BadSchedule, NotFound
+from everthread.domain.errors import AlreadyThere, BadInput, BadRecurrence, BadSchedule, NotFound
 from everthread.domain.model import Inbound, InboxRow, InboxState, Kind, Reply, ReplyState, Role, SessionKey, TurnStatus
 from everthread.domain.recurrence import Missed, due, occurrences
 from everthread.domain.schedule import (
@@ -147,8 +148,23 @@ class Scheduling:
         found = await self._store.peek(lambda uow: uow.schedules.due(now, DUE_AT_ONCE))
         fired = 0
         for schedule_id in found:
-            fired += await self._store.write(lambda uow, s=schedule_id: fire(uow, s, self._clock.now()))
+            try:
+                fired += await self._store.write(lambda uow, s=schedule_id: fire(uow, s, self._clock.now()))
+            except BadInput as error:
+                await self._stop_broken(schedule_id, str(error))
         return fired
+
+    async def _stop_broken(self, schedule_id: str, problem: str) -> None:
+        """Its zone is known no more, say: it must not hold up the others."""
+
+        def stop(uow: UnitOfWork) -> None:
+            known = uow.schedules.get(schedule_id)
+            if known is not None:
+                uow.schedules.save(replace(known, state=ScheduleState.PAUSED, next_at=None))
+                broken = Occurrence(schedule_id, known.next_at or 0.0, known.owner, problem=problem)
+                _report(uow, broken, f"{known.name} is paused: {problem}", self._clock.now())
+
+        await self._store.write(stop)
 
     async def look_again(self) -> None:
         """The clock may have been put back: what was planned by the time before is planned anew.
@@ -157,7 +173,9 @@ class Scheduling:
         """
         for schedule, _ in await self.all():
             if schedule.state is ScheduleState.ON:
-                await self._store.write(lambda uow, s=schedule: self._saved(uow, s, ScheduleState.ON, sooner=True))
+                # One that can't be read, or is gone by now, is seen to when it is due.
+                with suppress(BadInput, NotFound):
+                    await self._store.write(lambda uow, s=schedule: self._saved(uow, s, ScheduleState.ON, sooner=True))
 
     async def end(self, time: Occurrence, outcome: Outcome) -> tuple[Occurrence, Reply | None] | None:
         """It is answered: what goes to a chat is in the outbox now. `None` if somebody else has ended it."""
