@@ -149,30 +149,29 @@ class Condenser:
 class Room:
     """Room among the notes, as one review finds it: made where it can be; what finds none is told."""
 
-    def __init__(self, condenser: Condenser, review: Review, ref: SessionRef, choice: Choice, wrote: Wrote) -> None:
+    def __init__(self, condenser: Condenser, review: Review, choice: Choice, wrote: Wrote) -> None:
         self._condenser = condenser
         self._review = review
-        self._ref = ref
         self._choice = choice
         self._wrote = wrote
         self._in_vain: set[NoteTarget] = set()
         self._missing: list[NoteChange] = []
 
-    async def make(self, target: NoteTarget, needed: int, limit: int) -> bool:
+    async def make(self, target: NoteTarget, needed: int, limit: int, ref: SessionRef) -> bool:
         """Whether there is room for so many characters more. What has failed once is not tried again."""
         if target in self._in_vain:
             return False
         try:
             async with asyncio.timeout(CONDENSE_S_MAX):
                 done = await self._condenser.condense(
-                    target, needed, limit, review=self._review, ref=self._ref, choice=self._choice
+                    target, needed, limit, review=self._review, ref=ref, choice=self._choice
                 )
         except (Fenced, StoreError):
             raise
         except (EverthreadError, TimeoutError) as error:
             self._in_vain.add(target)
             why = str(error) or f"nothing within {CONDENSE_S_MAX:g} s"
-            log.warning("session %s: notes were not condensed: %s", self._ref.session_id, why)
+            log.warning("session %s: notes were not condensed: %s", ref.session_id, why)
             return False
         self._wrote(done)
         return True

@@ -31,10 +31,10 @@ def review_tools(
 ) -> tuple[Tool, ...]:
     """`owner` is the person whose home it is; `written` as for `memory_tool`."""
 
-    async def make_room(change: NoteChange, owner: str) -> bool:
-        if change.action is not NoteAction.ADD or change.limit_chars is None:
+    async def make_room(change: NoteChange, owner: str, ref: SessionRef | None) -> bool:
+        if change.action is not NoteAction.ADD or change.limit_chars is None or ref is None:
             return False
-        made = await room.make(change.target, len(change.content), change.limit_chars)
+        made = await room.make(change.target, len(change.content), change.limit_chars, ref)
         if made and written is not None:
             await written(owner)
         return made
@@ -43,7 +43,7 @@ def review_tools(
         try:
             return await lifecycle.write_note(change, owner=owner, ref=ref, review=review)
         except NotesFull:
-            if await make_room(change, owner):
+            if await make_room(change, owner, ref):
                 return await lifecycle.write_note(change, owner=owner, ref=ref, review=review)
             room.missed(change)
             raise

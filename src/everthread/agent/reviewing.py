@@ -180,7 +180,7 @@ class Reviewer:
             # Whoever has no tools can't write anything down.
             return ()
         start = await self._start(ref, choice)
-        room = Room(self._condenser, review, ref, choice, wrote)
+        room = Room(self._condenser, review, choice, wrote)
         toolbox, progress = self._own_tools(review, wrote, room), Progress([Message(Role.USER, asked)])
 
         async def request_to(choice: Choice) -> Request:

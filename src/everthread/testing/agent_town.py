@@ -25,7 +25,7 @@ from everthread.testing.agent_summaries import Summaries
 from everthread.testing.model import Violation, hold
 from everthread.testing.schedule import Step, make_schedule
 from everthread.testing.serving import KEYS, Server
-from everthread.testing.sim import Killed
+from everthread.testing.sim import EPOCH, Killed
 from everthread.testing.town import Town
 
 STEP_S = 7.0
@@ -122,6 +122,7 @@ class AgentTown(Town):
         self._happening: set[asyncio.Task[None]] = set()
         self._summarising: dict[str, list[AgentServer]] = {}
         self._went_on: set[str] = set()
+        self._were_stopped: set[str] = set()
         self._summaries = Summaries(self.world, self.tables)
 
     def _new_server(self, name: str, seed: int) -> Server:
@@ -167,6 +168,7 @@ class AgentTown(Town):
 
     def _freeze(self, process: AgentServer, *, over_a_review: bool) -> None:
         self.time_was_bent = True
+        self._were_stopped.add(process.name)
         process.frozen_until = self.loop.time() + (TAKEN_OVER_S if over_a_review else 40.0)
 
     def _took_over(self, by: str, before: str) -> None:
@@ -279,7 +281,9 @@ class AgentTown(Town):
 
     def _may_be_at_work(self, holder: str) -> bool:
         """A process that is dead or stopped is known by its lease, which time can be put past."""
-        return not self.time_was_bent and any(s.name == holder and not s.dead for s in self._servers)
+        if self.clock.offset != EPOCH or holder in self._were_stopped:
+            return False
+        return any(s.name == holder and not s.dead for s in self._servers)
 
     def observe(self, operation: object | None, result: object) -> None:
         super().observe(operation, result)
@@ -308,7 +312,7 @@ class AgentTown(Town):
         key = dice.choice(tuple(KEYS))
         match step.action:
             case "compress":
-                await self._on(dice, lambda server: self._compress(cast(AgentServer, server), key))
+                await self._on(dice, lambda server: self._compress(cast(AgentServer, server), self._with_most()))
             case "interrupt":
                 await self._interrupt(key, dice)
             case "mind":
@@ -323,6 +327,21 @@ class AgentTown(Town):
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:8]))
             case _:
                 await super()._take(step, dice)
+
+    async def _befall(self, action: str, dice: random.Random) -> None:
+        await super()._befall(action, dice)
+        if action == "freeze":
+            now = self.loop.time()
+            self._were_stopped |= {server.name for server in self._servers if server.frozen_until > now}
+
+    def _with_most(self) -> SessionKey:
+        """Where there is most to be compressed."""
+
+        def shown(key: SessionKey) -> int:
+            session = self.world.sessions.get(self.world.on[key] or "")
+            return len(session.shown) if session is not None and session.owner == KEYS[key] else 0
+
+        return max(KEYS, key=shown)
 
     async def _compress(self, server: AgentServer, key: SessionKey) -> None:
         """Somebody asks for it."""
