@@ -13,9 +13,9 @@ from everthread.bootstrap import ulids
 from everthread.config import Schedule, Settings, load, local_zone
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
-from everthread.domain.schedule import Target, TargetKind, address_of, chat_at, check_name, name_for
+from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
 from everthread.gateway.handing_over import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
-from everthread.lifecycle.scheduling import Scheduling
+from everthread.lifecycle.scheduling import Scheduling, Wish
 from everthread.ports.tools import ToolUse
 
 
@@ -111,6 +111,23 @@ def test_settings_of_schedules_are_read_and_checked(tmp_path: Path) -> None:
         config.write_text(f"[schedule]\n{line}\n")
         with pytest.raises(BadConfig, match=says):
             load(str(tmp_path), {})
+
+
+async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
+        schedule = await scheduling.add(Wish("me", "every 1h", "UTC", "x"))
+        as_it_was = await scheduling.all()
+        await scheduling.pause(schedule)
+
+        async def seen_before(owner: str | None = None) -> Any:
+            return as_it_was
+
+        scheduling.all = seen_before  # type: ignore[method-assign]
+        await scheduling.look_again()
+        left = await house.store.read(lambda uow: uow.schedules.get(schedule.id))
+        assert left is not None
+        assert (left.state, left.next_at) == (ScheduleState.PAUSED, None)
 
 
 # --- The tool --------------------------------------------------------------------------------------------------------

@@ -221,7 +221,8 @@ class Scheduling:
         known = uow.schedules.get(schedule.id)
         if known is None:
             raise NotFound(f"there is no task {schedule.name!r} any more")
-        if known.state is ScheduleState.OVER:
+        if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
+            # Over, or paused by somebody meanwhile.
             return known
         next_at = _first_new(uow, known, self._clock.now()) if state is ScheduleState.ON else None
         if sooner:
