@@ -135,6 +135,7 @@ class Gateway:
             order=row.id,
             user=user,
             decide=partial(self.approvals.answer, key, user),
+            stop_next=partial(self.working.stop_next, key, row.id),
         )
 
     def desk_at(self, key: SessionKey, owner: str, model: str) -> Desk:
@@ -156,6 +157,7 @@ class Gateway:
             skills=runtime.skills if owner == settings.owner else None,
             withheld=withheld(settings.gateway.admin_commands, admin=False),
             guest=self.is_guest(owner),
+            reaches=self.access.reaches,
         )
 
     def showing(self, platform: str) -> Showing | None:
@@ -179,7 +181,8 @@ class Gateway:
     async def stop(self, drain_s: float | None = None) -> None:
         """Take nothing more in, let what runs end within the bound, give the rest back."""
         self.draining = True
-        deadline = self.clock.now() + (self.settings.gateway.drain_s if drain_s is None else drain_s)
+        # By the loop's clock: the one on the wall may be put forward or back meanwhile.
+        deadline = asyncio.get_running_loop().time() + (self.settings.gateway.drain_s if drain_s is None else drain_s)
         for task in self._listening:
             task.cancel()
         if self._listening:
@@ -204,7 +207,7 @@ class Gateway:
     async def _listen(self, platform: Platform) -> None:
         pause_s, state = RETRY_S, self.states[platform.name]
         while True:
-            began_at = self.clock.now()
+            began_at = asyncio.get_running_loop().time()
             try:
                 state.up = True
                 await platform.run(self.reception.take)
@@ -219,7 +222,7 @@ class Gateway:
             else:
                 state.problem = "it stopped"
             state.up = False
-            if self.clock.now() - began_at > RETRY_S_MAX:
+            if asyncio.get_running_loop().time() - began_at > RETRY_S_MAX:
                 # What was wrong before that is over.
                 pause_s = RETRY_S
             log.warning(
