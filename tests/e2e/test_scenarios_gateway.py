@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from everthread import plugins as plugin_hooks
 from everthread.commands import COMMANDS
 from everthread.config import Compression, Gateway, PlatformAccount, Provider, Review
 from everthread.domain.boundary import New
-from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
+from everthread.domain.model import ChatType, Inbound, Kind, NoteTarget, SessionKey, ToolCall, TurnStatus
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.ports.model import Usage
 from everthread.testing.model_replies import Say
@@ -336,6 +337,33 @@ async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(t
         assert review[:same] == last[:same]
         assert len(await there.turns()) == 10
         assert not any("review" in text.lower() for text in there.platform.texts())
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp_path: Path, told: bool) -> None:
+    note = ToolCall("c1", "memory", '{"action": "add", "target": "user", "content": "Sails a boat called Bruno"}')
+    steps = iter([(note,)])
+
+    def script(request: Any) -> Say:
+        return Say(calls=next(steps, ())) if "[A review." in str(request) else Say("Aye.")
+
+    gateway = Gateway(review_notices=told)
+    async with (
+        ModelServer(script) as server,
+        plaza(tmp_path, server, review=Review(every_turns=2), gateway=gateway) as there,
+    ):
+        for text in ("I sail", "a boat called Bruno"):
+            await there.hear(text)
+        owner = (await there.session()).owner
+
+        await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
+        assert await there.runtime.store.read(lambda uow: uow.notes.current(owner, NoteTarget.USER))
+        if told:
+            await until(lambda: len(there.platform.texts()) == 3, "a line")
+            assert "Sails a boat called Bruno" in there.platform.texts()[-1]
+            assert "/memory undo" in there.platform.texts()[-1]
+        await asyncio.sleep(0.3)
+        assert len(there.platform.texts()) == 2 + told
 
 
 async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(tmp_path: Path) -> None:
