@@ -14,7 +14,7 @@ from tests.plaza import ANNA, Plaza, plaza
 from everthread import plugins as plugin_hooks
 from everthread.commands import COMMANDS
 from everthread.config import Compression, Gateway, PlatformAccount, Provider, Review
-from everthread.domain.boundary import New
+from everthread.domain.boundary import New, Resume
 from everthread.domain.model import ChatType, Inbound, Kind, NoteTarget, SessionKey, ToolCall, TurnStatus
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.ports.model import Usage
@@ -377,7 +377,8 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
         endpoints = {"stub": Provider("openai_compat", server.base_url, context_tokens=20_000)}
         async with plaza(tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)) as there:
             await there.hear("one")
-            first = (await there.session()).id
+            first, desk = (await there.session()).id, SessionKey.parse("agent:main:cli:dm:desk")
+            await there.runtime.lifecycle.cross(desk, Resume(first), owner=(await there.session()).owner)
             for text in ("two", "three", "four"):
                 await there.hear(text)
             await until(lambda: any(b"Bring the summary" in body for body in server.requests), "a summary")
@@ -385,6 +386,10 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
             tip = await there.session()
             assert tip.id != first
             assert tip.parent_id is not None
+            assert (await there.session(desk)).id == tip.id
+            said = [turn.user_text for turn in await there.turns(first)]
+            assert said[:2] == ["one", "two"], "what is stored stays whole"
+            assert b"## Facts" in server.requests[-1]
             (found, *_) = await there.hear("/search three")
             assert "three" in found
 
