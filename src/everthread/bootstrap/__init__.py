@@ -63,6 +63,11 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+def _loop_time() -> float:
+    """For bounds on how long something takes: the clock on the wall may be put forward or back meanwhile."""
+    return asyncio.get_running_loop().time()
+
+
 def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
     """A maker of ids: 26 characters that sort by the time they were made.
 
@@ -299,9 +304,9 @@ class Runtime:
 
         The rest is left to whichever process comes next. What is due only after the bound is not waited for.
         """
-        deadline = self.clock.now() + bound_s
-        while await self.store.read(lambda uow: self._is_waiting(uow, deadline)):
-            if self._serving is None or self._serving.done() or self.clock.now() >= deadline:
+        due, deadline = self.clock.now() + bound_s, _loop_time() + bound_s
+        while await self.store.read(lambda uow: self._is_waiting(uow, due)):
+            if self._serving is None or self._serving.done() or _loop_time() >= deadline:
                 return False
             await self.clock.sleep(_LOOK_S)
         return True
@@ -319,13 +324,13 @@ class Runtime:
             return
         self._stopped = True
         try:
-            deadline = self.clock.now() + drain_s
+            deadline = _loop_time() + drain_s
             await self._finish_turns(deadline)
             if self._workshop is not None:
                 await self._close_workshop(self._workshop, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
-                await self.drain(max(deadline - self.clock.now(), 0.0))
+                await self.drain(max(deadline - _loop_time(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
@@ -342,7 +347,7 @@ class Runtime:
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
-        while self.clock.now() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+        while _loop_time() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:

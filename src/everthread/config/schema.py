@@ -202,6 +202,8 @@ class Gateway(Struct, frozen=True):
     """How long what runs may take to end when the gateway stops."""
     notices: bool = True
     """Tell people when their conversation has ended by itself."""
+    review_notices: bool = False
+    """Tell people in a line what a background review has noted of their conversation."""
     approvals: Approvers = "admins"
     """Who may allow a dangerous tool in a chat, each for themselves: a platform's admins and the owner at this machine,
     everybody who may write, or nobody."""

@@ -125,8 +125,8 @@ class Delivery:
         return found, (found[-1].at, found[-1].turn_id) if len(found) == SWEPT_MAX else None
 
     async def finish(self, deadline: float) -> None:
-        """Let what is queued go out until then; what has not is left to the next process."""
-        while self._tasks and (left := deadline - self._clock.now()) > 0:
+        """Let what is queued go out until then, by the loop's clock; what has not is left to the next process."""
+        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._tasks.values(), timeout=left)
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -219,6 +219,8 @@ class Delivery:
             await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
         state = ReplyState.SENT if last else ReplyState.READY
+        if reply.parts == 0 and reply.platform_message_id == "" and not safe:
+            await self._tell(reply, "the beginning of a reply may stand beside it in")
         await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id))
         return last
 
@@ -292,6 +294,13 @@ class Delivery:
             except StoreError as error:
                 log.warning("what became of a reply is written down later: %s", error)
                 await self._clock.sleep(BACKOFF_S * 4)
+
+    async def _tell(self, reply: Reply, what: str) -> None:
+        """Have whoever runs this know of something that nobody can mend."""
+        text = f"{what} {reply.key.platform} chat {reply.key.chat}"
+        incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
+        await self._write(lambda uow: uow.lanes.add_incident(incident))
+        log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))
 
     async def _give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
         def give_up(uow: UnitOfWork) -> None:

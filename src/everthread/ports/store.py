@@ -404,6 +404,10 @@ class Inbox(Protocol):
         """The key's next message or command; also a command that was begun and never answered."""
         ...
 
+    def last_user(self, key: SessionKey) -> str:
+        """Who wrote there last; empty if nobody did, or it is not known. Not to be asked often."""
+        ...
+
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
         """The key's commands that are not answered yet."""
         ...

@@ -212,6 +212,10 @@ class InboxTables:
         )
         return _inbox_row(row) if row else None
 
+    def last_user(self, key: SessionKey) -> str:
+        row = first(self._execute("SELECT user FROM inbox WHERE key = ? ORDER BY id DESC LIMIT 1", (str(key),)))
+        return row[0] if row else ""
+
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
         rows = self._execute(f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND command ORDER BY id", (str(key),))
         return tuple(_inbox_row(row) for row in rows)
