@@ -218,11 +218,13 @@ class Delivery:
             log.exception("a reply may not have been sent", extra=at(reply.key, reply.session_id, reply.turn_id))
             await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
-        state = ReplyState.SENT if last else ReplyState.READY
+        await self._went_out(reply, message_id, safe, last)
+        return last
+
+    async def _went_out(self, reply: Reply, message_id: str, safe: bool, last: bool) -> None:
         if reply.parts == 0 and reply.platform_message_id == "" and not safe:
             await self._tell(reply, "the beginning of a reply may stand beside it in")
-        await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id))
-        return last
+        await self._mark(_sent(reply, message_id, last))
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         try:
@@ -273,9 +275,7 @@ class Delivery:
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
-            state = ReplyState.SENT if last else ReplyState.READY
-            out = replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result())
-            await self._mark_or_leave(out)
+            await self._mark_or_leave(_sent(reply, sent.result(), last))
         elif not safe and isinstance(sent.exception(), PlatformUnavailable):
             await self._mark_or_leave(replace(reply, state=ReplyState.READY))
 
@@ -312,6 +312,12 @@ class Delivery:
         await self._write(give_up)
         where = at(reply.key, reply.session_id, reply.turn_id)
         log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=where)
+
+
+def _sent(reply: Reply, message_id: str, last: bool) -> Reply:
+    """After one more part of it went out."""
+    state = ReplyState.SENT if last else ReplyState.READY
+    return replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id)
 
 
 def _is_edit(reply: Reply) -> bool:
