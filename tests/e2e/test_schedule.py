@@ -332,3 +332,14 @@ async def test_one_that_ends_while_the_gateway_stops_is_given_back_and_done_by_t
         await until(lambda: platform.texts() == ["You said Say good morning (1)"])
         (time,) = await over(there)
         assert time.state is OccurrenceState.DONE
+
+
+async def test_a_gateway_that_stops_lets_a_task_end_that_is_being_done(tmp_path: Path) -> None:
+    model = ModelServer(lambda _: Say("Good morning", delay_s=0.5))
+    async with model, plaza(tmp_path, model, drain_s=8.0) as there:
+        await there.runtime.scheduling.add(replace(WISH, target=Target()))
+        await there.later(HOUR)
+        await until(lambda: len(model.received) == 1, "asked")
+        await there.gateway.stop(8.0)
+        (time,) = await times(there)
+        assert time.state is OccurrenceState.DONE, "not given back, to be asked once more"
