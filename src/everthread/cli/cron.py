@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everthread.lifecycle.scheduling import Outcome
 
 SHOWN = 10
+SPEND_MAX = 1_000_000
 
 
 @click.group()
@@ -63,7 +64,12 @@ def owner_option(command: Any) -> Any:
 )
 @click.option("--continue", "continues", is_flag=True, help="Go on with the same conversation each time.")
 @click.option(
-    "--spend", metavar="DOLLARS", type=click.FloatRange(min=0), default=None, help="At most so much each time."
+    "--spend",
+    metavar="DOLLARS",
+    type=click.FloatRange(min=0, max=SPEND_MAX),
+    callback=lambda _context, _option, dollars: _number(dollars),
+    default=None,
+    help="At most so much each time.",
 )
 @owner_option
 @json_option
@@ -104,7 +110,7 @@ def add(
 
     settings = invocation.settings
     wish = Wish(
-        owner or settings.owner,
+        _owner(owner) or settings.owner,
         when,
         zone or settings.zone,
         prompt,
@@ -316,6 +322,22 @@ def _target(settings: Settings, to: str, secret_env: str) -> Target:
 
     platforms = [name for name, account in settings.platforms.items() if account.enabled]
     return target_at(to, secret_env, settings, lambda text: str(chat_at(text, settings.profile, platforms)))
+
+
+def _number(dollars: float | None) -> float | None:
+    """`nan` is within every range, and would be no limit at all."""
+    if dollars is not None and dollars != dollars:
+        raise click.BadParameter("that is no number")
+    return dollars
+
+
+def _owner(owner: str) -> str:
+    from everthread.config.parsing import owner_problem
+    from everthread.domain.errors import BadInput
+
+    if owner and (problem := owner_problem(owner)):
+        raise BadInput(f"--owner: {problem}")
+    return owner
 
 
 def _model(settings: Settings, model: str) -> str:
