@@ -13,12 +13,14 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import Schedule, Variables
+from everthread.config import Gateway, PlatformAccount, Schedule, Variables
+from everthread.domain.access import Paired
 from everthread.domain.model import Kind, SessionKey
 from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
 from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
+from everthread.lifecycle.pairing import Pairings
 from everthread.lifecycle.scheduling import Wish
 from everthread.testing.http_server import HttpServer, Received, read_request, respond
 from everthread.testing.model_replies import Fail, Say
@@ -343,3 +345,32 @@ async def test_a_gateway_that_stops_lets_a_task_end_that_is_being_done(tmp_path:
         await there.gateway.stop(8.0)
         (time,) = await times(there)
         assert time.state is OccurrenceState.DONE, "not given back, to be asked once more"
+
+
+async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: Path) -> None:
+    """Guests keep tasks by what they say; whoever is let in no more must not go on spending and being written to."""
+    pairings_of = {"fake:42": "42", "anna": "43"}
+    async with (
+        ModelServer(echo) as model,
+        plaza(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links={"bea": ("fake:44",)})) as there,
+    ):
+        store, scheduling = there.runtime.store, there.runtime.scheduling
+        for owner, user in pairings_of.items():
+            await store.write(lambda uow, o=owner, u=user: uow.access.let_in(Paired("fake", u, o, "", 1.0)))
+            chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
+            await scheduling.add(replace(WISH, owner=owner, target=chat))
+        # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
+        await scheduling.add(replace(WISH, owner="bea", target=Target(TargetKind.CHAT, "agent:main:fake:dm:44")))
+        await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
+        await Pairings(store, there.clock).revoke("fake", "42")
+        await there.later(HOUR)
+        await until(lambda: there.platform.texts("43") and there.platform.texts("45"))
+        await until(lambda: there.gateway.schedules.doing == 0)
+        assert there.platform.texts("42") == there.platform.texts("44") == []
+        assert len(model.received) == 2, "nothing is asked for them either"
+        found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
+        for owner in ("fake:42", "bea"):
+            state, last = found[owner]
+            assert state is ScheduleState.PAUSED
+            assert last is not None
+            assert "may write to you no more" in last.problem

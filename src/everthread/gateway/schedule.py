@@ -33,6 +33,7 @@ PUT_BACK_S = 30.0
 """A clock that shows so much less than before was put back."""
 PARALLEL_MAX = 4
 NOT_DONE = "something is not set up as it should be."
+TURNED_OUT = "it is paused, as {owner} may write to you no more"
 OPEN_MAX = 256
 HAND_OVER_MAX = 12
 """About a day and a half, with the pauses between."""
@@ -59,9 +60,12 @@ class Scheduler:
         choices: Callable[[str], Sequence[Choice]],
         settings: Settings,
         put: Callable[[Reply], None],
+        is_turned_out: Callable[[UnitOfWork, str], bool],
         look_s: float = LOOK_S,
     ) -> None:
-        """`put` has a reply sent that is in the outbox. Every `look_s` it is seen what others have added or left."""
+        """`put` has a reply sent that is in the outbox. Nothing is done for an owner who is turned out. Every `look_s`
+        it is seen what others have added or left.
+        """
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
@@ -70,6 +74,7 @@ class Scheduler:
         self._choices = choices
         self._settings = settings
         self._put = put
+        self._is_turned_out = is_turned_out
         self._look_s = look_s
         self._doing: dict[Time, asyncio.Future[None]] = {}
         self._seen_at = 0.0
@@ -153,16 +158,20 @@ class Scheduler:
 
     async def _outcome(self, schedule: Schedule, time: Occurrence) -> Outcome | None:
         """What it comes to; `None` if another process is at it."""
+        begun = time.state is OccurrenceState.RUNNING
+        if not begun and await self._store.peek(lambda uow: self._is_turned_out(uow, schedule.owner)):
+            await self._scheduling.pause(schedule)
+            return Outcome("", TURNED_OUT.format(owner=schedule.owner))
         try:
             choices = self._choices(schedule.model)
         except BadConfig as error:
             return Outcome("", str(error))
-        if time.state is OccurrenceState.RUNNING and not await self._store.peek(lambda uow: self._is_left(uow, time)):
+        if begun and not await self._store.peek(lambda uow: self._is_left(uow, time)):
             return None
-        begun = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
-        if begun is None:
+        asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
+        if asked is None:
             return None
-        key, row = begun
+        key, row = asked
         if row.state is not InboxState.DONE:
             tools = frozenset(schedule.tools) if schedule.tools is not None else None
             ended = await self._answer(key, Manner(choices, tools=tools, spend=schedule.spend))
