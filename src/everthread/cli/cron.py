@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,13 @@ def cron() -> None:
       everthread cron list
       everthread cron run say-good-morning
     """
+
+
+def _number(context: click.Context, option: click.Parameter, dollars: float | None) -> float | None:
+    """`nan` is within every range, and would be no limit at all."""
+    if dollars is not None and math.isnan(dollars):
+        raise click.BadParameter("that is no number")
+    return dollars
 
 
 def owner_option(command: Any) -> Any:
@@ -67,7 +75,7 @@ def owner_option(command: Any) -> Any:
     "--spend",
     metavar="DOLLARS",
     type=click.FloatRange(min=0, max=SPEND_MAX),
-    callback=lambda _context, _option, dollars: _number(dollars),
+    callback=_number,
     default=None,
     help="At most so much each time.",
 )
@@ -322,13 +330,6 @@ def _target(settings: Settings, to: str, secret_env: str) -> Target:
 
     platforms = [name for name, account in settings.platforms.items() if account.enabled]
     return target_at(to, secret_env, settings, lambda text: str(chat_at(text, settings.profile, platforms)))
-
-
-def _number(dollars: float | None) -> float | None:
-    """`nan` is within every range, and would be no limit at all."""
-    if dollars is not None and dollars != dollars:
-        raise click.BadParameter("that is no number")
-    return dollars
 
 
 def _owner(owner: str) -> str:
