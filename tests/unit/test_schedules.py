@@ -17,7 +17,7 @@ from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
 from everthread.gateway.handing_over import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
-from everthread.lifecycle.scheduling import Scheduling, Wish
+from everthread.lifecycle.scheduling import OVER_KEPT, Outcome, Scheduling, Wish
 from everthread.ports.tools import ToolUse
 
 
@@ -160,6 +160,31 @@ async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path
         left = await house.store.read(lambda uow: uow.schedules.get(schedule.id))
         assert left is not None
         assert (left.state, left.next_at) == (ScheduleState.PAUSED, None)
+
+
+async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
+        first = await scheduling.add(Wish("me", "in 1h", "UTC", "number 0"))
+        house.clock.ahead_s += 3700
+        await scheduling.fire_due()
+        await scheduling.add(Wish("bea", "in 1h", "UTC", "hers"))
+        for number in range(1, OVER_KEPT + 4):
+            schedule = await scheduling.add(Wish("me", "in 1h", "UTC", f"number {number}"))
+            house.clock.ahead_s += 3700
+            await scheduling.fire_due()
+            if number != 3:
+                (time,) = await house.store.read(lambda uow, s=schedule: uow.schedules.times(s.id, 2))
+                await scheduling.end(time, Outcome("done"))
+        await scheduling.add(Wish("me", "every 1h", "UTC", "goes on"))
+        left = {schedule.name for schedule, _ in await scheduling.all("me")}
+        assert {f"number-{number}" for number in range(4, OVER_KEPT + 4)} < left
+        assert {first.name, "number-3"} < left, "these are not done yet"
+        assert not {"number-1", "number-2"} & left
+        assert len(left) == OVER_KEPT + 3
+        assert len(await scheduling.all("bea")) == 1
+        with pytest.raises(BadSchedule, match="there are 1 tasks"):
+            await scheduling.add(Wish("me", "every 1h", "UTC", "too many"), at_most=1)
 
 
 # --- The tool --------------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Scheduler:
         task.add_done_callback(lambda _: self._doing.pop(name, None))
 
     async def finish(self, deadline: float) -> None:
-        """Let what is being done end until then, by the loop's clock; what has not is given back for another process."""
+        """Let what is being done end until then, by the loop's clock; the rest is given back for another process."""
         while self._doing and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._doing.values(), timeout=left)
         tasks = list(self._doing.values())
