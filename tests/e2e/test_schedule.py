@@ -201,6 +201,28 @@ async def test_a_model_that_is_not_there_fails_and_the_next_time_comes(tmp_path:
             found = await over(there, count)
             assert {time.state for time in found} == {OccurrenceState.FAILED}
             assert "nobody/none" in found[0].problem
+            assert len(there.platform.texts()) == count, "who waits for it is told"
+            assert "nobody/none" in there.platform.texts()[-1]
+
+
+async def test_a_guest_and_another_program_are_told_that_no_model_could_be_asked(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener() as listener,
+        plaza(tmp_path, model, variables=variables) as there,
+    ):
+        hook = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
+        await there.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))
+        await there.runtime.scheduling.add(replace(WISH, target=hook, model="nobody/none"))
+        await there.later(HOUR)
+        await until(lambda: there.platform.texts() and listener.heard)
+        (told,) = there.platform.texts()
+        assert "was not done" in told
+        assert "nobody" not in told
+        said = json.loads(listener.heard[0].body)
+        assert (said["ok"], said["text"]) == (False, "")
+        assert "nobody/none" in said["problem"]
 
 
 async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:

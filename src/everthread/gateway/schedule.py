@@ -159,15 +159,20 @@ class Scheduler:
     async def _outcome(self, schedule: Schedule, time: Occurrence) -> Outcome | None:
         """What it comes to; `None` if another process is at it."""
         begun = time.state is OccurrenceState.RUNNING
+        if begun and not await self._store.peek(lambda uow: self._is_left(uow, time)):
+            return None
         if not begun and await self._store.peek(lambda uow: self._is_turned_out(uow, schedule.owner)):
             await self._scheduling.pause(schedule)
             return Outcome("", TURNED_OUT.format(owner=schedule.owner))
         try:
             choices = self._choices(schedule.model)
         except BadConfig as error:
-            return Outcome("", str(error))
-        if begun and not await self._store.peek(lambda uow: self._is_left(uow, time)):
-            return None
+            # No turn was begun. Whoever waits for the answer is told all the same, under a name of its own.
+            name = f"undone-{schedule.id}-{time.due_at:.0f}"
+            log.warning(
+                "%s: no model can be asked: %s", _reference(schedule.id), error, extra={"schedule": schedule.id}
+            )
+            return Outcome("", str(error), turn_id=name, told=self._told(schedule, schedule.id))
         asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
         if asked is None:
             return None
@@ -176,14 +181,14 @@ class Scheduler:
             tools = frozenset(schedule.tools) if schedule.tools is not None else None
             ended = await self._answer(key, Manner(choices, tools=tools, spend=schedule.spend))
             if ended is not None:
-                at = ended.committed
                 turn_id = await self._turn_of(row.id)
-                told = (
-                    "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, turn_id[-REFERENCE_CHARS:])
-                )
-                return Outcome(ended.text, ended.problem, at.ref.session_id, turn_id, told)
+                session_id, told = ended.committed.ref.session_id, self._told(schedule, turn_id)
+                return Outcome(ended.text, ended.problem, session_id, turn_id, told)
         known = await self._store.peek(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
         return await self._scheduling.outcome(known) if known is not None else None
+
+    def _told(self, schedule: Schedule, name: str) -> str:
+        return "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, _reference(name))
 
     async def _answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         try:
@@ -230,3 +235,7 @@ class Scheduler:
             await self._scheduling.not_handed_over(time, str(error), None if last else now + pause_s)
         else:
             await self._scheduling.handed_over(time)
+
+
+def _reference(name: str) -> str:
+    return name[-REFERENCE_CHARS:]

@@ -67,6 +67,7 @@ class Outcome(Struct, frozen=True):
     problem: str = ""
     session_id: str = ""
     turn_id: str = ""
+    """Under what name it is told; if it is empty, nobody is told."""
     told: str = ""
     """What is said of the problem in a chat, if not the problem itself."""
 
@@ -241,7 +242,7 @@ class Scheduling:
 
 
 def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
-    """Of an owner's tasks that are over, only the latest are kept; one whose answer is still to be handed over stays."""
+    """Of an owner's tasks that are over, only the latest are kept; one with an answer still to come stays."""
     over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
     for old in over[:-OVER_KEPT]:
         if all(time.state not in _OPEN for time in uow.schedules.times(old.id, TIMES_KEPT)):
