@@ -50,13 +50,16 @@ class HttpServer:
         await self._server.serve_forever()
 
     async def run_as_process(self, port: int) -> None:
-        """Print the port as one line, then serve until cancelled."""
+        """Print where it is as one line, then serve until cancelled."""
         await self.start(port)
-        print(self.port, flush=True)
+        print(self.announcement(), flush=True)
         try:
             await self.run()
         finally:
             await self.stop()
+
+    def announcement(self) -> str:
+        return str(self.port)
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its reply; whether the connection can be used again."""
@@ -85,8 +88,22 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, Received]:
     first, *lines = head.rstrip("\r\n").split("\r\n")
     method, path, _ = first.split(" ", 2)
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return method, Received(path, headers, await _read_chunks(reader))
     length = min(int(headers.get("content-length", "0")), BODY_BYTES_MAX)
     return method, Received(path, headers, await reader.readexactly(length))
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        if len(body) + size > BODY_BYTES_MAX:
+            raise ConnectionError("the body is too long")
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        pass
+    return bytes(body)
 
 
 async def respond(

@@ -1,0 +1,107 @@
+"""The methods of the Bot API about the bot itself: who it is, its commands, and how updates reach it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from everthread.testing.telegram.objects import BotCommand, Chat, User
+from everthread.testing.telegram.params import Params
+from everthread.testing.telegram.refusals import bad, conflict
+from everthread.testing.telegram.updates import Batch
+from everthread.testing.telegram.webhook import Webhook
+from everthread.testing.telegram.world import World
+
+POLL_S_MAX = 50
+DEFAULT_SCOPE = ""
+_COMMAND = re.compile(r"[a-z0-9_]{1,32}")
+
+
+class Bot:
+    def __init__(self, world: World, webhook: Webhook) -> None:
+        self._world = world
+        self._webhook = webhook
+        self._poll = 0
+        self.methods: Mapping[str, Callable[[Params], object]] = {
+            "getme": self.get_me,
+            "getchat": self.get_chat,
+            "setmycommands": self.set_commands,
+            "getmycommands": self.get_commands,
+            "deletemycommands": self.delete_commands,
+            "logout": lambda _: True,
+            "close": lambda _: True,
+        }
+        self.waiting_methods: Mapping[str, Callable[[Params], Awaitable[object]]] = {"getupdates": self.get_updates}
+
+    def get_me(self, _: Params) -> User:
+        return self._world.bot
+
+    def get_chat(self, params: Params) -> Chat:
+        return self._world.chat(params.text("chat_id"))
+
+    # --- Updates -----------------------------------------------------------------------------------------------------
+
+    async def get_updates(self, params: Params) -> Batch:
+        """Waits for some. Whoever asks later ends the waiting of whoever asked before."""
+        world, updates = self._world, self._world.updates
+        if self._webhook.url:
+            raise conflict(
+                "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
+            )
+        self._poll += 1
+        mine = self._poll
+        world.changes.tell()
+        allow(params, world)
+        updates.confirm(params.integer("offset"))
+        limit = min(max(params.integer("limit", 100), 1), 100)
+        timeout_s = min(max(params.integer("timeout"), 0), POLL_S_MAX)
+
+        def is_over() -> bool:
+            return mine != self._poll or bool(self._webhook.url) or bool(updates.batch(limit))
+
+        await world.changes.until(is_over, timeout_s)
+        if mine != self._poll:
+            raise conflict("terminated by other getUpdates request; make sure that only one bot instance is running")
+        if self._webhook.url:
+            raise conflict("terminated by setWebhook request")
+        return updates.batch(limit)
+
+    # --- Commands ----------------------------------------------------------------------------------------------------
+
+    def set_commands(self, params: Params) -> bool:
+        commands = params.read("commands", list[BotCommand], "commands")
+        if commands is None:
+            raise bad('parameter "commands" is required')
+        if len(commands) > 100:
+            raise bad("BOT_COMMANDS_TOO_MUCH")
+        for one in commands:
+            if not _COMMAND.fullmatch(one.command.removeprefix("/")):
+                raise bad("BOT_COMMAND_INVALID")
+            if not 1 <= len(one.description.strip()) <= 256:
+                raise bad("BOT_COMMAND_DESCRIPTION_INVALID")
+        self._world.commands[_scope(params)] = tuple(
+            BotCommand(one.command.removeprefix("/"), one.description.strip()) for one in commands
+        )
+        self._world.changes.tell()
+        return True
+
+    def get_commands(self, params: Params) -> Sequence[BotCommand]:
+        return self._world.commands.get(_scope(params), ())
+
+    def delete_commands(self, params: Params) -> bool:
+        self._world.commands.pop(_scope(params), None)
+        return True
+
+
+def allow(params: Params, world: World) -> None:
+    """Which updates the bot wants, from now on; without a word about it, the same as before."""
+    wanted = params.read("allowed_updates", list[str], "allowed_updates")
+    if wanted is not None:
+        world.updates.allowed = frozenset(wanted)
+
+
+def _scope(params: Params) -> str:
+    """Commands are kept for each place."""
+    scope = params.read("scope", dict[str, Any], "BotCommandScope") or {}
+    return DEFAULT_SCOPE if scope.get("type", "default") == "default" else params.text("scope")

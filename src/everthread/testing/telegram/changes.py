@@ -1,0 +1,26 @@
+"""Waiting for something to be different."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+WAIT_S_MAX = 60.0
+
+
+class Changes:
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def tell(self) -> None:
+        """Whoever waits looks again."""
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def until(self, there: Callable[[], object], timeout_s: float) -> None:
+        """Comes back once it is there, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, WAIT_S_MAX)):
+                while not there():
+                    await self._next.wait()

@@ -1,0 +1,101 @@
+"""What tests ask of the emulator, beside the Bot API: to act as people, to break things, to tell what is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from everthread.testing.http_server import Received, respond
+from everthread.testing.telegram import screen, wire
+from everthread.testing.telegram.bot_methods import DEFAULT_SCOPE
+from everthread.testing.telegram.faults import Faults
+from everthread.testing.telegram.limits import Limits
+from everthread.testing.telegram.objects import Message
+from everthread.testing.telegram.people_side import PeopleSide
+from everthread.testing.telegram.refusals import Refusal, bad
+from everthread.testing.telegram.webhook import Webhook
+from everthread.testing.telegram.world import World
+
+
+class Control:
+    def __init__(
+        self,
+        world: World,
+        limits: Limits,
+        faults: Faults,
+        webhook: Webhook,
+        cut: Callable[[float], None],
+        calls: Mapping[str, int],
+        refused: Mapping[str, int],
+    ) -> None:
+        self._world = world
+        self._limits = limits
+        self._webhook = webhook
+        self._calls = calls
+        self._refused = refused
+        people = PeopleSide(world)
+        self._acts: dict[str, tuple[Any, Callable[[Any], object]]] = {
+            "introduce": (wire.Person, people.introduce),
+            "group": (wire.Group, people.found),
+            "topic": (wire.Topic, people.open_topic),
+            "say": (list[wire.Said], lambda all_said: [*map(people.say, all_said)]),
+            "correct": (wire.Corrected, people.correct),
+            "press": (wire.Pressed, people.press),
+            "block": (wire.Blocked, people.block),
+            "redeliver": (int, self._redeliver),
+            "fault": (wire.Fault, faults.order),
+            "cut": (float, cut),
+            "heal": (None, lambda _: faults.heal()),
+            "limits": (bool, self._limit),
+            "watch": (wire.Watch, self._watch),
+            "messages": (wire.Place, lambda place: [*map(screen.shown, self._there(place))]),
+            "screen": (wire.Place, self._screen),
+            "file": (str, world.files.content),
+            "dump": (None, self._dump),
+        }
+
+    async def serve(self, name: str, received: Received, writer: asyncio.StreamWriter) -> bool:
+        try:
+            if name not in self._acts:
+                raise bad(f"there is no such call; there are {', '.join(self._acts)}")
+            kind, act = self._acts[name]
+            answer = act(msgspec.json.decode(received.body, type=kind))
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except (Refusal, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return await respond(writer, 400, msgspec.json.encode({"error": str(error)}))
+        return await respond(writer, 200, msgspec.json.encode(answer))
+
+    def _redeliver(self, update_id: int) -> None:
+        if not self._world.updates.repeat(update_id):
+            raise bad(f"there is no update {update_id}")
+
+    def _limit(self, is_on: bool) -> None:
+        self._limits.is_on = is_on
+        self._limits.forget()
+
+    async def _watch(self, watch: wire.Watch) -> Sequence[wire.Seen]:
+        seen = self._world.seen
+        await self._world.changes.until(lambda: len(seen) > watch.after, watch.timeout_s)
+        return seen[watch.after :]
+
+    def _there(self, place: wire.Place) -> list[Message]:
+        messages = self._world.messages[self._world.chat(place.chat).id].values()
+        return [one for one in messages if place.thread in (None, one.message_thread_id)]
+
+    def _screen(self, place: wire.Place) -> str:
+        return screen.drawn(self._world.chat(place.chat), self._there(place))
+
+    def _dump(self, _: None) -> wire.Dump:
+        commands = self._world.commands.get(DEFAULT_SCOPE, ())
+        return wire.Dump(
+            tuple(self._world.updates.pending),
+            dict(self._calls),
+            dict(self._refused),
+            {one.command: one.description for one in commands},
+            self._webhook.url,
+        )

@@ -1,0 +1,72 @@
+"""What a test has ordered to go wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from everthread.testing.telegram.objects import Update
+from everthread.testing.telegram.refusals import Refusal, forbidden, too_many
+from everthread.testing.telegram.wire import Fault
+
+_OF_UPDATES = ("duplicate", "reorder")
+
+
+class Faults:
+    def __init__(self) -> None:
+        self._ordered: list[Fault] = []
+        self._cut_until = 0.0
+
+    def order(self, fault: Fault) -> None:
+        self._ordered.append(fault)
+
+    def cut(self, seconds: float) -> None:
+        self._cut_until = time.monotonic() + seconds
+
+    def heal(self) -> None:
+        self._ordered.clear()
+        self._cut_until = 0.0
+
+    @property
+    def is_cut(self) -> bool:
+        return time.monotonic() < self._cut_until
+
+    def next(self, call: str, chat: int | None) -> Fault | None:
+        """What goes wrong with this call, which uses it up."""
+        return self._take(lambda fault: fault.kind not in _OF_UPDATES, call, chat)
+
+    def arranged(self, batch: Sequence[Update]) -> list[Update]:
+        """Updates in the order in which they go out."""
+        if not batch:
+            return []
+        if self._take(lambda fault: fault.kind == "duplicate", None, None):
+            batch = [one for update in batch for one in (update, update)]
+        if len(batch) > 1 and self._take(lambda fault: fault.kind == "reorder", None, None):
+            batch = batch[::-1]
+        return list(batch)
+
+    def _take(self, fits: Callable[[Fault], bool], call: str | None, chat: int | None) -> Fault | None:
+        for number, fault in enumerate(self._ordered):
+            is_call = call is None or fault.call is None or fault.call.lower() == call
+            if fits(fault) and is_call and fault.chat in (None, chat):
+                left = replace(fault, times=fault.times - 1)
+                self._ordered[number : number + 1] = [left] if left.times > 0 else []
+                return fault
+        return None
+
+
+def refusal_of(fault: Fault) -> Refusal | None:
+    """What the caller is answered instead, if anything."""
+    match fault.kind:
+        case "busy":
+            return too_many(fault.seconds)
+        case "error":
+            return Refusal(500, "Internal Server Error")
+        case "unavailable":
+            return Refusal(502, "Bad Gateway")
+        case "refuse":
+            return forbidden("the test refuses this call")
+        case _:
+            return None

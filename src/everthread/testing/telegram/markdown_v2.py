@@ -1,0 +1,225 @@
+"""MarkdownV2 into text and entities, as strictly as the Bot API: what is reserved and not escaped is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everthread.testing.telegram.entities import CannotParse, Growing, byte_offset, link_target
+from everthread.testing.telegram.objects import MessageEntity
+
+_RESERVED = frozenset("_*[]()~`>#+-=|{}.!\n")
+_CODES = ("code", "pre")
+
+_ENDS = {
+    "bold": "*",
+    "italic": "_",
+    "underline": "__",
+    "strikethrough": "~",
+    "spoiler": "||",
+    "code": "`",
+    "pre": "```",
+    "text_link": "]",
+    "custom_emoji": "]",
+}
+_BEGINS = (  # the longest first
+    ("```", "pre"),
+    ("__", "underline"),
+    ("||", "spoiler"),
+    ("![", "custom_emoji"),
+    ("`", "code"),
+    ("_", "italic"),
+    ("*", "bold"),
+    ("~", "strikethrough"),
+    ("[", "text_link"),
+)
+_NAMES = {
+    "text_link": "TextUrl",
+    "custom_emoji": "CustomEmoji",
+    "blockquote": "BlockQuote",
+}
+
+
+def parse(text: str) -> tuple[str, list[MessageEntity]]:
+    """Raises `CannotParse`."""
+    return _MarkdownV2(text).parsed()
+
+
+@dataclass(slots=True)
+class _Open:
+    kind: str
+    offset: int
+    """Where it begins, in UTF-16 units of the result."""
+    index: int
+    """Where it begins in the text that is read."""
+    piece: int
+    language: str | None = None
+
+    @property
+    def name(self) -> str:
+        if self.kind == "pre" and self.language:
+            return "PreCode"
+        return _NAMES.get(self.kind) or self.kind.capitalize()
+
+
+class _MarkdownV2:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._out = Growing()
+        self._open: list[_Open] = []
+        self._is_line_start = True
+
+    def parsed(self) -> tuple[str, list[MessageEntity]]:
+        while self._at < len(self._text):
+            self._step()
+        if self._innermost == "blockquote":
+            self._close_quote("blockquote")
+        if self._open:
+            raise self._unclosed()
+        return self._out.text, self._out.entities
+
+    @property
+    def _innermost(self) -> str | None:
+        return self._open[-1].kind if self._open else None
+
+    def _step(self) -> None:
+        text, at = self._text, self._at
+        char, following = text[at], text[at + 1 : at + 2]
+        if char == "\\" and following and ord(following) <= 126:
+            self._at += 2
+            self._push(following)
+        elif char not in ("`" if self._innermost in _CODES else _RESERVED):
+            self._at += 1
+            self._push(char)
+        elif char == "\n":
+            self._end_line()
+        elif self._is_end(char):
+            self._close()
+        elif char == ">":
+            self._begin_quote()
+        elif self._is_end_of_expandable():
+            self._at += 2
+            self._close_quote("expandable_blockquote")
+        else:
+            self._begin()
+
+    def _push(self, char: str) -> None:
+        self._out.push(char)
+        self._is_line_start = char == "\n"
+
+    # --- Entities ----------------------------------------------------------------------------------------------------
+
+    def _is_end(self, char: str) -> bool:
+        kind = self._innermost
+        if kind is None or kind not in _ENDS or not self._text.startswith(_ENDS[kind], self._at):
+            return False
+        # Two underscores never end what one began.
+        return not (kind == "italic" and self._text.startswith("__", self._at))
+
+    def _begin(self) -> None:
+        for mark, kind in _BEGINS:
+            if self._text.startswith(mark, self._at):
+                opened = _Open(kind, self._out.units, self._at, len(self._out.pieces))
+                self._at += len(mark)
+                if kind == "pre":
+                    opened.language = self._language()
+                self._open.append(opened)
+                return
+        raise self._reserved()
+
+    def _language(self) -> str | None:
+        """What stands behind the three marks up to a space; one end of line after it belongs to the marks."""
+        end = self._at
+        while end < len(self._text) and not self._text[end].isspace() and self._text[end] != "`":
+            end += 1
+        language = None
+        if self._at < end < len(self._text) and self._text[end] != "`":
+            language, self._at = self._text[self._at : end], end
+        if self._text.startswith("\r\n", self._at):
+            self._at += 2
+        elif self._text.startswith("\n", self._at):
+            self._at += 1
+        return language
+
+    def _close(self) -> None:
+        opened = self._open.pop()
+        self._at += len(_ENDS[opened.kind])
+        if opened.kind == "text_link":
+            self._close_link(opened)
+        elif opened.kind == "custom_emoji":
+            self._close_emoji(opened)
+        else:
+            self._out.mark(opened.kind, opened.offset, language=opened.language)
+
+    def _close_link(self, opened: _Open) -> None:
+        if self._text.startswith("(", self._at):
+            url = self._target("a URL")
+        else:
+            url = "".join(self._out.pieces[opened.piece :])
+        if target := link_target(url):
+            self._out.mark("text_link", opened.offset, url=target)
+
+    def _close_emoji(self, opened: _Open) -> None:
+        if not self._text.startswith("(", self._at):
+            raise CannotParse("Custom emoji entity must contain a tg://emoji URL")
+        url = self._target("a custom emoji URL")
+        _, found, emoji = url.partition("tg://emoji?id=")
+        if not found or not emoji.isdigit():
+            raise CannotParse("Invalid custom emoji URL specified" if found else "Custom emoji URL must be tg://emoji")
+        self._out.mark("custom_emoji", opened.offset, emoji=emoji)
+
+    def _target(self, what: str) -> str:
+        """What stands in parentheses, with only the backslash to mind."""
+        begin = at = self._at + 1
+        url: list[str] = []
+        while at < len(self._text) and self._text[at] != ")":
+            if self._text[at] == "\\" and at + 1 < len(self._text) and ord(self._text[at + 1]) <= 126:
+                at += 1
+            url.append(self._text[at])
+            at += 1
+        if at >= len(self._text):
+            raise CannotParse(f"Can't find end of {what} at byte offset {byte_offset(self._text, begin)}")
+        self._at = at + 1
+        return "".join(url)
+
+    # --- Quotes ------------------------------------------------------------------------------------------------------
+
+    def _begin_quote(self) -> None:
+        if not self._is_line_start:
+            raise self._reserved()
+        if not any(opened.kind == "blockquote" for opened in self._open):
+            if self._open:
+                raise self._reserved()
+            self._open.append(_Open("blockquote", self._out.units, self._at, len(self._out.pieces)))
+        self._at += 1
+        self._is_line_start = False
+
+    def _end_line(self) -> None:
+        in_quote = any(opened.kind == "blockquote" for opened in self._open)
+        if in_quote and not self._text.startswith(">", self._at + 1):
+            if self._innermost != "blockquote":
+                raise self._unclosed()
+            self._close_quote("blockquote")
+        self._at += 1
+        self._push("\n")
+
+    def _is_end_of_expandable(self) -> bool:
+        if self._innermost != "blockquote" or not self._text.startswith("||", self._at):
+            return False
+        rest = self._text[self._at + 2 : self._at + 4]
+        return not rest or (rest[0] == "\n" and rest[1:] != ">")
+
+    def _close_quote(self, kind: str) -> None:
+        self._out.mark(kind, self._open.pop().offset)
+
+    # --- What is wrong -----------------------------------------------------------------------------------------------
+
+    def _reserved(self) -> CannotParse:
+        char = self._text[self._at]
+        return CannotParse(f"Character '{char}' is reserved and must be escaped with the preceding '\\'")
+
+    def _unclosed(self) -> CannotParse:
+        opened = self._open[-1]
+        return CannotParse(
+            f"Can't find end of {opened.name} entity at byte offset {byte_offset(self._text, opened.index)}"
+        )

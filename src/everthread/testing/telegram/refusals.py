@@ -1,0 +1,38 @@
+"""What the Bot API answers when it will not do something."""
+
+from __future__ import annotations
+
+import math
+
+
+class Refusal(Exception):
+    """`{"ok": false, ...}`, and the same code as the status of the reply."""
+
+    def __init__(self, code: int, description: str, retry_after: int | None = None) -> None:
+        super().__init__(description)
+        self.code = code
+        self.description = description
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, object]:
+        body: dict[str, object] = {"ok": False, "error_code": self.code, "description": self.description}
+        if self.retry_after is not None:
+            body["parameters"] = {"retry_after": self.retry_after}
+        return body
+
+
+def bad(description: str) -> Refusal:
+    return Refusal(400, f"Bad Request: {description}")
+
+
+def forbidden(description: str) -> Refusal:
+    return Refusal(403, f"Forbidden: {description}")
+
+
+def conflict(description: str) -> Refusal:
+    return Refusal(409, f"Conflict: {description}")
+
+
+def too_many(wait_s: float) -> Refusal:
+    retry_after = max(1, math.ceil(wait_s))
+    return Refusal(429, f"Too Many Requests: retry after {retry_after}", retry_after)

@@ -1,0 +1,187 @@
+"""The server: the Bot API under `/bot<token>/`, its files under `/file/bot<token>/`, tests under `/control/`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Self
+from urllib.parse import unquote
+
+import msgspec
+
+from everthread.testing.http_server import HttpServer, Received, read_request, respond
+from everthread.testing.telegram.bot_methods import Bot
+from everthread.testing.telegram.control import Control
+from everthread.testing.telegram.faults import Faults, refusal_of
+from everthread.testing.telegram.file_methods import FileMethods
+from everthread.testing.telegram.limits import Limits
+from everthread.testing.telegram.methods import Messages
+from everthread.testing.telegram.objects import Update, User
+from everthread.testing.telegram.params import Params, read_params
+from everthread.testing.telegram.refusals import Refusal
+from everthread.testing.telegram.updates import Batch
+from everthread.testing.telegram.webhook import Told, Webhook
+from everthread.testing.telegram.wire import Fault
+from everthread.testing.telegram.world import World
+
+TOKEN = "42:TEST"
+
+_PAGE = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>502 Bad Gateway</body>\r\n</html>\r\n"
+
+
+class TelegramEmulator(HttpServer):
+    """One bot's Telegram. `limits` are the real one's, about; with `privacy`, the bot hears of groups only what is
+    meant for it.
+    """
+
+    def __init__(
+        self, token: str = TOKEN, *, username: str = "test_bot", limits: bool = True, privacy: bool = False
+    ) -> None:
+        super().__init__()
+        number = token.partition(":")[0]
+        if not number.isdigit() or ":" not in token:
+            raise ValueError(f"a token is a number, a colon and a secret, as in {TOKEN}: not {token!r}")
+        self.token = token
+        bot = User(int(number), True, "Test Bot", username, None, True, not privacy, False)
+        self.world = World(bot)
+        self.limits = Limits(limits)
+        self.faults = Faults()
+        self.webhook = Webhook(self.world)
+        self.calls: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._bot = Bot(self.world, self.webhook)
+        messages = Messages(self.world, self.limits)
+        files = FileMethods(self.world, messages)
+        self._methods: dict[str, Callable[[Params], object]] = {
+            **self._bot.methods,
+            **self._bot.waiting_methods,
+            **messages.methods,
+            **files.methods,
+            **self.webhook.methods,
+        }
+        self._control = Control(self.world, self.limits, self.faults, self.webhook, self.cut, self.calls, self.refused)
+        self._writers: set[asyncio.StreamWriter] = set()
+        """Connections of the bot, which a cut breaks."""
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def announcement(self) -> str:
+        address = {"base_url": self.base_url, "port": self.port, "token": self.token}
+        return msgspec.json.encode(address).decode()
+
+    async def start(self, port: int = 0) -> Self:
+        await super().start(port)
+        self._bringing = asyncio.create_task(self.webhook.run(self._answered, self._outgoing), name="webhook")
+        return self
+
+    async def stop(self) -> None:
+        self._bringing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._bringing
+        await super().stop()
+
+    def cut(self, seconds: float) -> None:
+        """For so long nothing of the bot's comes through; what is under way breaks."""
+        self.faults.cut(seconds)
+        for writer in self._writers:
+            writer.transport.abort()
+
+    # --- Requests ----------------------------------------------------------------------------------------------------
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        method, received = await read_request(reader)
+        path, _, query = received.path.partition("?")
+        path = unquote(path)
+        if path.startswith("/control/"):
+            return await self._control.serve(path.removeprefix("/control/"), received, writer)
+        if self.faults.is_cut:
+            writer.transport.abort()
+            return False
+        self._writers.add(writer)
+        try:
+            if path.startswith("/file/bot"):
+                return await self._serve_file(path.removeprefix("/file/bot"), writer)
+            return await self._serve_call(path, query, received, reader, writer)
+        finally:
+            self._writers.discard(writer)
+
+    async def _serve_file(self, path: str, writer: asyncio.StreamWriter) -> bool:
+        token, _, file_path = path.partition("/")
+        content = self.world.files.at(file_path) if token == self.token else None
+        if content is None:
+            return await self._refuse(writer, Refusal(404, "Not Found"))
+        return await respond(writer, 200, content, {"Content-Type": "application/octet-stream"})
+
+    async def _serve_call(
+        self, path: str, query: str, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        try:
+            call = self._named(path)
+            params = read_params(query, received.headers.get("content-type", ""), received.body)
+            fault = self.faults.next(call, params.integer("chat_id") or None)
+            if fault is not None and (early := await self._disturb(fault, writer)) is not None:
+                return early
+            result = await self._act(call, params)
+            if fault is not None and fault.kind == "drop_after":
+                return False
+            if isinstance(result, Batch):
+                # Who has left while waiting is given nothing.
+                if reader.at_eof():
+                    return False
+                result = self._outgoing(result)
+        except Refusal as refusal:
+            return await self._refuse(writer, refusal)
+        body: dict[str, object] = {"ok": True, "result": result}
+        if isinstance(result, Told):
+            body = {"ok": True, "result": result.result, "description": result.description}
+        return await respond(writer, 200, msgspec.json.encode(body))
+
+    def _named(self, path: str) -> str:
+        token, _, call = path.removeprefix("/bot").partition("/")
+        if not path.startswith("/bot") or ":" not in token:
+            raise Refusal(404, "Not Found")
+        if token != self.token:
+            raise Refusal(401, "Unauthorized")
+        self.calls[call] += 1
+        return call.lower()
+
+    async def _disturb(self, fault: Fault, writer: asyncio.StreamWriter) -> bool | None:
+        """What goes wrong before the act. None: the act comes all the same."""
+        if refusal := refusal_of(fault):
+            raise refusal
+        if fault.kind == "gibberish":
+            return await respond(writer, 502, _PAGE, {"Content-Type": "text/html"})
+        if fault.kind == "drop_before":
+            return False
+        if fault.kind == "delay":
+            await asyncio.sleep(fault.seconds)
+        return None
+
+    async def _act(self, call: str, params: Params) -> object:
+        act = self._methods.get(call)
+        if act is None:
+            raise Refusal(404, "Not Found")
+        result = act(params)
+        return await result if inspect.isawaitable(result) else result
+
+    def _outgoing(self, batch: Sequence[Update]) -> list[Update]:
+        self.world.updates.given(batch)
+        return self.faults.arranged(batch)
+
+    async def _answered(self, call: str, params: Params) -> None:
+        """The bot has named a method in its reply to an update. It never learns what became of it."""
+        self.calls[call] += 1
+        try:
+            await self._act(call.lower(), params)
+        except Refusal as refusal:
+            self.refused[str(refusal.code)] += 1
+
+    async def _refuse(self, writer: asyncio.StreamWriter, refusal: Refusal) -> bool:
+        self.refused[str(refusal.code)] += 1
+        headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after is not None else {}
+        return await respond(writer, refusal.code, msgspec.json.encode(refusal.body()), headers)

@@ -1,0 +1,123 @@
+"""Updates that are brought to the bot: one at a time, in order, again until the bot takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from everthread.testing.telegram.objects import Update, WebhookInfo
+from everthread.testing.telegram.params import Params, read_params
+from everthread.testing.telegram.refusals import bad
+from everthread.testing.telegram.world import World
+
+_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_CALL_S = 60.0
+
+Answered = Callable[[str, Params], Awaitable[object]]
+"""A method that the bot named in its reply to an update, and its parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A result with words to it."""
+
+    result: bool
+    description: str
+
+
+class Webhook:
+    def __init__(self, world: World) -> None:
+        self.url = ""
+        self._world = world
+        self._secret = ""
+        self._connections = 40
+        self._error: tuple[int, str] | None = None
+        self.methods: Mapping[str, Callable[[Params], object]] = {
+            "setwebhook": self.set,
+            "deletewebhook": self.delete,
+            "getwebhookinfo": self.info,
+        }
+
+    # --- Methods -----------------------------------------------------------------------------------------------------
+
+    def set(self, params: Params) -> Told:
+        url = params.text("url")
+        if not url:
+            return self.delete(params)
+        if urlsplit(url).scheme != "https" and urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
+            raise bad("bad webhook: An HTTPS URL must be provided for webhook")
+        secret = params.text("secret_token")
+        if secret and not _SECRET.fullmatch(secret):
+            raise bad("secret token contains unallowed characters")
+        self._drop_pending(params)
+        wanted = params.read("allowed_updates", list[str], "allowed_updates")
+        if wanted is not None:
+            self._world.updates.allowed = frozenset(wanted)
+        is_same = url == self.url
+        self.url, self._secret, self._error = url, secret, None
+        self._connections = params.integer("max_connections", 40)
+        self._world.changes.tell()
+        return Told(True, "Webhook is already set" if is_same else "Webhook was set")
+
+    def delete(self, params: Params) -> Told:
+        self._drop_pending(params)
+        was, self.url = self.url, ""
+        self._world.changes.tell()
+        return Told(True, "Webhook was deleted" if was else "Webhook is already deleted")
+
+    def info(self, _: Params) -> WebhookInfo:
+        pending, allowed = len(self._world.updates.pending), tuple(sorted(self._world.updates.allowed))
+        if not self.url:
+            return WebhookInfo("", False, pending, allowed_updates=allowed)
+        at, words = self._error or (None, None)
+        return WebhookInfo(self.url, False, pending, "127.0.0.1", at, words, self._connections, allowed)
+
+    def _drop_pending(self, params: Params) -> None:
+        if params.flag("drop_pending_updates"):
+            self._world.updates.clear()
+
+    # --- Delivery ----------------------------------------------------------------------------------------------------
+
+    async def run(self, answered: Answered, outgoing: Callable[[Sequence[Update]], list[Update]]) -> None:
+        """Bring updates to the bot until cancelled. `outgoing` says in which order."""
+        changes, updates = self._world.changes, self._world.updates
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_CALL_S)) as http:
+            failures = 0
+            while True:
+                await changes.until(lambda: self.url and updates.batch(1), 60.0)
+                for update in outgoing(updates.batch(100)) if self.url else ():
+                    if not await self._bring(http, update, answered):
+                        await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+                        failures += 1
+                        break
+                    failures = 0
+
+    async def _bring(self, http: aiohttp.ClientSession, update: Update, answered: Answered) -> bool:
+        url, headers = self.url, {"Content-Type": "application/json"}
+        if self._secret:
+            headers["X-Telegram-Bot-Api-Secret-Token"] = self._secret
+        try:
+            async with http.post(url, data=msgspec.json.encode(update), headers=headers) as response:
+                body = await response.read()
+                if not 200 <= response.status < 300:
+                    raise _Wrong(f"Wrong response from the webhook: {response.status} {response.reason}")
+                self._world.updates.took(update)
+                reply = read_params("", response.headers.get("Content-Type", ""), body)
+        except (aiohttp.ClientError, TimeoutError, _Wrong) as error:
+            self._error = int(time.time()), str(error) or "Connection timed out"
+            return False
+        if reply.has("method"):
+            await answered(reply.text("method"), reply)
+        return True
+
+
+class _Wrong(Exception):
+    pass
