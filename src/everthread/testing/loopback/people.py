@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
 
-import aiohttp
-import msgspec
-
+from everthread.testing.bystander import Bystander
 from everthread.testing.loopback import wire
 
 
-class People:
+class People(Bystander[wire.Seen]):
     """Says things on the platform, and sees what everybody there sees."""
 
     def __init__(self, base_url: str) -> None:
-        self.base_url = base_url
-        self.seen: list[wire.Seen] = []
-        """All that was seen when one last looked."""
-
-    async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
+        super().__init__(base_url, "admin", wire.Seen)
 
     async def say(self, chat: str, text: str) -> str:
         """In a conversation of two; the update's id."""
@@ -57,20 +44,6 @@ class People:
     async def dump(self) -> wire.Dump:
         return await self._call("dump", None, wire.Dump)
 
-    async def look(self, timeout_s: float = 0.0) -> None:
-        """Bring `seen` up to date; if there is nothing new, wait for it for so long."""
-        self.seen += await self._call("watch", wire.Watch(len(self.seen), timeout_s), list[wire.Seen])
-
-    async def until(self, condition: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
-        """Watch until the condition holds of what was seen."""
-        deadline = time.monotonic() + patience_s
-        await self.look()
-        while not condition():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise AssertionError(f"it never came to pass: {what}; seen last: {self.seen[-5:]}")
-            await self.look(min(left, 1.0))
-
     def chats(self) -> list[str]:
         return list(dict.fromkeys(one.chat for one in self.seen))
 
@@ -85,10 +58,3 @@ class People:
     def _as_they_are(self, chat: str) -> list[wire.Seen]:
         now = {one.message_id: one for one in self.seen if one.chat == chat and one.what != "said"}
         return list(now.values())
-
-    async def _call(self, path: str, body: object, kind: Any) -> Any:
-        async with self._http.post(f"{self.base_url}/admin/{path}", data=msgspec.json.encode(body)) as response:
-            answer = await response.read()
-            if response.status != 200:
-                raise AssertionError(f"/admin/{path}: {response.status} {answer.decode()}")
-        return msgspec.json.decode(answer, type=kind)

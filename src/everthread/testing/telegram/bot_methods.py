@@ -52,7 +52,7 @@ class Bot:
         self._poll += 1
         mine = self._poll
         world.changes.tell()
-        allow(params, world)
+        updates.allow(params.read("allowed_updates", list[str], "allowed_updates"))
         updates.confirm(params.integer("offset"))
         limit = min(max(params.integer("limit", 100), 1), 100)
         timeout_s = min(max(params.integer("timeout"), 0), POLL_S_MAX)
@@ -92,13 +92,6 @@ class Bot:
     def delete_commands(self, params: Params) -> bool:
         self._world.commands.pop(_scope(params), None)
         return True
-
-
-def allow(params: Params, world: World) -> None:
-    """Which updates the bot wants, from now on; without a word about it, the same as before."""
-    wanted = params.read("allowed_updates", list[str], "allowed_updates")
-    if wanted is not None:
-        world.updates.allowed = frozenset(wanted)
 
 
 def _scope(params: Params) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from everthread.testing.telegram.files import DOWNLOAD_BYTES_MAX
-from everthread.testing.telegram.methods import Messages, caption_of
+from everthread.testing.telegram.methods import Messages
 from everthread.testing.telegram.objects import Document, Message, PhotoSize, StoredFile, Voice
 from everthread.testing.telegram.params import Params, Upload
 from everthread.testing.telegram.refusals import bad
@@ -58,7 +58,7 @@ class FileMethods:
         return stored
 
     def _send(self, params: Params, filled: Callable[[Message], Message]) -> Message:
-        caption, entities = caption_of(params)
+        caption, entities = self._messages.caption_of(params)
         return self._messages.post(
             params, lambda message: filled(replace(message, caption=caption, caption_entities=entities))
         )

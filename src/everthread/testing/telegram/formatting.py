@@ -39,9 +39,11 @@ def formatted(text: str, parse_mode: str | None = None, entities: Sequence[Messa
         if parse is None:
             raise bad("unsupported parse_mode")
         try:
-            text, given = parse(text.replace("\r\n", "\n").replace("\0", " "))
+            text, given = parse(text)
         except CannotParse as error:
             raise bad(f"can't parse entities: {error}") from error
+    elif not given:
+        text = text.replace("\r", "")
     text, given = _trimmed(text, given)
     return text, _in_order(_around_code([*given, *_found(text, given)]))
 

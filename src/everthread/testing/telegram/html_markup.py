@@ -28,6 +28,8 @@ _KINDS = {
 }
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
 _CHARACTER = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|(lt|gt|amp|quot));?")
+_TAG = re.compile(r"[^\s>]*")
+_END_TAG = re.compile(r"([^\s>]*)\s*")
 _ATTRIBUTE_NAME = re.compile(r"[^\s=>]*")
 _NAME_TOKEN = re.compile(r"[A-Za-z0-9.\-]*")
 
@@ -48,7 +50,7 @@ class _Open:
 class _Html:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
+        self._at: int = 0
         self._out = Growing()
         self._open: list[_Open] = []
 
@@ -82,7 +84,7 @@ class _Html:
 
     def _start_tag(self) -> None:
         begin = self._at
-        match = re.compile(r"[^\s>]*").match(self._text, begin + 1)
+        match = _TAG.match(self._text, begin + 1)
         assert match is not None
         self._at = match.end()
         where = f"at byte offset {byte_offset(self._text, begin)}"
@@ -153,7 +155,7 @@ class _Html:
         where = f"at byte offset {byte_offset(self._text, begin)}"
         if not self._open:
             raise CannotParse(f"Unexpected end tag {where}")
-        match = re.compile(r"([^\s>]*)\s*").match(self._text, begin + 2)
+        match = _END_TAG.match(self._text, begin + 2)
         assert match is not None
         self._at = match.end()
         if not self._text.startswith(">", self._at):

@@ -9,6 +9,7 @@ from everthread.testing.telegram.objects import MessageEntity
 
 _RESERVED = frozenset("_*[]()~`>#+-=|{}.!\n")
 _CODES = ("code", "pre")
+_QUOTES = ("blockquote", "expandable_blockquote")
 
 _ENDS = {
     "bold": "*",
@@ -36,6 +37,7 @@ _NAMES = {
     "text_link": "TextUrl",
     "custom_emoji": "CustomEmoji",
     "blockquote": "BlockQuote",
+    "expandable_blockquote": "ExpandableBlockQuote",
 }
 
 
@@ -72,8 +74,8 @@ class _MarkdownV2:
     def parsed(self) -> tuple[str, list[MessageEntity]]:
         while self._at < len(self._text):
             self._step()
-        if self._innermost == "blockquote":
-            self._close_quote("blockquote")
+        if self._innermost in _QUOTES:
+            self._close_quote()
         if self._open:
             raise self._unclosed()
         return self._out.text, self._out.entities
@@ -93,23 +95,25 @@ class _MarkdownV2:
             self._push(char)
         elif char == "\n":
             self._end_line()
-        elif self._is_end(char):
+        elif self._is_end():
             self._close()
         elif char == ">":
             self._begin_quote()
         elif self._is_end_of_expandable():
             self._at += 2
-            self._close_quote("expandable_blockquote")
+            self._open[-1].kind = "expandable_blockquote"
         else:
             self._begin()
 
     def _push(self, char: str) -> None:
-        self._out.push(char)
-        self._is_line_start = char == "\n"
+        # A carriage return only keeps marks apart.
+        if char != "\r":
+            self._out.push(char)
+            self._is_line_start = char == "\n"
 
     # --- Entities ----------------------------------------------------------------------------------------------------
 
-    def _is_end(self, char: str) -> bool:
+    def _is_end(self) -> bool:
         kind = self._innermost
         if kind is None or kind not in _ENDS or not self._text.startswith(_ENDS[kind], self._at):
             return False
@@ -184,24 +188,27 @@ class _MarkdownV2:
 
     # --- Quotes ------------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_in_quote(self) -> bool:
+        return any(opened.kind in _QUOTES for opened in self._open)
+
     def _begin_quote(self) -> None:
-        if not self._is_line_start:
+        """A quote begins with a line; on its further lines, the mark is nothing."""
+        if not self._is_line_start or (self._open and not self._is_in_quote):
             raise self._reserved()
-        if not any(opened.kind == "blockquote" for opened in self._open):
-            if self._open:
-                raise self._reserved()
+        if not self._open:
             self._open.append(_Open("blockquote", self._out.units, self._at, len(self._out.pieces)))
         self._at += 1
         self._is_line_start = False
 
     def _end_line(self) -> None:
-        in_quote = any(opened.kind == "blockquote" for opened in self._open)
-        if in_quote and not self._text.startswith(">", self._at + 1):
-            if self._innermost != "blockquote":
-                raise self._unclosed()
-            self._close_quote("blockquote")
+        """The end of its last line belongs to a quote."""
         self._at += 1
         self._push("\n")
+        if self._is_in_quote and not self._text.startswith(">", self._at):
+            if self._innermost not in _QUOTES:
+                raise self._unclosed()
+            self._close_quote()
 
     def _is_end_of_expandable(self) -> bool:
         if self._innermost != "blockquote" or not self._text.startswith("||", self._at):
@@ -209,8 +216,9 @@ class _MarkdownV2:
         rest = self._text[self._at + 2 : self._at + 4]
         return not rest or (rest[0] == "\n" and rest[1:] != ">")
 
-    def _close_quote(self, kind: str) -> None:
-        self._out.mark(kind, self._open.pop().offset)
+    def _close_quote(self) -> None:
+        quote = self._open.pop()
+        self._out.mark(quote.kind, quote.offset)
 
     # --- What is wrong -----------------------------------------------------------------------------------------------
 

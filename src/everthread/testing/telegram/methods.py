@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,6 +35,7 @@ _NOT_MODIFIED = (
     "message is not modified: specified new message content and reply markup are exactly the same as a current "
     "content and reply markup of the message"
 )
+_PERSON = re.compile(r"tg://user\?id=(\d+)")
 _ACTIONS = frozenset(
     "typing upload_photo record_video upload_video record_voice upload_voice upload_document choose_sticker "
     "find_location record_video_note upload_video_note".split()
@@ -55,10 +57,41 @@ class Messages:
             "createforumtopic": self.create_topic,
         }
 
+    # --- Words -------------------------------------------------------------------------------------------------------
+
+    def text_of(self, params: Params) -> Formatted:
+        text, entities = self._words(params, "text", "entities")
+        if not text:
+            raise bad("message text is empty")
+        if utf16_len(text) > TEXT_UNITS_MAX:
+            raise bad("message is too long")
+        return text, entities
+
+    def caption_of(self, params: Params) -> tuple[str | None, tuple[MessageEntity, ...]]:
+        text, entities = self._words(params, "caption", "caption_entities")
+        if utf16_len(text) > CAPTION_UNITS_MAX:
+            raise bad("message caption is too long")
+        return text or None, entities
+
+    def _words(self, params: Params, name: str, entities_name: str) -> Formatted:
+        given = params.read(entities_name, list[MessageEntity], "entities") or ()
+        # Whoever names a way to parse is not asked for entities.
+        parse_mode = params.text("parse_mode")
+        text, entities = formatted(params.text(name), parse_mode, () if parse_mode else given)
+        return text, tuple(one for entity in entities if (one := self._with_person(entity)))
+
+    def _with_person(self, entity: MessageEntity) -> MessageEntity | None:
+        """A link to a person is a mention; to somebody whom the bot has never met, it is nothing."""
+        match = _PERSON.fullmatch(entity.url or "")
+        if match is None:
+            return entity
+        user = self._world.users.get(int(match[1]))
+        return MessageEntity("text_mention", entity.offset, entity.length, user=user) if user else None
+
     # --- Sending -----------------------------------------------------------------------------------------------------
 
     def send_message(self, params: Params) -> Message:
-        text, entities = text_of(params)
+        text, entities = self.text_of(params)
         return self.post(params, lambda message: replace(message, text=text, entities=entities))
 
     def post(self, params: Params, filled: Callable[[Message], Message]) -> Message:
@@ -96,7 +129,7 @@ class Messages:
     # --- Changing ----------------------------------------------------------------------------------------------------
 
     def edit_text(self, params: Params) -> Message:
-        text, entities = text_of(params)
+        text, entities = self.text_of(params)
 
         def edited(message: Message) -> Message:
             if message.text is None:
@@ -106,7 +139,7 @@ class Messages:
         return self._edit(params, edited)
 
     def edit_caption(self, params: Params) -> Message:
-        caption, entities = caption_of(params)
+        caption, entities = self.caption_of(params)
 
         def edited(message: Message) -> Message:
             if message.text is not None:
@@ -181,29 +214,6 @@ def opened_topic(world: World, chat: Chat, name: str) -> Message:
         is_topic_message=True,
         forum_topic_created=ForumTopicCreated(name, TOPIC_COLOR),
     )
-
-
-def text_of(params: Params) -> Formatted:
-    text, entities = _words(params, "text", "entities")
-    if not text:
-        raise bad("message text is empty")
-    if utf16_len(text) > TEXT_UNITS_MAX:
-        raise bad("message is too long")
-    return text, entities
-
-
-def caption_of(params: Params) -> tuple[str | None, tuple[MessageEntity, ...]]:
-    text, entities = _words(params, "caption", "caption_entities")
-    if utf16_len(text) > CAPTION_UNITS_MAX:
-        raise bad("message caption is too long")
-    return text or None, entities
-
-
-def _words(params: Params, name: str, entities_name: str) -> Formatted:
-    given = params.read(entities_name, list[MessageEntity], "entities") or ()
-    # Whoever names a way to parse is not asked for entities.
-    parse_mode = params.text("parse_mode")
-    return formatted(params.text(name), parse_mode, () if parse_mode else given)
 
 
 def keyboard_of(params: Params) -> InlineKeyboardMarkup | None:

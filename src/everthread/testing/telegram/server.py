@@ -94,7 +94,7 @@ class TelegramEmulator(HttpServer):
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        method, received = await read_request(reader)
+        _, received = await read_request(reader)
         path, _, query = received.path.partition("?")
         path = unquote(path)
         if path.startswith("/control/"):

@@ -46,6 +46,11 @@ class Updates:
         self._changes.tell()
         return update.update_id
 
+    def allow(self, kinds: Sequence[str] | None) -> None:
+        """Which the bot wants from now on; without a word about it, the same as before."""
+        if kinds is not None:
+            self.allowed = frozenset(kinds)
+
     def repeat(self, update_id: int) -> bool:
         """It will come once more, also if it was confirmed; whether there is such an update."""
         update = self._known.get(update_id)

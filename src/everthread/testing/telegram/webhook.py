@@ -58,9 +58,7 @@ class Webhook:
         if secret and not _SECRET.fullmatch(secret):
             raise bad("secret token contains unallowed characters")
         self._drop_pending(params)
-        wanted = params.read("allowed_updates", list[str], "allowed_updates")
-        if wanted is not None:
-            self._world.updates.allowed = frozenset(wanted)
+        self._world.updates.allow(params.read("allowed_updates", list[str], "allowed_updates"))
         is_same = url == self.url
         self.url, self._secret, self._error = url, secret, None
         self._connections = params.integer("max_connections", 40)
