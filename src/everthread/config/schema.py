@@ -126,6 +126,7 @@ class Terminal(Struct, frozen=True):
 
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
+Trigger = Literal["mention", "all"]
 
 
 class PlatformAccount(Struct, frozen=True):
@@ -149,6 +150,12 @@ class PlatformAccount(Struct, frozen=True):
     threads: Sharing = "shared"
     stream: bool = True
     """Show answers while they are written, where the platform can."""
+    trigger: Trigger = "mention"
+    """What is answered in a group: what names the agent or answers it, or all that is said."""
+    webhook_url: str = ""
+    """Where the platform brings what comes in, as seen from outside; empty if it is asked for it instead."""
+    webhook_host: str = "127.0.0.1"
+    webhook_port: int = 8643
 
 
 class Webhook(Struct, frozen=True):
