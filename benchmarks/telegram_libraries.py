@@ -65,7 +65,9 @@ async def serve() -> None:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
             except (asyncio.IncompleteReadError, ConnectionError):
                 return
-            length = [int(line.split(":")[1]) for line in head.split("\r\n") if line.lower().startswith("content-length")]
+            length = [
+                int(line.split(":")[1]) for line in head.split("\r\n") if line.lower().startswith("content-length")
+            ]
             if length:
                 await reader.readexactly(length[0])
             elif "chunked" in head.lower():
@@ -172,9 +174,7 @@ class OverAiohttp(PythonTelegramBot):
                     return response.status, await response.read()
 
         self._transport = Transport()
-        self._bot = Bot(
-            TOKEN, base_url=f"{base_url}/bot", request=self._transport, get_updates_request=self._transport
-        )
+        self._bot = Bot(TOKEN, base_url=f"{base_url}/bot", request=self._transport, get_updates_request=self._transport)
 
     async def aclose(self) -> None:
         await self._transport.shutdown()
@@ -190,7 +190,13 @@ class Own:
         person = msgspec.defstruct("Person", [("id", int), ("first_name", str, "")])
         chat = msgspec.defstruct("Chat", [("id", int), ("type", str)])
         before = msgspec.defstruct("Before", [("message_id", int), ("text", str, "")])
-        fields: list[Any] = [("message_id", int), ("chat", chat), ("from_", person), ("text", str), ("reply_to_message", before)]
+        fields: list[Any] = [
+            ("message_id", int),
+            ("chat", chat),
+            ("from_", person),
+            ("text", str),
+            ("reply_to_message", before),
+        ]
         message = msgspec.defstruct("Message", fields, rename={"from_": "from"})
         update = msgspec.defstruct("Update", [("update_id", int), ("message", message)])
         self._updates = msgspec.json.Decoder(msgspec.defstruct("Updates", [("ok", bool), ("result", list[update])]))
@@ -201,7 +207,13 @@ class Own:
     async def poll(self, offset: int) -> list[tuple[Any, ...]]:
         found = self._updates.decode(await self._call("getUpdates", {"offset": offset, "timeout": 10})).result
         return [
-            (one.update_id, one.message.chat.id, one.message.from_.id, one.message.text, one.message.reply_to_message.text)
+            (
+                one.update_id,
+                one.message.chat.id,
+                one.message.from_.id,
+                one.message.text,
+                one.message.reply_to_message.text,
+            )
             for one in found
         ]
 

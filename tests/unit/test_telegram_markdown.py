@@ -25,7 +25,9 @@ def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
     assert made is not None
     seen, entities = markdown_v2.parse(made)
     raw = seen.encode("utf-16-le")
-    return seen, [(one.type, raw[2 * one.offset : 2 * (one.offset + one.length)].decode("utf-16-le")) for one in entities]
+    return seen, [
+        (one.type, raw[2 * one.offset : 2 * (one.offset + one.length)].decode("utf-16-le")) for one in entities
+    ]
 
 
 @settings(max_examples=600, deadline=None)

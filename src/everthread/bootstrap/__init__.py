@@ -190,11 +190,12 @@ class Runtime:
 
     def gateway(self) -> Gateway:
         """What serves the platforms, once this is `ready`."""
-        from everthread.bootstrap.platforms import configured
+        from everthread.bootstrap.platforms import configured, transcriber
         from everthread.gateway.serving import Gateway
 
         given = {platform.name for platform in self._platforms}
-        return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
+        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
+        return Gateway(self, platforms, transcriber(self.settings))
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""

@@ -149,6 +149,11 @@ class Settings(Struct, frozen=True, eq=False):
         return self.home / "skills"
 
     @property
+    def files_path(self) -> Path:
+        """The folder of what came with messages on platforms."""
+        return self.home / "files"
+
+    @property
     def local_model_path(self) -> Path:
         """The folder of the local model, which `everthread setup local` fills."""
         return self.home / "models" / "local"

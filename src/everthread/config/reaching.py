@@ -20,6 +20,7 @@ _USER = re.compile(r"[^\s]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
 _COMMAND = re.compile(r"[a-z][a-z_-]{0,31}")
 _ONLY_HERE = re.compile(r"http://(127\.0\.0\.1|localhost)[:/]")
+_MODEL = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]{0,63}/\S{1,200})?")
 _ENTRIES_MAX = 1000
 _TEMPLATE_CHARS_MAX = 10_000
 
@@ -37,6 +38,7 @@ def gateway(table: Table) -> Gateway:
         admin_commands=table.texts("admin_commands", _command_problem)
         if "admin_commands" in table
         else usual.admin_commands,
+        transcription_model=table.text("transcription_model", "", _model_problem),
         links=_links(table.table("links")),
         http=_http(table.table("http")),
         webhooks=_webhooks(table.table("webhooks")),
@@ -115,6 +117,10 @@ def _webhook(table: Table) -> Webhook:
 
 def one_of(known: tuple[str, ...]) -> Check:
     return lambda text: "" if text in known else f"must be {' or '.join(known)}; {nearest(text, known)}"
+
+
+def _model_problem(text: str) -> str:
+    return "" if _MODEL.fullmatch(text) else "must be PROVIDER/MODEL, such as openai/whisper-1"
 
 
 def _host_problem(text: str) -> str:

@@ -202,6 +202,8 @@ class Gateway(Struct, frozen=True):
     spend_per_day: float | None = None
     """In US dollars, for each person; None is no limit but that of `limits`."""
     admin_commands: tuple[str, ...] = ("model",)
+    transcription_model: str = ""
+    """PROVIDER/MODEL that makes words of voice messages; if it is empty, whoever speaks is asked to write."""
     links: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Who is one person: an owner, and PLATFORM:USER of each account they have."""
     http: Http = Http()

@@ -26,6 +26,10 @@ class Media(Struct, frozen=True):
     size: int | None = None
     handle: str = ""
     """What the platform is asked for it by; empty if it can't be."""
+    path: str = ""
+    """Where it is kept here, once it was fetched."""
+    words: str = ""
+    """What is said or written in it, as far as that is known."""
 
 
 class Quoted(Struct, frozen=True):

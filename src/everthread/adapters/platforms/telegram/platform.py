@@ -50,6 +50,7 @@ _PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 _VOICES = (".ogg", ".oga")
 
 Sent = TypeVar("Sent")
+Way = Callable[..., Awaitable[telegram.Message]]
 
 ABLE = Capabilities(
     CHARS_MAX,
@@ -89,6 +90,8 @@ class TelegramPlatform:
         self._secret = secret
         self._failures = Failures(token, call_s)
         self._transport = Transport(call_s)
+        # The library writes the token into its log.
+        logging.getLogger("telegram").setLevel(logging.WARNING)
         base_url = account.base_url or BASE_URL
         self._files_url = f"{base_url}/file/bot{token}/"
         self._bot = telegram.Bot(
@@ -229,9 +232,18 @@ class TelegramPlatform:
     ) -> str:
         if len(file.content) > FILE_BYTES_MAX:
             raise PlatformRefused(f"{file.name} is larger than Telegram takes ({FILE_BYTES_MAX // 1_000_000} MB)")
-        send, content = self._way_of(file), telegram.InputFile(file.content, file.name)
+        content = telegram.InputFile(file.content, file.name)
 
         async def hand_over(text: str, parse_mode: str | None) -> telegram.Message:
+            try:
+                return await hand_over_as(self._way_of(file), text, parse_mode)
+            except BadRequest as error:
+                if NOT_PARSED in str(error).lower():
+                    raise
+                # It is no picture that Telegram knows, or an odd one: it can be opened all the same.
+                return await hand_over_as(self._bot.send_document, text, parse_mode)
+
+        async def hand_over_as(send: Way, text: str, parse_mode: str | None) -> telegram.Message:
             return await send(
                 _chat(to.chat),
                 content,
@@ -252,7 +264,7 @@ class TelegramPlatform:
         except PlatformError as error:
             log.warning("%s: a file was not sent: %s", self._name, error)
 
-    def _way_of(self, file: File) -> Callable[..., Awaitable[telegram.Message]]:
+    def _way_of(self, file: File) -> Way:
         """As what a file is shown: a picture, a voice, or something to be opened."""
         kind = PurePath(file.name).suffix.lower()
         if kind in _PICTURES and len(file.content) <= PHOTO_BYTES_MAX:
