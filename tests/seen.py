@@ -22,6 +22,7 @@ from pyte.screens import Char
 PATIENCE_S = 15.0
 ENTER, TAB, ESCAPE, UP, DOWN = "\r", "\t", "\x1b", "\x1b[A", "\x1b[B"
 CTRL_C, CTRL_D = "\x03", "\x04"
+_SHOWN = b"\x1b[?2026l"
 ALT_ENTER = "\x1b\r"
 
 # The terminal must be the process's own, so that it is told of a new size.
@@ -105,6 +106,17 @@ class Seen:
 
     def shown(self) -> str:
         return "\n".join(self.rows())
+
+    def pictures(self) -> list[str]:
+        """The screen after each change that the program has shown as one, from the first on."""
+        screen = pyte.Screen(self._screen.columns, self._screen.lines)
+        stream = pyte.ByteStream(screen)
+        pictures: list[str] = []
+        *changes, _ = bytes(self.raw).split(_SHOWN)
+        for change in changes:
+            stream.feed(change)
+            pictures.append("\n".join(screen.display))
+        return pictures
 
     def scrolled(self) -> str:
         """All that can be seen by scrolling up, and the screen."""

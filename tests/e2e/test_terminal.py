@@ -110,6 +110,20 @@ def test_an_answer_is_drawn_while_it_is_written_and_only_once(home: Home, opened
         assert "**" not in text
 
 
+def test_nothing_is_seen_twice_on_the_way(home: Home, opened: Open) -> None:
+    words = [f"word{number:03}" for number in range(120)]
+    home.scripted(lines=["\n\n".join(" ".join(words[at : at + 12]) for at in range(0, 120, 12))], pause_s=0.02)
+    with opened(rows=40) as seen:
+        seen.expect(PROMPT)
+        seen.type("go" + ENTER)
+        seen.expect("word119")
+        seen.settle()
+        pictures = [picture for picture in seen.pictures() if "word000" in picture]
+    assert len(pictures) >= 8
+    twice = {word for picture in pictures for word in words if picture.count(word) > 1}
+    assert not twice
+
+
 def test_a_spinner_and_seconds_while_a_tool_runs(home: Home, opened: Open) -> None:
     home.scripted(lines=[{"tool": "look"}, "done"], tool_s=1.5)
     with opened() as seen:

@@ -192,7 +192,7 @@ async def test_keys_of_one_owner_share_the_titles(tmp_path: Path) -> None:
             await house.cross(TELEGRAM, New("plans"))
 
 
-@pytest.mark.parametrize("text", ["My Projct", "my projetc", "project", "MY PROJECTS"])
+@pytest.mark.parametrize("text", ["My Projct", "my projetc", "project", "MY PROJECTS", "my"])
 async def test_what_is_nearly_a_title_is_answered_with_the_title(tmp_path: Path, text: str) -> None:
     async with House(tmp_path) as house:
         await new(house, "Groceries")

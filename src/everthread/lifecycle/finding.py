@@ -40,7 +40,8 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_to_go_to(session)}
     wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
     # What was typed may be a part of a title, which is less alike than it is meant.
-    holding = [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
+    holding = [key for key, title in folded.items() if title.startswith(wanted)]
+    holding += [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
     matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
     alike: list[tuple[float, str]] = []
     for key, title in folded.items():

@@ -143,6 +143,8 @@ class Lower:
         self.output.write_raw("\x1b[?2026h")
         self.app.renderer.erase()
         self.output.write_raw(text.replace("\n", "\r\n"))
+        # What windows show is kept for one drawing, which is known by its number: this is another.
+        self.app.render_counter += 1
         self.app.renderer.render(self.app, self.app.layout)
         self.output.write_raw("\x1b[?2026l")
         self.output.flush()
