@@ -60,6 +60,11 @@ class FakePlatform:
         """What a person sees of the agent in a chat."""
         return [self.shown[str(number)] for number, out in enumerate(self.sent) if out.to.chat == chat]
 
+    def press(self, label: str, *, chat: str = "42", user: str = "", chat_type: ChatType = ChatType.DM) -> Update:
+        """The button that shows this, under the newest message there that had one."""
+        commands = [b.command for out in self.sent if out.to.chat == chat for b in out.buttons if b.label == label]
+        return self.say(commands[-1], chat=chat, user=user, chat_type=chat_type)
+
     async def run(self, take: Take) -> None:
         while True:
             while self._updates:

@@ -11,6 +11,7 @@ from everthread.bootstrap import TIMERS_LANE, Runtime
 from everthread.config import PlatformAccount, Provider, Review, Settings
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.serving import Gateway
+from everthread.ports import Tool
 from everthread.testing.model_server import ModelServer
 from tests.fake_platform import FakePlatform
 from tests.house import MovableClock, until
@@ -68,6 +69,7 @@ async def plaza(
     drain_s: float = 5.0,
     others: tuple[FakePlatform, ...] = (),
     clock: MovableClock | None = None,
+    extra_tools: tuple[Tool, ...] = (),
     **more: Any,
 ) -> AsyncIterator[Plaza]:
     clock = clock or MovableClock()
@@ -81,7 +83,13 @@ async def plaza(
         **more,
     )
     runtime = Runtime(
-        settings, platforms=(platform, *others), providers=providers, plugins=plugins, policies=policies, clock=clock
+        settings,
+        platforms=(platform, *others),
+        providers=providers,
+        plugins=plugins,
+        policies=policies,
+        clock=clock,
+        tools=extra_tools,
     )
     async with runtime:
         await runtime.ready()

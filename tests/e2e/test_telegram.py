@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.bootstrap import Runtime
 from everthread.config import Gateway, PlatformAccount, Provider
 from everthread.domain.errors import PlatformRefused
-from everthread.domain.model import SessionKey
+from everthread.domain.model import SessionKey, ToolCall
 from everthread.gateway.luggage import NO_EARS, NOT_HEARD
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
 from everthread.ports.platform import Address, Button, File, Media, Outbound
+from everthread.ports.tools import ToolUse
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
 from everthread.testing.telegram import wire
@@ -136,6 +140,40 @@ async def test_a_button_resumes_a_conversation(tmp_path: Path) -> None:
         await until(lambda: there.emulator.calls["answerCallbackQuery"] == 1, "the press is confirmed")
         await there.rest()
         assert (await there.session()).id == first
+
+
+async def test_a_dangerous_tool_asks_by_buttons_and_only_whoever_may_answers(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def wipe(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        done.append(str(arguments["what"]))
+        return "wiped"
+
+    schema = ToolSchema("wipe", "Wipe something.", {"type": "object", "properties": {"what": {"type": "string"}}})
+
+    def script(request: Any) -> Say:
+        last = request.messages[-1]
+        if last.role == "tool":
+            return Say(f"It came to: {last.content}")
+        return Say("", (ToolCall("c1", "wipe", '{"what": "disk"}'),))
+
+    tools = (Tool(schema, wipe, dangerous=True),)
+    account = {"admins": (str(ANN),), "trigger": "all", "groups": "shared"}
+    async with ModelServer(script) as server, town(tmp_path, server, account=account, tools=tools) as there:
+        group = await there.people.group(GROUP)
+        await there.people.say(ANN, "wipe the disk", chat=group)
+        await there.people.until(lambda: any("May I" in text for text in there.people.texts(group)), "a question")
+        asked = (await there.people.messages(group))[-1]
+        assert [label for row in asked.buttons for label, _ in row] == ["Allow", "Deny"]
+        await there.people.press(BOB, group, asked.message_id, "Allow")
+        await until(lambda: there.emulator.calls["answerCallbackQuery"] == 1, "his press is taken")
+        assert not done
+        await there.people.press(ANN, group, asked.message_id, "Allow")
+        await there.people.until(lambda: "It came to: wiped" in there.people.texts(group), "it is done")
+        assert done == ["disk"]
+        await there.rest()
+        now = next(one for one in await there.people.messages(group) if one.message_id == asked.message_id)
+        assert not now.buttons, "there is nothing more to press"
 
 
 # --- What it looks like ----------------------------------------------------------------------------------------------

@@ -96,6 +96,19 @@ async def test_where_a_repeated_send_goes_out_once_it_is_repeated(tmp_path: Path
         assert platform.texts() == ["reply 1"]
 
 
+async def test_a_question_of_a_process_that_is_gone_is_not_asked_any_more(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}s1-k7qm")
+        await house.store.write(lambda uow: uow.inbox.put_reply(question))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        left = await house.store.read(lambda uow: uow.inbox.reply(question.turn_id))
+        assert left is not None
+        assert left.state is ReplyState.WITHHELD
+
+
 class Waiting(FakePlatform):
     """Sends nothing until it is told to."""
 

@@ -86,9 +86,9 @@ class Compressor:
             return replace(bounds(self._settings, window, window, ""), refusal=str(error) or repr(error))
         return bounds(self._settings, window, reader.context_tokens, reader.name)
 
-    async def status(self, session_id: str) -> str:
-        """What a person should know of it; empty if all is well."""
-        return await self._known.status(session_id)
+    async def status(self, session_id: str, *, whole: bool = True) -> str:
+        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
+        return await self._known.status(session_id, whole=whole)
 
     # --- After a turn ------------------------------------------------------------------------------------------------
 

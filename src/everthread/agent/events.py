@@ -150,7 +150,7 @@ Listen = Callable[[TurnEvent], None]
 """Must return at once; one that raises ends the turn."""
 
 Approve = Callable[[ToolCall, SessionRef], Awaitable[bool]]
-"""Asks whoever may decide about a dangerous call."""
+"""Asks whoever may decide about a dangerous call. `NotApproved` is a no that says why."""
 
 
 async def nobody_approves(call: ToolCall, ref: SessionRef) -> bool:

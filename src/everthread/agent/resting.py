@@ -97,8 +97,8 @@ class KnownSessions:
             known.looked_up = True
         return known
 
-    async def status(self, session_id: str) -> str:
-        """What a person should know of it; empty if all is well."""
+    async def status(self, session_id: str, *, whole: bool) -> str:
+        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
             rest = await self._store.peek(lambda uow: uow.rests.get(session_id))
@@ -106,9 +106,10 @@ class KnownSessions:
         if known.making is not None:
             return "A summary of this conversation is being made."
         if known.given_up:
-            return f"Not compressed any more: {known.problem}"
+            return f"Not compressed any more: {known.problem}" if whole else "Not compressed any more."
         if (left_s := known.cool_until - self._clock.now()) > 0:
-            return f"Not compressed: {known.problem}; tried again in {minutes(left_s)} at the earliest"
+            why = f"Not compressed: {known.problem}" if whole else "Not compressed for now"
+            return f"{why}; tried again in {minutes(left_s)} at the earliest"
         return ""
 
     async def went_on(self, known: Known, left: str, entered: str) -> None:

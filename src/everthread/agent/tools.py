@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
-from everthread.domain.errors import BadInput, EverthreadError, StoreError
+from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
 from everthread.domain.model import Message, Role, Thought, ToolCall, ToolState
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.memory import MemoryManager
@@ -153,8 +153,13 @@ class ToolRunner(Struct, frozen=True):
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
-        if tool.dangerous and tool.name not in self.allowed and not await approve(call, ticket.ref):
-            return "Error: this call was not approved by the user; do not try it again unasked"
+        if tool.dangerous and tool.name not in self.allowed:
+            try:
+                approved = await approve(call, ticket.ref)
+            except NotApproved as error:
+                return f"Error: {error}"
+            if not approved:
+                return "Error: this call was not approved by the user; do not try it again unasked"
         await self.lifecycle.start_tool(ticket, call.id, call.name, call.arguments, thought)
         return await self._finished(tool, arguments, call, ticket, listen)
 

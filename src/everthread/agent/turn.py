@@ -41,12 +41,14 @@ from everthread.domain.errors import (
     ContextTooLong,
     EverthreadError,
     Fenced,
+    ModelError,
     NotCompressed,
     StoreBusy,
     StoreError,
     TurnTooLong,
 )
 from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
+from everthread.domain.wording import to_a_guest
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
@@ -60,6 +62,8 @@ T = TypeVar("T")
 STOP_S_MAX = 5.0
 SETTLE_S_MAX = 1.0
 WENT_WRONG = "something went wrong inside"
+REFERENCE_CHARS = 8
+"""So much of a turn's id tells it from the others of its time."""
 FENCE_MAX = 40
 """A fence grows by one or two with each attempt."""
 QUERY_CHARS_MAX = 2_000
@@ -84,6 +88,8 @@ class Manner(Struct, frozen=True):
     listen: Listen = lambda event: None
     approve: Approve = nobody_approves
     outbox: bool = False
+    is_guest: Callable[[str], bool] = lambda owner: False
+    """Whether an owner is somebody who is not to know how the models are set up."""
     lasting: bool = True
     """The process goes on after the turn: what is begun in the background may come to its end."""
 
@@ -184,9 +190,9 @@ class Agent:
             raise NotCompressed("there is no conversation here to compress; say something first")
         return await self._compressor.compress(ref, await self._fill(ref, choice), choice, focus)
 
-    async def compression_status(self, session_id: str) -> str:
+    async def compression_status(self, session_id: str, *, whole: bool = True) -> str:
         """What a person should know about compressing that session; empty if all is well."""
-        return await self._compressor.status(session_id) if self._compressor is not None else ""
+        return await self._compressor.status(session_id, whole=whole) if self._compressor is not None else ""
 
     def attend_to_reviews(self, hear: Callable[[Reviewed], None] | None = None) -> None:
         """From now on, carry out the reviews that are due, in the background. For a process that lasts.
@@ -209,7 +215,7 @@ class Agent:
             manner.listen(TurnBegan(ticket, recovering))
             running.work = asyncio.ensure_future(self._work(running, manner))
             running.work.add_done_callback(unheard)
-            end = await self._outcome(running, running.work)
+            end = await self._outcome(running, running.work, manner)
             return await asyncio.shield(self._commit(running, end, manner))
         except Fenced:
             log.warning("turn %s was taken over by another process", ticket.turn_id, extra=_place(ticket))
@@ -235,7 +241,7 @@ class Agent:
                 await asyncio.shield(self._give_back(ticket))
         raise stopped
 
-    async def _outcome(self, running: Running, work: asyncio.Task[str]) -> _End:
+    async def _outcome(self, running: Running, work: asyncio.Task[str], manner: Manner) -> _End:
         """The answer, and why it is none or not the whole one."""
         stopping = asyncio.ensure_future(running.stopping.wait())
         try:
@@ -257,6 +263,11 @@ class Agent:
             return _End(work.result(), running.note, whole=True)
         if isinstance(error, StoreError | Fenced):
             raise error
+        if isinstance(error, ModelError):
+            reference = running.ticket.turn_id[-REFERENCE_CHARS:]
+            log.warning("%s: the model did not answer: %s", reference, error, extra=_place(running.ticket))
+            to_guests = to_a_guest(error.plain, reference) if manner.is_guest(running.ticket.ref.owner) else ""
+            return _End(partial, str(error), error, reply=to_guests)
         if isinstance(error, EverthreadError):
             return _End(partial, str(error), error)
         log.error("turn %s failed", running.ticket.turn_id, exc_info=error, extra=_place(running.ticket))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from everthread.cli.face import Face
-from everthread.cli.telling import call_in_words
 from everthread.domain.model import SessionRef, ToolCall
+from everthread.domain.wording import call_in_words
 
 _ALLOW = "Allow this? [y/N]"
 _YES = ("y", "yes")

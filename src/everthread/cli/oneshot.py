@@ -17,9 +17,9 @@ from everthread.cli.lines import Lines
 from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
-from everthread.cli.telling import call_in_words
 from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
+from everthread.domain.wording import call_in_words
 
 STDIN = "-"
 TITLE_S_MAX = 2.0

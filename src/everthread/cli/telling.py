@@ -8,7 +8,6 @@ from everthread.agent.events import Recalled, Retrying
 from everthread.cli.show import shortened
 
 _DETAIL_CHARS_MAX = 100
-_CALL_CHARS_MAX = 2_000
 
 
 def retrying_in_words(event: Retrying) -> str:
@@ -26,10 +25,3 @@ def recalled_in_lines(event: Recalled) -> Sequence[str]:
         ),
         *(f"recalled nothing in time: {name}" for name in event.missing),
     ]
-
-
-def call_in_words(name: str, arguments: str) -> str:
-    """A call as somebody is asked about it: as much of it as can be read, and how much there is beyond that."""
-    text = shortened(arguments, _CALL_CHARS_MAX)
-    more = f" [{len(arguments)} characters in all]" if len(arguments) > _CALL_CHARS_MAX else ""
-    return f"{name} {text}{more}"

@@ -8,7 +8,19 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from everthread.commands import asking, exporting, here, models, moving, notes, pairing, searching, shortening, spending
+from everthread.commands import (
+    approving,
+    asking,
+    exporting,
+    here,
+    models,
+    moving,
+    notes,
+    pairing,
+    searching,
+    shortening,
+    spending,
+)
 from everthread.commands.desk import Command, Desk, Document, Offer, Said, refused
 from everthread.domain.errors import DoneBefore, EverthreadError, StoreError
 
@@ -157,6 +169,8 @@ COMMANDS = (
     Command(
         "queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue, True
     ),
+    Command("approve", (), "/approve CODE", "Allow what the agent asked about, by its code.", True, approving.approve),
+    Command("deny", (), "/deny [code]", "Don't allow what the agent asked about.", True, approving.deny),
     Command("model", (), "/model [name]", "Show or choose the model that answers here.", True, models.model),
     Command("usage", (), "/usage", "Show how much was used, what it cost and what is left.", True, spending.usage),
     Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),

@@ -12,7 +12,7 @@ _LINE_CHARS_MAX = 100
 
 
 async def retry(desk: Desk, _: str) -> Said:
-    again = await desk.lifecycle.ask_again(desk.key, owner=desk.owner, order=desk.order)
+    again = await desk.lifecycle.ask_again(desk.key, owner=desk.owner, order=desk.order, user=desk.user)
     if again.row is None:
         return refused("There is nothing to ask again; say something first.")
     if again.crossing.cancelled and again.crossing.left:
@@ -25,7 +25,7 @@ async def retry(desk: Desk, _: str) -> Said:
 
 
 async def _accept(desk: Desk, text: str) -> tuple[InboxRow, bool]:
-    inbound = Inbound(desk.key, desk.owner, text, desk.account, desk.update_id)
+    inbound = Inbound(desk.key, desk.owner, text, desk.account, desk.update_id, user=desk.user)
     return await desk.lifecycle.accept(inbound, only_into=desk.only_into)
 
 

@@ -57,14 +57,20 @@ class Desk(Struct, frozen=True):
     account: str = ""
     update_id: str | None = None
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
+    user: str = ""
+    """Who asks, by the platform's own id, as in `Inbound`."""
     only_into: str = ""
     """The session that a message must go to which a command takes in; empty is wherever the key is."""
     order: int | None = None
     """The command's own place in the inbox, where commands come in as messages do."""
+    guest: bool = False
+    """Whoever asks is not the one at this machine: how it is set up, and how it fares, is not for them."""
     withheld: Collection[str] = ()
     """Names of commands that whoever asks may not give here."""
     pair: Callable[[str], Awaitable[Paired]] | None = None
     """Lets in whoever was shown a code; `None` if whoever asks may not, or not from here."""
+    decide: Callable[[str, bool], Said] | None = None
+    """Answers the question of that code, yes or no; `None` where questions are answered otherwise."""
 
 
 class Offer(Struct, frozen=True):

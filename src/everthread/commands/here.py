@@ -39,11 +39,11 @@ async def status(desk: Desk, _: str) -> Said:
     turns, running, waiting = await desk.store.read(look)
     lines = [f"Conversation: {name_of(session)}, {counted(turns, 'turn')}" if session else NONE_YET]
     lines.append("An answer is being written." if running else "Nothing is running.")
-    if session is not None and (compression := await desk.agent.compression_status(session.id)):
+    if session is not None and (compression := await desk.agent.compression_status(session.id, whole=not desk.guest)):
         lines.append(compression)
     if waiting:
         lines.append(f"{counted(len(waiting), 'message')} waiting: {listed(waiting)}")
-    for provider in await desk.memory.journal.status():
+    for provider in () if desk.guest else await desk.memory.journal.status():
         if provider.name in desk.memory.names:
             lanes = provider.lanes
             lines.append(f"Memory {provider.name}: {lanes.waiting_entries} to deliver, {lanes.parked} parked")

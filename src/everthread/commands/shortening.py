@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from everthread.commands.desk import NONE_YET, Desk, Said, refused, session_here
-from everthread.domain.errors import NotCompressed
+from everthread.domain.errors import ModelError, NotCompressed
+
+log = logging.getLogger("everthread.commands")
 
 FOCUS_CHARS_MAX = 2_000
 
@@ -17,5 +21,8 @@ async def compress(desk: Desk, focus: str) -> Said:
     try:
         done = await desk.agent.compress(desk.key, choice, owner=desk.owner, focus=focus)
     except NotCompressed as error:
+        if desk.guest and isinstance(error.__cause__, ModelError):
+            log.warning("/compress: %s", error)
+            return refused(f"Nothing was compressed. {error.__cause__.plain}")
         return refused(f"Nothing was compressed: {error}.")
     return Said(f"{done.text}. All of it is still stored: /search finds it.")

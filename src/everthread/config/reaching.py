@@ -8,7 +8,7 @@ from typing import cast, get_args
 from msgspec.structs import fields
 
 from everthread.config.reading import Check, Table, nearest
-from everthread.config.schema import BusyMode, Gateway, Http, PlatformAccount, Sharing, Trigger, Webhook
+from everthread.config.schema import Approvers, BusyMode, Gateway, Http, PlatformAccount, Sharing, Trigger, Webhook
 from everthread.config.secrets import address_problem
 from everthread.domain.access import owner_problem
 from everthread.domain.model import HANDED_OVER
@@ -32,6 +32,8 @@ def gateway(table: Table) -> Gateway:
         busy=cast("BusyMode", table.text("busy", usual.busy, one_of(get_args(BusyMode)))),
         drain_s=table.number("drain_s", usual.drain_s, 0, 600),
         notices=table.flag("notices", usual.notices),
+        approvals=cast("Approvers", table.text("approvals", usual.approvals, one_of(get_args(Approvers)))),
+        approval_s=table.number("approval_s", usual.approval_s, 5, 3600),
         pairing=table.flag("pairing", usual.pairing),
         messages_per_minute=table.whole("messages_per_minute", usual.messages_per_minute, 1, 100_000),
         spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),

@@ -127,6 +127,7 @@ class Terminal(Struct, frozen=True):
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
 Trigger = Literal["mention", "all"]
+Approvers = Literal["admins", "everybody", "nobody"]
 
 
 class PlatformAccount(Struct, frozen=True):
@@ -195,6 +196,11 @@ class Gateway(Struct, frozen=True):
     """How long what runs may take to end when the gateway stops."""
     notices: bool = True
     """Tell people when their conversation has ended by itself."""
+    approvals: Approvers = "admins"
+    """Who may allow a dangerous tool in a chat, each for themselves: a platform's admins and the owner at this machine,
+    everybody who may write, or nobody."""
+    approval_s: float = 300.0
+    """How long an answer to that is waited for; none is a no."""
     pairing: bool = True
     """A stranger is given a code, which you can approve; else a stranger hears nothing."""
     messages_per_minute: int = 30

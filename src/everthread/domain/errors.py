@@ -35,11 +35,13 @@ EverthreadError
 ├── BudgetSpent              the owner's limit on spending is reached
 ├── TurnTooLong              a turn has taken more steps than it may
 ├── NotCompressed            a conversation is left as it is, and why
+├── NotApproved              a dangerous call was not allowed; the model is told why
 ├── ToolFailed               a tool could not do what it was asked; the model is told why
 └── BadConfig                the configuration can't be used; names file, line and the nearest valid key
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 
 class EverthreadError(Exception):
@@ -188,11 +190,16 @@ class Rejected(ProviderError):
 
 
 class ModelError(EverthreadError):
-    """A model could not be asked, or did not answer."""
+    """A model could not be asked, or did not answer. What it says may name the endpoint and how it is set up."""
+
+    plain: ClassVar[str] = "The model can't answer as it is set up now."
+    """For people who have nothing to do with that."""
 
 
 class ModelUnavailable(ModelError):
     """Overloaded, unreachable or cut off: the same request may go through later."""
+
+    plain = "The model can't be reached now; try again later."
 
     def __init__(self, why: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(why)
@@ -201,6 +208,8 @@ class ModelUnavailable(ModelError):
 
 class ModelRefused(ModelError):
     """The endpoint will never take this request."""
+
+    plain = "The model does not take this; try it in other words."
 
 
 class ModelUnauthorized(ModelError):
@@ -217,6 +226,8 @@ class ModelWithoutTools(ModelError):
 
 class ContextTooLong(ModelError):
     """More was sent than the model can read."""
+
+    plain = "This is more than the model can read; say less at once, or start afresh with /new."
 
 
 class PlatformError(EverthreadError):
@@ -249,6 +260,10 @@ class TurnTooLong(EverthreadError):
 
 class NotCompressed(EverthreadError):
     """A conversation was not compressed, and is as it was."""
+
+
+class NotApproved(EverthreadError):
+    """A dangerous call was not approved; it says why, in words for the model."""
 
 
 class ToolFailed(EverthreadError):

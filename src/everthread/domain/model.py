@@ -331,6 +331,8 @@ class Inbound(Struct, frozen=True):
     update_id: str | None = None
     command: bool = False
     """It is no message but a command, in its place among the messages."""
+    user: str = ""
+    """Who wrote it, by the platform's own id: where several people share a conversation, `owner` is all of them."""
 
 
 class InboxRow(Struct, frozen=True):

@@ -9,6 +9,7 @@ import unicodedata
 
 CELL_COLUMNS_MAX = 48
 EXCERPT_COLUMNS_MAX = 60
+_CALL_COLUMNS_MAX = 2_000
 _CUT = "..."
 
 
@@ -35,6 +36,18 @@ def shortened(text: str, columns_max: int = CELL_COLUMNS_MAX) -> str:
 def excerpt(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
     """The beginning of a text in quotes, on one line."""
     return f'"{shortened(text, columns_max)}"'
+
+
+def call_in_words(name: str, arguments: str) -> str:
+    """A tool's call as somebody is asked about it: as much as can be read, and how much there is beyond that."""
+    text = shortened(arguments, _CALL_COLUMNS_MAX)
+    more = f" [{len(arguments)} characters in all]" if len(arguments) > _CALL_COLUMNS_MAX else ""
+    return f"{name} {text}{more}"
+
+
+def to_a_guest(plain: str, reference: str) -> str:
+    """What went wrong inside, for somebody who does not run this: the log has the rest, under the reference."""
+    return f"{plain} Whoever runs this finds more in the log, under {reference}."
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

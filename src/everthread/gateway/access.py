@@ -31,11 +31,23 @@ class TurnedAway(Struct, frozen=True):
 class Access:
     """The door of every platform: whom the settings name, and who was let in by a code."""
 
-    def __init__(self, store: Store, gateway: Gateway, accounts: Mapping[str, PlatformAccount]) -> None:
+    def __init__(
+        self, store: Store, gateway: Gateway, accounts: Mapping[str, PlatformAccount], home_owner: str = ""
+    ) -> None:
+        """`home_owner` is the owner at this machine."""
         self._store = store
+        self._home_owner = home_owner
         self._gateway = gateway
         self._accounts = accounts
         self._owners = {account: owner for owner, linked in gateway.links.items() for account in linked}
+
+    def may_approve(self, platform: str, user: str, owner: str) -> bool:
+        """Whether somebody who writes there may allow a dangerous tool, in a conversation of that owner."""
+        if self._gateway.approvals != "admins":
+            return self._gateway.approvals == "everybody"
+        account = self._accounts.get(platform)
+        person = self._owners.get(account_of(platform, user), owner)
+        return (account is not None and user in account.admins) or person == self._home_owner
 
     async def admit(self, update: Update) -> Guest | TurnedAway:
         """Whether the update is taken in, and as whose.

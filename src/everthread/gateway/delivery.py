@@ -34,6 +34,9 @@ STOPPED_S = 0.3
 SEND_S_MAX = 120.0
 """Of what a platform has not said anything by then, nobody can say whether it went out."""
 
+QUESTION = "ask-"
+"""How the name of a reply begins that is of use only while the process which has asked waits for an answer."""
+
 Lane = tuple[str, str]
 
 
@@ -92,7 +95,11 @@ class Delivery:
             else:
                 await self._give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
         async for reply in self._all(ReplyState.READY):
-            self.put(reply)
+            if reply.turn_id.startswith(QUESTION):
+                # The turn that has asked goes on, and asks anew.
+                await self._mark(replace(reply, state=ReplyState.WITHHELD))
+            else:
+                self.put(reply)
 
     async def sweep(self) -> None:
         """Take up what is ready and in no queue here: some of it each time, from where the last sweep has ended."""

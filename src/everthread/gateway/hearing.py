@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from everthread.agent.events import Steered, TurnBegan, TurnEnded, TurnEvent
 from everthread.commands import Said
-from everthread.domain.model import SessionRef
 from everthread.gateway.streaming import Showing
+from everthread.lifecycle import Ticket
 
 
 class SetAside(Struct, frozen=True):
@@ -33,12 +33,12 @@ class Listener:
 
     def __init__(
         self,
-        began: Callable[[SessionRef], None],
+        began: Callable[[Ticket], None],
         showing: Showing | None,
         hearing: Mapping[int, Hear],
         hold: Callable[[str], None],
     ) -> None:
-        """`began` is told where the turn runs; `hold` keeps its reply from being sent as long as it is shown."""
+        """`began` is told which turn it is; `hold` keeps its reply from being sent as long as it is shown."""
         self._began = began
         self._hold = hold
         self.turn_id = ""
@@ -50,7 +50,7 @@ class Listener:
     def hear(self, event: TurnEvent) -> None:
         match event:
             case TurnBegan():
-                self._began(event.ref)
+                self._began(event.ticket)
                 self._also(event.ticket.message.id)
                 for row in event.ticket.steered:
                     self._also(row.id)

@@ -11,6 +11,7 @@ from everthread.agent.turn import Agent
 from everthread.commands import Desk, Order, Said, carry_out, parse
 from everthread.domain.errors import DoneBefore, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState
+from everthread.gateway.approving import Approvals
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.hearing import Answered, Hear, SetAside
 from everthread.gateway.places import at
@@ -40,7 +41,14 @@ class Bench(Protocol):
     @property
     def agent(self) -> Agent: ...
 
+    @property
+    def approvals(self) -> Approvals: ...
+
     def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def is_guest(self, owner: str) -> bool:
+        """Whether it is somebody else than the owner at this machine."""
+        ...
+
     def desk(self, row: InboxRow, model: str) -> Desk: ...
     def showing(self, platform: str) -> Showing | None:
         """How an answer is shown there while it is written; `None` where nothing is sent."""

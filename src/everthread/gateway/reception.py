@@ -30,11 +30,11 @@ from everthread.ports.platform import Update
 log = logging.getLogger("everthread.gateway")
 
 FOR_ADMINS = "That command is for admins only."
-NEVER_TOO_MANY = ("stop", "help")
+NEVER_TOO_MANY = ("stop", "help", "deny")
 """Commands that are taken however much somebody writes."""
 
-MakeDesk = Callable[[SessionKey, str, str, str | None], Desk]
-"""For a key, an owner, an account and an update of it."""
+MakeDesk = Callable[[SessionKey, str, Update], Desk]
+"""For a key, an owner and an update."""
 
 
 class Reception:
@@ -107,7 +107,7 @@ class Reception:
             return
         if isinstance(found, Order) and found.command.takes_message and found.argument:
             # It stores what is said itself, under the update's number.
-            said = await carry_out(self._desk(key, owner, update.account, update.update_id), found)
+            said = await carry_out(self._desk(key, owner, update), found)
             await self._say(_name("said", update), key, owner, said.text)
             self._working.wake(key)
             return
@@ -116,7 +116,7 @@ class Reception:
         if not text:
             return
         row, new = await self._lifecycle.accept(
-            Inbound(key, owner, text, update.account, update.update_id, command=command)
+            Inbound(key, owner, text, update.account, update.update_id, command, update.user)
         )
         self.taken += new
         if not new:
@@ -149,7 +149,7 @@ class Reception:
             return
         scope = account_of(update.platform, update.user)
         desk = replace(
-            self._desk(key, owner, update.account, update.update_id),
+            self._desk(key, owner, update),
             withheld=self._withheld(who),
             pair=partial(self._pairings.approve, scope=scope),
         )

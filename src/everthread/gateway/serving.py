@@ -7,6 +7,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, PlatformError
 from everthread.domain.model import InboxRow, SessionKey
 from everthread.gateway.access import Access
+from everthread.gateway.approving import Approvals
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
 from everthread.gateway.luggage import Luggage
@@ -83,8 +85,17 @@ class Gateway:
         self.platforms: Mapping[str, Platform] = {platform.name: platform for platform in platforms}
         self.states = {name: PlatformState() for name in self.platforms}
         self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
+        self.access = Access(self.store, self.settings.gateway, self.settings.platforms, self.settings.owner)
+        self.approvals = Approvals(
+            self.store,
+            self.clock,
+            self.delivery,
+            self.platforms,
+            self.access.may_approve,
+            secrets.choice,
+            wait_s=self.settings.gateway.approval_s,
+        )
         self.working = Working(self, self.delivery, lambda platform: platform in self.platforms)
-        self.access = Access(self.store, self.settings.gateway, self.settings.platforms)
         pairings = Pairings(self.store, self.clock)
         self.rates = Rates(self.settings.gateway.messages_per_minute)
         self.door = Door(pairings, self.platforms, secrets.choice)
@@ -99,8 +110,8 @@ class Gateway:
             self.working,
             self.delivery,
             Luggage(self.platforms, self.settings.files_path, transcriber, self.clock),
-            lambda key, owner, account, update_id: replace(
-                self.desk_at(key, owner, ""), account=account, update_id=update_id
+            lambda key, owner, update: replace(
+                self.desk_at(key, owner, ""), account=update.account, update_id=update.update_id, user=update.user
             ),
             profile=self.settings.profile,
             gateway=self.settings.gateway,
@@ -119,8 +130,17 @@ class Gateway:
     def known_models(self) -> tuple[str, ...]:
         return self._runtime.known_models()
 
+    def is_guest(self, owner: str) -> bool:
+        return owner != self.settings.owner
+
     def desk(self, row: InboxRow, model: str) -> Desk:
-        return replace(self.desk_at(row.inbound.key, row.inbound.owner, model), order=row.id)
+        key, user = row.inbound.key, row.inbound.user
+        return replace(
+            self.desk_at(key, row.inbound.owner, model),
+            order=row.id,
+            user=user,
+            decide=partial(self.approvals.answer, key, user),
+        )
 
     def desk_at(self, key: SessionKey, owner: str, model: str) -> Desk:
         runtime, settings = self._runtime, self.settings
@@ -140,6 +160,7 @@ class Gateway:
             spend_per_day=settings.spend_per_day_of(owner),
             skills=runtime.skills if owner == settings.owner else None,
             withheld=withheld(settings.gateway.admin_commands, admin=False),
+            guest=self.is_guest(owner),
         )
 
     def showing(self, platform: str) -> Showing | None:
@@ -170,6 +191,7 @@ class Gateway:
             await asyncio.wait(self._listening, timeout=LEAVE_S)
         await self.door.finish()
         await self.working.finish(deadline)
+        await self.approvals.finish()
         await self.delivery.finish(deadline)
         closing = {asyncio.ensure_future(platform.aclose()): name for name, platform in self.platforms.items()}
         if closing:

@@ -55,11 +55,13 @@ class _Place:
         """Turns that a process which is gone had begun."""
         self.at: SessionRef | None = None
         """Where a turn runs."""
+        self.user = ""
+        """Who wrote what it answers."""
         self.behind: list[int] = []
         """Messages that came in while none did, to be steered by if one does."""
 
-    def begin(self, ref: SessionRef) -> None:
-        self.at = ref
+    def begin(self, ticket: Ticket) -> None:
+        self.at, self.user = ticket.ref, ticket.message.inbound.user
 
 
 class Working:
@@ -238,7 +240,8 @@ class Working:
             return await self._keep_unanswered(place, take, error)
         showing = self._bench.showing(platform)
         listener = Listener(place.begin, showing, self._hearing, self._delivery.hold)
-        manner = Manner(choices, listener.hear, outbox=self._served(platform))
+        approve = self._bench.approvals.of_turn(lambda: place.user)
+        manner = Manner(choices, listener.hear, approve, outbox=self._served(platform), is_guest=self._bench.is_guest)
         try:
             ended = await ask(manner)
         except Busy:

@@ -148,11 +148,11 @@ class Lifecycle:
         _log_crossing(crossed)
         return crossed
 
-    async def ask_again(self, key: SessionKey, *, owner: str, order: int | None = None) -> AskedAgain:
-        """Take back the key's running or last turn, and let its words wait to be answered once more."""
+    async def ask_again(self, key: SessionKey, *, owner: str, order: int | None = None, user: str = "") -> AskedAgain:
+        """Take back the key's running or last turn, and let its words wait to be answered once more, as the user's."""
         _check_key(key)
         _check_owner(owner)
-        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user", order)))
+        return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user", order), user))
 
     async def answer_order(self, row: InboxRow, text: str | None) -> Reply | None:
         """A command was carried out: this is what is said to it, if whoever gave it is told by way of the outbox."""

@@ -18,7 +18,7 @@ class AskedAgain(Struct, frozen=True):
     row: InboxRow | None = None
 
 
-def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: Setting) -> AskedAgain:
+def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: Setting, user: str = "") -> AskedAgain:
     """Take back the running turn, or else the last one, and let what was said in it wait to be answered.
 
     A branch may ask again what was said before it: its parent keeps that turn.
@@ -35,7 +35,7 @@ def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: Setting) ->
         return AskedAgain(crossing)
     if not text.strip() or text.strip() == FORGOTTEN:
         raise BadInput("what was said last was forgotten and can't be asked again; say it in new words")
-    row, _ = uow.inbox.accept(Inbound(key, owner, text), setting.now)
+    row, _ = uow.inbox.accept(Inbound(key, owner, text, user=user), setting.now)
     return AskedAgain(crossing, row)
 
 

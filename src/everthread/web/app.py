@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from everthread.domain.errors import ModelError
 from everthread.web import completions, description, events, hooks, metrics, sessions, shapes
 from everthread.web.description import Door, Operation, Parameter
 from everthread.web.places import ID_HEADER, KEY_HEADER, find_theirs
@@ -121,11 +122,18 @@ OPERATIONS = (
             Parameter("X-Timestamp", "header", "Seconds since 1970.", {"type": "string"}),
         ),
         door=Door.SIGNED,
-        refusals=(401, 404, 413),
+        refusals=(401, 413),
     ),
     Operation("GET", "/health", metrics.health, "Whether it is alive.", {200: metrics.Health}, door=Door.OPEN),
     Operation("GET", "/ready", metrics.ready, "Whether it takes messages.", {200: metrics.Health}, door=Door.OPEN),
-    Operation("GET", "/metrics", metrics.metrics, "How it is doing, for Prometheus.", {200: "text/plain"}),
+    Operation(
+        "GET",
+        "/metrics",
+        metrics.metrics,
+        "How it is doing, for Prometheus; with a token of the owner at the machine only.",
+        {200: "text/plain"},
+        refusals=(403,),
+    ),
     Operation("GET", "/openapi.json", description.show, "This description.", {200: _JSON}, door=Door.OPEN),
 )
 
@@ -162,7 +170,10 @@ async def _carried_out(call: Call, operation: Operation) -> Response:
         call = replace(call, who=await caller_of(call))
     if (session_id := call.request.path_params.get("session_id")) is not None:
         call = replace(call, session=await find_theirs(call.gateway, session_id, call.caller.owner))
-    return await operation.act(call)
+    try:
+        return await operation.act(call)
+    except ModelError as error:
+        raise refused(error, guest=call.guest) from error
 
 
 async def _not_served(_: Request, error: Exception) -> Response:

@@ -81,7 +81,7 @@ async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
         await following.leave()
         if update_id is not None or not isinstance(error, Exception):
             raise
-        raise _not_again(refused(error)) from error
+        raise _not_again(refused(error, guest=call.guest)) from error
     if isinstance(heard, Begun):
         return EventStream(
             said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
@@ -226,7 +226,7 @@ class _Following:
         if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(session_id)
         if not heard.text:
-            problem = _unanswered(heard)
+            problem = _unanswered(heard, guest=self._call.guest)
             problem.headers |= headers_of(self._place, session_id, self._turn_id)
             raise problem
         finish = "length" if heard.problem else "stop"
@@ -280,9 +280,9 @@ class _Following:
         )
 
 
-def _unanswered(heard: TurnEnded) -> Refused:
+def _unanswered(heard: TurnEnded, *, guest: bool) -> Refused:
     if heard.error is not None:
-        return refused(heard.error)
+        return refused(heard.error, guest=guest)
     if heard.committed.status is TurnStatus.INTERRUPTED:
         return Refused(409, f"{_told(heard)}; the message is kept in its session", "stopped")
     return Refused(502, _told(heard), "no_answer")
@@ -301,7 +301,7 @@ class _Said:
     """An answer in the shape that clients know."""
 
     def __init__(self, call: Call, place: There, asked: ChatRequest) -> None:
-        self._place, self._asked = place, asked
+        self._place, self._asked, self._guest = place, asked, call.guest
         self._created = int(call.gateway.clock.now())
         self._id = f"chatcmpl-{call.gateway.new_id()}"
 
@@ -338,7 +338,7 @@ class _Said:
             for piece in self._last(heard):
                 yield piece
         except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
-            yield event(refused(error).body)
+            yield event(refused(error, guest=self._guest).body)
 
     def _last(self, ended: Ended) -> list[bytes]:
         pieces = [self._piece(shapes.Delta(), ended.finish)]

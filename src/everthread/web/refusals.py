@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from secrets import token_hex
 
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.domain import errors
+from everthread.domain.wording import to_a_guest
 
 log = logging.getLogger("everthread.web")
 
+REFERENCE_CHARS = 8
 WENT_WRONG = "something went wrong inside; it is in the log"
 
 
@@ -52,13 +55,18 @@ def no_such_session() -> Refused:
     return Refused(404, "there is no such session; GET /api/sessions lists the ones there are", "session_not_found")
 
 
-def refused(error: Exception) -> Refused:
+def refused(error: Exception, *, guest: bool = True) -> Refused:
     """What an error is to whoever asked. What only concerns whoever runs this goes to the log."""
     if isinstance(error, Refused):
         return error
+    told = str(error)
+    if guest and isinstance(error, errors.ModelError):
+        reference = token_hex(REFERENCE_CHARS // 2)
+        log.warning("%s: a request was not answered: %s", reference, error)
+        told = to_a_guest(error.plain, reference)
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):
-            return Refused(status, str(error), code, _retry_after(error))
+            return Refused(status, told, code, _retry_after(error))
     for kind, status, message, code in _UNSAID:
         if isinstance(error, kind):
             log.warning("a request could not be answered: %s", error)

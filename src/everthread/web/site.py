@@ -99,6 +99,11 @@ class Call(Struct, frozen=True):
         return self.who
 
     @property
+    def guest(self) -> bool:
+        """Whether it is somebody else than the owner at this machine."""
+        return self.who is None or self.gateway.is_guest(self.who.owner)
+
+    @property
     def its_session(self) -> Session:
         assert self.session is not None
         return self.session

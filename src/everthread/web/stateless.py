@@ -138,7 +138,7 @@ class _Asking:
                 yield event(shapes.Chunk(self._id, self._created, self._model, [], usage))
             yield DONE
         except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
-            yield event(refused(error).body)
+            yield event(refused(error, guest=self._call.guest).body)
         finally:
             await self.leave()
 

@@ -15,6 +15,7 @@ from everthread.domain.model import (
     Binding,
     Fate,
     Inbound,
+    InboxState,
     Session,
     SessionRef,
     Slot,
@@ -263,13 +264,17 @@ class UnitsOfWork(OnAStore):
     @in_loop
     async def test_an_update_of_a_platform_is_taken_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
-            same = Inbound(KEY, "ann", "hello", account="bot", update_id="7")
+            same = Inbound(KEY, "ann", "hello", account="bot", update_id="7", user="u-42")
+            assert await one.read(lambda uow: uow.inbox.known(same)) is None
             taken = await asyncio.gather(
                 *(handle.write(lambda uow: uow.inbox.accept(same, 5.0)) for handle in (one, two) for _ in range(10))
             )
             assert sum(new for _, new in taken) == 1
             assert len({row.id for row, _ in taken}) == 1
             assert {row.inbound for row, _ in taken} == {same}
+            # Known by its number alone, whatever it is said to be.
+            known = replace(same, key=key_named("another chat"), owner="bea", text="hello?", command=True, user="")
+            assert await two.read(lambda uow: uow.inbox.known(known)) == taken[0][0]
             for different in (
                 replace(same, account="other bot"),
                 replace(same, key=key_named("42", "matrix")),
@@ -277,8 +282,13 @@ class UnitsOfWork(OnAStore):
                 replace(same, update_id=None),
                 replace(same, update_id=None),
             ):
+                assert await two.read(lambda uow, i=different: uow.inbox.known(i)) is None
                 assert (await one.write(lambda uow, i=different: uow.inbox.accept(i, 6.0)))[1]
             assert len(await two.read(lambda uow: uow.inbox.waiting(KEY))) == 5
+            await one.write(lambda uow: uow.inbox.end_command(taken[0][0].id))
+            done = await two.read(lambda uow: uow.inbox.known(same))
+            assert done is not None
+            assert (done.id, done.state) == (taken[0][0].id, InboxState.DONE)
 
     @in_loop
     async def test_of_fifty_crossings_at_once_each_has_an_epoch_of_its_own(self, open_store: OpenStore) -> None:

@@ -26,7 +26,7 @@ from everthread.domain.model import (
 from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
-_INBOX = "id, key, owner, content, account, update_id, command, accepted_at, state, session_id, turn_id"
+_INBOX = "id, key, owner, content, account, update_id, command, user, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts"
 # Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
@@ -39,8 +39,8 @@ def _slot(row: tuple[Any, ...]) -> Slot:
 
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
-    number, key, owner, text, account, update_id, command, accepted_at, state, session_id, turn_id = row
-    inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command))
+    number, key, owner, text, account, update_id, command, user, accepted_at, state, session_id, turn_id = row
+    inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user)
     return InboxRow(number, inbound, accepted_at, InboxState(state), session_id, turn_id)
 
 
@@ -166,11 +166,11 @@ class InboxTables:
         key = inbound.key
         row = first(
             self._execute(
-                "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, accepted_at, state) "
-                f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING {_INBOX}",
+                "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, accepted_at, "
+                f"state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING {_INBOX}",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
-                    *(inbound.command, now),
+                    *(inbound.command, inbound.user, now),
                 ),
             )
         )

@@ -1,0 +1,365 @@
+"""A dangerous tool asks in the chat: who may answer, what that does, and what becomes of a question without one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_platform import FakePlatform
+from tests.house import until
+from tests.plaza import Plaza, plaza
+from tests.site import site
+
+from everthread.config import Gateway, PlatformAccount, Tools
+from everthread.domain.errors import PlatformUnavailable
+from everthread.domain.model import ChatType, ReplyState, ToolCall, TurnStatus
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+
+ADMIN = PlatformAccount("fake", allow_all=True, admins=("42",))
+
+
+class Wipe:
+    """A tool that does harm, and counts how often."""
+
+    def __init__(self) -> None:
+        self.wiped: list[str] = []
+        schema = ToolSchema("wipe", "Wipe something.", {"type": "object", "properties": {"what": {"type": "string"}}})
+        self.tool = Tool(schema, self._run, dangerous=True)
+
+    async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
+        self.wiped.append(str(arguments.get("what", "")))
+        return "wiped"
+
+
+def wiping(request: Any) -> Say:
+    """Wipes what it was last told to, then says what came of it."""
+    last = request.messages[-1]
+    if last.role == "tool":
+        return Say(f"It came to: {last.content}")
+    if "wipe" not in last.content:
+        return Say("Fine.")
+    count = sum(1 for message in request.messages if message.role == "user")
+    return Say("", (ToolCall(f"c{count}", "wipe", f'{{"what": "{last.content}"}}'),))
+
+
+def question(there: Plaza, chat: str = "42") -> str:
+    asked = [text for text in there.platform.texts(chat) if text.startswith("May I")]
+    return asked[-1] if asked else ""
+
+
+async def asked(there: Plaza, chat: str = "42") -> str:
+    """Wait for a question; its code."""
+    await until(lambda: question(there, chat), "a question")
+    found = re.search(r"/approve (\w+)", question(there, chat))
+    assert found
+    return found[1]
+
+
+async def test_what_is_allowed_by_a_button_is_done(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk")
+        code = await asked(there)
+        assert 'wipe {"what": "wipe the disk"}' in question(there), "one sees what is to be done"
+        assert [button.label for button in platform.sent[-1].buttons] == ["Allow", "Deny"]
+        assert not wipe.wiped
+        platform.press("Allow")
+        await until(lambda: "It came to: wiped" in platform.texts())
+        await there.rest()
+        assert wipe.wiped == ["wipe the disk"]
+        await until(lambda: question(there).endswith("\nAllowed."), "the question says what became of it")
+        assert any(text.startswith("Allowed: wipe") for text in platform.texts())
+        (turn,) = await there.turns()
+        assert turn.user_text == "wipe the disk", "the answer is no message to the model"
+        assert b"/approve" not in model.requests[-1]
+        platform.press("Allow")
+        await until(lambda: any("no longer asked" in text for text in platform.texts()))
+        assert code
+        assert wipe.wiped == ["wipe the disk"]
+
+
+async def test_what_is_denied_is_not_done(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform()
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk")
+        code = await asked(there)
+        assert f"/deny {code}" in question(there), "where there are no buttons, one can write it"
+        platform.say("/deny")
+        await until(lambda: any("not approved by the user" in text for text in platform.texts()))
+        assert not wipe.wiped
+
+
+async def test_only_what_is_named_is_allowed(tmp_path: Path) -> None:
+    """An answer that was on its way when the question was another must not answer this one."""
+    wipe, platform = Wipe(), FakePlatform()
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk")
+        old = await asked(there)
+        platform.say(f"/deny {old}")
+        await until(lambda: any("not approved" in text for text in platform.texts()))
+        await there.rest()
+        platform.say("wipe the tape")
+        await until(lambda: "tape" in question(there))
+        new = await asked(there)
+        assert new != old
+        platform.say("/approve")
+        platform.say(f"/approve {old}")
+        await until(lambda: any("no longer asked" in text for text in platform.texts()))
+        assert any(text.startswith(f"Say which: /approve {new}") for text in platform.texts())
+        assert not wipe.wiped
+        platform.say(f"/approve {new.upper()}")
+        await until(lambda: wipe.wiped == ["wipe the tape"])
+
+
+async def test_only_whoever_it_is_done_for_may_answer(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    account = PlatformAccount("fake", allow_all=True, admins=("anna", "bert"), groups="shared")
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=account, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk", chat="g", user="anna", chat_type=ChatType.GROUP)
+        code = await asked(there, "g")
+        platform.press("Allow", chat="g", user="bert", chat_type=ChatType.GROUP)
+        await until(lambda: any("Only whoever" in text for text in platform.texts("g")))
+        platform.say(f"/approve {code}", chat="7", user="anna")
+        await until(lambda: any("no longer asked" in text for text in platform.texts("7")), "in its own chat only")
+        assert not wipe.wiped
+        platform.press("Allow", chat="g", user="anna", chat_type=ChatType.GROUP)
+        await until(lambda: len(wipe.wiped) == 1)
+
+
+@pytest.mark.parametrize(
+    ("approvals", "user", "asks"),
+    [
+        ("admins", "42", True),
+        ("admins", "mine", True),
+        ("admins", "7", False),
+        ("everybody", "7", True),
+        ("nobody", "42", False),
+    ],
+)
+async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approvals: Any, user: str, asks: bool) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    gateway = Gateway(approvals=approvals, links={"me": ("fake:mine",)})
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+    ):
+        platform.say("wipe the disk", chat=user, user=user)
+        await until(lambda: platform.texts(user))
+        assert bool(question(there, user)) == asks
+        if asks:
+            platform.press("Allow", chat=user, user=user)
+            await until(lambda: len(wipe.wiped) == 1)
+        else:
+            assert "whoever asked for it may not give it" in platform.texts(user)[0]
+            platform.say("/approve abcd", chat=user, user=user)
+            await until(lambda: len(platform.texts(user)) == 2)
+            assert not wipe.wiped
+
+
+async def test_no_answer_is_a_no(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
+    gateway = Gateway(approval_s=0.3)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+    ):
+        platform.say("wipe the disk")
+        await until(lambda: any("nobody answered within" in text for text in platform.texts()))
+        await until(lambda: question(there).endswith("Nobody answered, so it was not done."))
+        platform.press("Allow")
+        await until(lambda: any("no longer asked" in text for text in platform.texts()))
+        assert not wipe.wiped
+
+
+async def test_a_question_that_could_not_be_asked_in_time_is_not_asked_later(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    platform.faults.append(PlatformUnavailable("down", 1.0))
+    gateway = Gateway(approval_s=0.3)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+    ):
+        platform.say("wipe the disk")
+        await until(lambda: platform.texts())
+        await there.rest()
+        assert not question(there)
+        assert "nobody answered within" in platform.texts()[0]
+
+
+async def test_others_are_served_while_somebody_is_asked(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk")
+        await asked(there)
+        for number in range(5):
+            platform.say("hello", chat=f"c{number}")
+        await until(lambda: all(platform.texts(f"c{number}") == ["Fine."] for number in range(5)))
+        platform.say("/status")
+        await until(lambda: any(text.startswith("Conversation:") for text in platform.texts()))
+        platform.press("Deny")
+        await until(lambda: any("not approved" in text for text in platform.texts()))
+        assert not wipe.wiped
+
+
+@pytest.mark.parametrize("order", ["/stop", "/new"])
+async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk")
+        await asked(there)
+        old = await there.session()
+        platform.say(order)
+        await until(lambda: question(there).endswith("No longer asked."))
+        platform.press("Allow")
+        await until(lambda: any("That is no longer asked" in text for text in platform.texts()))
+        platform.say("hello")
+        await until(lambda: "Fine." in platform.texts())
+        assert not wipe.wiped
+        (turn, *_) = await there.turns(old.id)
+        assert turn.status is (TurnStatus.INTERRUPTED if order == "/stop" else TurnStatus.LATE)
+
+
+async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_counts_no_more(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    async with ModelServer(wiping) as model:
+        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0) as there:
+            platform.say("wipe the disk")
+            old = await asked(there)
+        platform.say(f"/approve {old}")
+        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
+            await until(lambda: question(there) and f"/approve {old}" not in question(there), "a new question")
+            await until(lambda: any("no longer asked" in text for text in platform.texts()))
+            assert not wipe.wiped
+            platform.press("Allow")
+            await until(lambda: "It came to: wiped" in platform.texts())
+            await there.rest()
+            assert wipe.wiped == ["wipe the disk"]
+            (turn,) = await there.turns()
+            assert turn.status is TurnStatus.DONE
+
+
+async def test_a_question_that_was_not_out_at_a_restart_stays_in(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    async with ModelServer(wiping) as model:
+        platform.faults.append(PlatformUnavailable("down", 60.0))
+        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0) as there:
+            platform.say("wipe the disk")
+            await until(lambda: not platform.faults)
+        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
+            await asked(there)
+            platform.press("Deny")
+            await until(lambda: any("not approved" in text for text in platform.texts()))
+            await there.rest()
+            assert len([text for text in platform.texts() if text.startswith("May I")]) == 1
+            left = await there.runtime.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 10))
+            assert not left
+
+
+async def test_two_at_once_are_asked_one_after_the_other(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    tool = Tool(wipe.tool.schema, wipe.tool.run, parallel=True, dangerous=True)
+
+    def both(request: Any) -> Say:
+        if request.messages[-1].role == "tool":
+            return Say("Done.")
+        calls = tuple(ToolCall(f"c{what}", "wipe", f'{{"what": "{what}"}}') for what in ("one", "two"))
+        return Say("", calls)
+
+    async with (
+        ModelServer(both) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(tool,)) as there,
+    ):
+        platform.say("wipe both")
+        await until(lambda: '"one"' in question(there))
+        assert '"two"' not in "".join(platform.texts())
+        platform.press("Deny")
+        await until(lambda: '"two"' in question(there))
+        platform.press("Allow")
+        await until(lambda: "Done." in platform.texts())
+        assert wipe.wiped == ["two"]
+
+
+async def test_what_the_settings_allow_is_not_asked_about(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), tools=Tools(("wipe",))) as there,
+    ):
+        platform.say("wipe the disk")
+        await until(lambda: "It came to: wiped" in platform.texts())
+        assert not question(there)
+
+
+async def test_code_in_a_call_stays_code(tmp_path: Path) -> None:
+    """What is asked about must not be able to write the rest of the question."""
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+
+    def sly(request: Any) -> Say:
+        if request.messages[-1].role == "tool":
+            return Say("Done.")
+        return Say("", (ToolCall("c1", "wipe", '{"what":\n\n"```` \\u202e"}' + " " * 50 + "\n"),))
+
+    async with (
+        ModelServer(sly) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe")
+        await asked(there)
+        lines = question(there).splitlines()
+        assert len(lines) == 5
+        assert lines[1] == lines[3] == "`````"
+
+
+async def test_a_turn_taken_again_is_whoevers_asked_for_that(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        for said in ("wipe the disk", "/retry", "/queue wipe the tape"):
+            before = len([text for text in platform.texts() if text.startswith("May I")])
+            platform.say(said)
+            await until(lambda: len([t for t in platform.texts() if t.startswith("May I")]) > before, said)  # noqa: B023
+            platform.press("Deny")
+            await there.rest()
+        assert not wipe.wiped
+
+
+async def test_over_http_nobody_can_be_asked_and_that_is_said(tmp_path: Path) -> None:
+    wipe = Wipe()
+    async with (
+        ModelServer(wiping) as model,
+        site(tmp_path, model, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        answer = await there.say("wipe the disk", X_Session_Key="mine")
+        assert answer.status == 200
+        assert "nobody can be asked where this came from" in answer.text
+        assert "tools.allow" in answer.text
+        assert "Nothing is asked here" in (await there.say("/approve", X_Session_Key="mine")).text
+        assert not wipe.wiped
+        assert not there.platform.sent
