@@ -5,11 +5,12 @@ Short bursts are let through. Edits count like messages.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass
 
-_CHAT = (5.0, 1.0)
-_GROUP = (20.0, 20 / 60)
-_ALL = (30.0, 30.0)
+_CHAT_BURST = 5.0
+_GROUP_PER_MINUTE = 20
+_ALL_PER_S = 30.0
 
 
 @dataclass(slots=True)
@@ -28,24 +29,26 @@ class _Bucket:
 class Limits:
     def __init__(self, is_on: bool) -> None:
         self.is_on = is_on
-        self._buckets: dict[tuple[str, int], _Bucket] = {}
+        self._buckets: dict[int, _Bucket] = {}
+        self._in_groups: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_GROUP_PER_MINUTE))
 
     def wait_s(self, chat: int, now: float) -> float:
         """How long to stay away before something may be sent there; 0 counts it as sent."""
         if not self.is_on:
             return 0.0
-        kinds = [("all", 0, _ALL), ("chat", chat, _CHAT)]
-        if chat < 0:
-            kinds.append(("group", chat, _GROUP))
-        buckets = [
-            self._buckets.setdefault((kind, whose), _Bucket(size, per_s, size, now))
-            for kind, whose, (size, per_s) in kinds
-        ]
-        wait_s = max(bucket.wait_s(now) for bucket in buckets)
+        everything = self._buckets.setdefault(0, _Bucket(_ALL_PER_S, _ALL_PER_S, _ALL_PER_S, now))
+        this = self._buckets.setdefault(chat, _Bucket(_CHAT_BURST, 1.0, _CHAT_BURST, now))
+        waits = [everything.wait_s(now), this.wait_s(now)]
+        if chat < 0 and len(last := self._in_groups[chat]) == _GROUP_PER_MINUTE:
+            waits.append(last[0] + 60 - now)
+        wait_s = max(0.0, *waits)
         if wait_s == 0:
-            for bucket in buckets:
-                bucket.left -= 1
+            everything.left -= 1
+            this.left -= 1
+            if chat < 0:
+                self._in_groups[chat].append(now)
         return wait_s
 
     def forget(self) -> None:
         self._buckets.clear()
+        self._in_groups.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from everthread.testing.telegram.formatting import utf16_slice
 from everthread.testing.telegram.objects import Chat, InlineKeyboardMarkup, Message, MessageEntity
 from everthread.testing.telegram.wire import Shown, ShownFile
 
@@ -47,7 +48,7 @@ def marked(text: str, entities: Sequence[MessageEntity]) -> str:
     ends: dict[int, list[str]] = {}
     quoted = [(one.offset, one.end) for one in entities if one.type.endswith("blockquote")]
     for entity in sorted(entities, key=lambda one: (one.offset, -one.length)):
-        before, after = _marks(entity)
+        before, after = _marks(entity, is_line_over=utf16_slice(text, entity.end - 1, 1) == "\n")
         begins.setdefault(entity.offset, []).append(before)
         ends.setdefault(entity.end, []).insert(0, after)
     pieces: list[str] = []
@@ -63,10 +64,10 @@ def marked(text: str, entities: Sequence[MessageEntity]) -> str:
     return "".join([*pieces, *ends.pop(at, ())])
 
 
-def _marks(entity: MessageEntity) -> tuple[str, str]:
+def _marks(entity: MessageEntity, is_line_over: bool) -> tuple[str, str]:
     match entity.type:
         case "pre":
-            return f"```{entity.language or ''}\n", "\n```"
+            return f"```{entity.language or ''}\n", "```" if is_line_over else "\n```"
         case "text_link":
             return "[", f"]({entity.url})"
         case kind:

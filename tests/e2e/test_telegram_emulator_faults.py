@@ -1,0 +1,143 @@
+"""The Bot API emulator when things go wrong, by itself and on demand, as both libraries see it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+import pytest
+from tests.e2e.telegram_libraries import LIBRARIES, Library
+from tests.e2e.telegram_scene import ANN, refused, scene
+
+from everthread.testing.telegram.wire import Fault
+
+BOB = 8
+
+pytestmark = [
+    pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__),
+    # python-telegram-bot warns of its own use of an attribute of its own error.
+    pytest.mark.filterwarnings("ignore:.*retry_after.*:telegram.warnings.PTBDeprecationWarning"),
+]
+
+
+async def test_who_sends_too_fast_is_told_how_long_to_stay_away(library: Library) -> None:
+    async with scene(library) as s:
+        sent = await s.bot.send_message(ANN, "0")
+        for number in range(1, 5):
+            await s.bot.edit_message_text(text=str(number), chat_id=ANN, message_id=sent.message_id)
+        await refused(s.bot.send_message(ANN, "too fast"), library.busy, "Retry in 1 seconds")
+        # Another chat is another matter.
+        await s.people.say(BOB, "hello")
+        await s.bot.send_message(BOB, "hello")
+        await s.people.limits(False)
+        for number in range(40):
+            await s.bot.send_message(ANN, str(number))
+        assert (await s.people.dump()).refused == {"429": 1}
+
+
+async def test_a_storm_of_429_passes(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.fault(Fault("busy", "sendMessage", times=3, seconds=7))
+        for _ in range(3):
+            await refused(s.bot.send_message(ANN, "hello"), library.busy, "Retry in 7 seconds")
+        await s.bot.send_message(ANN, "hello")
+        await s.people.look()
+        assert s.people.texts(ANN) == ["hello"]
+
+
+async def test_an_answer_that_is_lost_leaves_the_message_there(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.fault(Fault("drop_after", "sendMessage"))
+        await refused(s.bot.send_message(ANN, "sent"), library.broken, "")
+        await s.people.fault(Fault("drop_before", "sendMessage"))
+        await refused(s.bot.send_message(ANN, "not sent"), library.broken, "")
+        await s.people.look()
+        assert s.people.texts(ANN) == ["sent"]
+
+
+async def test_updates_whose_answer_was_lost_come_again(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.fault(Fault("drop_after", "getUpdates"))
+        await refused(s.bot.get_updates(), library.broken, "")
+        assert [one.message.text for one in await s.bot.get_updates()] == ["/start"]
+
+
+async def test_servers_that_fail_are_reported_as_such(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.fault(Fault("error", "sendMessage"))
+        await refused(s.bot.send_message(ANN, "x"), library.server, "Internal Server Error")
+        await s.people.fault(Fault("unavailable", "sendMessage"))
+        await refused(s.bot.send_message(ANN, "x"), library.server, "Bad Gateway")
+        await s.people.fault(Fault("gibberish", "sendMessage"))
+        with pytest.raises(Exception, match="(?i)decode|Bad Gateway .*html"):
+            await s.bot.send_message(ANN, "x")
+        await s.people.fault(Fault("refuse", "sendMessage"))
+        await refused(s.bot.send_message(ANN, "x"), library.forbidden, "the test refuses")
+
+
+async def test_a_fault_can_be_of_one_chat_and_be_taken_back(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.say(BOB, "hello")
+        await s.people.fault(Fault("error", chat=BOB, times=100))
+        await s.bot.send_message(ANN, "through")
+        await refused(s.bot.send_message(BOB, "x"), library.server, "")
+        await s.people.heal()
+        await s.bot.send_message(BOB, "through")
+
+
+async def test_a_slow_answer_comes_late(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.fault(Fault("delay", "sendMessage", seconds=0.5))
+        begun = time.monotonic()
+        await s.bot.send_message(ANN, "late")
+        assert time.monotonic() - begun >= 0.5
+
+
+async def test_a_cut_breaks_what_is_under_way_and_lets_nothing_through_until_it_is_over(library: Library) -> None:
+    async with scene(library) as s:
+        [start] = await s.bot.get_updates()
+        poll = asyncio.create_task(s.bot.get_updates(offset=start.update_id + 1, timeout=20))
+        await asyncio.sleep(0.2)
+        await s.people.cut(1.0)
+        cut_at = time.monotonic()
+        await refused(poll, library.broken, "")
+        assert time.monotonic() - cut_at < 0.9, "the poll has ended by itself"
+        await refused(s.bot.send_message(ANN, "lost"), library.broken, "")
+        # People are on the other side of the cut.
+        await s.people.say(ANN, "meanwhile")
+        await asyncio.sleep(max(0.0, cut_at + 1.1 - time.monotonic()))
+        [update] = await s.bot.get_updates(offset=start.update_id + 1)
+        assert update.message.text == "meanwhile"
+
+
+async def test_updates_come_twice_or_in_another_order_on_demand(library: Library) -> None:
+    async with scene(library) as s:
+        await s.people.say(ANN, "second")
+        await s.people.fault(Fault("duplicate"))
+        assert [one.message.text for one in await s.bot.get_updates()] == ["/start", "/start", "second", "second"]
+        await s.people.fault(Fault("reorder"))
+        assert [one.message.text for one in await s.bot.get_updates()] == ["second", "/start"]
+        assert [one.message.text for one in await s.bot.get_updates()] == ["/start", "second"]
+
+
+async def test_a_confirmed_update_is_delivered_once_more_under_its_number(library: Library) -> None:
+    async with scene(library) as s:
+        [start] = await s.bot.get_updates()
+        assert not await s.bot.get_updates(offset=start.update_id + 1)
+        await s.people.redeliver(start.update_id)
+        [again] = await s.bot.get_updates(offset=start.update_id + 1, timeout=5)
+        assert (again.update_id, again.message.message_id) == (start.update_id, start.message.message_id)
+        assert not await s.bot.get_updates(offset=start.update_id + 1)
+
+
+async def test_a_poll_whose_client_has_gone_uses_nothing_up(library: Library) -> None:
+    async with scene(library) as s:
+        [start] = await s.bot.get_updates()
+        url = f"{s.emulator.base_url}/bot{s.emulator.token}/getUpdates"
+        with pytest.raises(TimeoutError):
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(0.2)) as dying:
+                await dying.post(url, json={"offset": start.update_id + 1, "timeout": 30})
+        await s.people.redeliver(start.update_id)
+        await asyncio.sleep(0.1)
+        assert len(await s.bot.get_updates(offset=start.update_id + 1)) == 1
