@@ -225,6 +225,12 @@ class Runtime:
 
         return await reach(self.settings, model)
 
+    async def reach_platform(self, name: str) -> str:
+        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
+        from everthread.bootstrap.trials import reach_platform
+
+        return await reach_platform(self.settings, self.clock, name)
+
     async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
         """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""
         from everthread.bootstrap.trials import try_mcp

@@ -36,6 +36,12 @@ def configured(settings: Settings, clock: Clock, *, besides: Collection[str] = (
     return tuple(_made(name, account, settings, clock, others) for name, account in wanted.items())
 
 
+def one(settings: Settings, clock: Clock, name: str) -> Platform:
+    """That platform, enabled or not. Raises `BadConfig`."""
+    others = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return _made(name, settings.platforms[name], settings, clock, others)
+
+
 def _made(
     name: str, account: PlatformAccount, settings: Settings, clock: Clock, others: Mapping[str, EntryPoint]
 ) -> Platform:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
 from everthread.agent.waiting import until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
+from everthread.domain.model import ChatType
 from everthread.gateway.places import at
 from everthread.gateway.splitting import room_of
-from everthread.domain.model import ChatType
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Clock, Platform
 from everthread.ports.platform import Address, Outbound
