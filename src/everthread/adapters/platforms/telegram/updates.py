@@ -40,15 +40,16 @@ def taken(update: telegram.Update, bot: Bot) -> Update | None:
 
 
 def _pressed(update: telegram.Update, query: telegram.CallbackQuery, bot: Bot) -> Update | None:
-    # Of a message that is very old, only where it is is known: in which thread, is not.
-    if query.message is None or not query.data or not isinstance(query.message, telegram.Message):
+    shown = query.message
+    # Of a message that is very old only the chat is known: where there are topics, that is not enough.
+    if shown is None or not query.data or (not shown.is_accessible and shown.chat.is_forum):
         return None
-    chat_type, thread = _where(query.message)
+    chat_type, thread = _where(shown)
     return Update(
         bot.platform,
         str(bot.id),
         str(update.update_id),
-        str(query.message.chat.id),
+        str(shown.chat.id),
         chat_type,
         str(query.from_user.id),
         query.data,
@@ -81,9 +82,10 @@ def _said(update: telegram.Update, message: telegram.Message, bot: Bot) -> Updat
     )
 
 
-def _where(message: telegram.Message) -> tuple[ChatType, str | None]:
+def _where(message: telegram.MaybeInaccessibleMessage) -> tuple[ChatType, str | None]:
     # A number of a thread is also given to answers in a group without topics: these are no place of their own.
-    thread = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
+    in_topic = isinstance(message, telegram.Message) and message.is_topic_message
+    thread = str(message.message_thread_id) if in_topic and message.message_thread_id else None
     if message.chat.type == telegram.Chat.PRIVATE:
         return ChatType.DM, thread
     return (ChatType.THREAD if thread else ChatType.GROUP), thread
