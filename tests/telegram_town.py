@@ -91,10 +91,10 @@ async def town(
         if emulator is None:
             emulator = await stack.enter_async_context(TelegramEmulator(TOKEN, limits=False))
         people = await stack.enter_async_context(People(emulator.base_url))
-        wired = {name: more.pop(name) for name in ("providers", "plugins", "policies", "clock", "tools") if name in more}
-        runtime = await stack.enter_async_context(
-            Runtime(settings_of(home, model, emulator.base_url, **more), **wired)
-        )
+        wired = {
+            name: more.pop(name) for name in ("providers", "plugins", "policies", "clock", "tools") if name in more
+        }
+        runtime = await stack.enter_async_context(Runtime(settings_of(home, model, emulator.base_url, **more), **wired))
         await runtime.ready()
         gateway = runtime.gateway()
         await gateway.start()

@@ -27,7 +27,9 @@ class Endpoint:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0)) if "Content-Length" in self.headers else None
+                self.rfile.read(
+                    int(self.headers.get("Content-Length") or 0)
+                ) if "Content-Length" in self.headers else None
                 there.let_go.wait(5.0)
                 status, body = there.answer
                 self.send_response(status)

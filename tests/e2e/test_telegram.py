@@ -33,7 +33,8 @@ from everthread.testing.telegram.server import TelegramEmulator
 GROUP = wire.Group(-1001, "The office")
 FORUM = wire.Group(-1002, "The forum", is_forum=True)
 PICTURE = (
-    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0:~\x9bU\0\0\0\nIDATx\x9cc`\0\0\0\x02\0\x01H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82"
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0:~\x9bU"
+    b"\0\0\0\nIDATx\x9cc`\0\0\0\x02\0\x01H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82"
 )
 BOLD = "A **bold** word, and snake_case."
 

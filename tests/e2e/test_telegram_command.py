@@ -1,4 +1,4 @@
-"""`everthread setup telegram` and `everthread doctor`: a bot's token is tried, kept where it belongs, and never shown."""
+"""`everthread setup telegram` and `everthread doctor`: a token is tried, kept where it belongs, and never shown."""
 
 from __future__ import annotations
 

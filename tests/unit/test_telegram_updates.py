@@ -103,7 +103,9 @@ def test_a_pressed_button_is_its_command_where_it_is() -> None:
     update = came(callback_query=query)
     assert update == Update("telegram", "42", "5", "-100", ChatType.THREAD, "7", "/resume 1", "3", "Ann Lee")
     old = {**query, "message": {"chat": PRIVATE, "message_id": 1, "date": 0}}
-    assert came(callback_query=old) == Update("telegram", "42", "5", "7", ChatType.DM, "7", "/resume 1", None, "Ann Lee")
+    assert came(callback_query=old) == Update(
+        "telegram", "42", "5", "7", ChatType.DM, "7", "/resume 1", None, "Ann Lee"
+    )
     nowhere = {**query, "message": {"chat": {**GROUP, "is_forum": True}, "message_id": 1, "date": 0}}
     assert came(callback_query=nowhere) is None, "in which topic it was pressed, nobody can say"
     assert came(callback_query={**query, "data": None, "game_short_name": "g"}) is None
@@ -129,7 +131,8 @@ def test_what_is_quoted_of_an_answer_is_all_that_is_quoted() -> None:
 )
 def test_what_comes_with_a_message(given: dict[str, Any], media: Media) -> None:
     [(name, about)] = given.items()
-    update = said("", **{name: {**about, "file_id": "f", "file_unique_id": "u", "file_size": 9}})
+    file = {**about, "file_id": "f", "file_unique_id": "u", "file_size": 9}
+    update = came(message=message("", **{name: file}))
     assert update is not None
     assert update.media == (media,)
 

@@ -1,4 +1,4 @@
-"""How python-telegram-bot reaches the Bot API here: over aiohttp, which a gateway has anyway, and which costs a quarter.
+"""How python-telegram-bot reaches the Bot API here: over aiohttp, which a gateway has anyway, and which costs less.
 
 What goes wrong is told apart by what can be known of it: whether a call has certainly not reached the other side.
 """

@@ -84,8 +84,9 @@ def _said(update: telegram.Update, message: telegram.Message, bot: Bot) -> Updat
 
 def _where(message: telegram.MaybeInaccessibleMessage) -> tuple[ChatType, str | None]:
     # A number of a thread is also given to answers in a group without topics: these are no place of their own.
-    in_topic = isinstance(message, telegram.Message) and message.is_topic_message
-    thread = str(message.message_thread_id) if in_topic and message.message_thread_id else None
+    thread: str | None = None
+    if isinstance(message, telegram.Message) and message.is_topic_message and message.message_thread_id:
+        thread = str(message.message_thread_id)
     if message.chat.type == telegram.Chat.PRIVATE:
         return ChatType.DM, thread
     return (ChatType.THREAD if thread else ChatType.GROUP), thread
