@@ -13,12 +13,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from benchmarks.measuring import Figure, run
+from everthread.domain.tokens import made_of
 from everthread.testing.loopback.people import People
 
 SESSIONS = (50, 200, 2_000, 10_000)
@@ -34,15 +38,29 @@ class Measured:
     def __init__(self, process: asyncio.subprocess.Process, people: People) -> None:
         self.process = process
         self.people = people
-        self.sessions = 1
+        self.sessions = 0
         self.said = 0
+        self._chat = 0
+
+    async def grow(self, sessions: int) -> float:
+        """Let so many take turns: every new one says something, then all go round from the first.
+
+        What each new one cost, in milliseconds.
+        """
+        new = sessions - self.sessions
+        self._chat, self.sessions = self.sessions, sessions
+        begun = await self.report()
+        await self.say(new)
+        await self.rest()
+        return ((await self.report())["cpu_s"] - begun["cpu_s"]) * 1000 / new
 
     async def say(self, count: int) -> None:
         """So many messages, from one session after another, never more than some at once."""
         for _ in range(0, count, AT_ONCE):
             size = min(AT_ONCE, count)
             count -= size
-            chats = [str((self.said + n) % self.sessions) for n in range(size)]
+            chats = [str((self._chat + n) % self.sessions) for n in range(size)]
+            self._chat = (self._chat + size) % self.sessions
             await self.people.say_all([(chat, f"message {self.said + n} about things") for n, chat in enumerate(chats)])
             self.said += size
             # The platform keeps every line: what both sides have said is twice what was said.
@@ -72,9 +90,14 @@ class Measured:
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncIterator[Measured]:
+async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[Measured]:
     with _server("everthread.testing.model_server") as model, _server("everthread.testing.loopback.server") as there:
-        given = {"home": str(folder), "model": f"http://127.0.0.1:{model.port}/v1", "platform": there.url}
+        given = {
+            "home": str(folder),
+            "model": f"http://127.0.0.1:{model.port}/v1",
+            "platform": there.url,
+            "tokens": tokens,
+        }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(given)), stdout=subprocess.PIPE
         )
@@ -110,11 +133,7 @@ async def messages(folder: Path) -> dict[str, Figure]:
         ready = await measured.line()
         figures["ready_cpu_ms"] = Figure.exact(ready["cpu_s"] * 1000)
         for sessions in SESSIONS:
-            before = measured.sessions if measured.sessions > 1 else 0
-            measured.sessions = sessions
-            # Everyone has been here once.
-            await measured.say(sessions - before + AT_ONCE)
-            await measured.rest()
+            figures["first_message_cpu_ms"] = Figure.exact(await measured.grow(sessions))
             samples: list[float] = []
             for _ in range(BATCHES):
                 begun = await measured.report()
@@ -136,7 +155,7 @@ async def throughput(folder: Path) -> dict[str, Figure]:
         await measured.line()
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(measured.process.pid, cores[:1])
-        measured.sessions = 50
+        await measured.grow(50)
         await measured.say(200)
         samples: list[float] = []
         for _ in range(BATCHES):
@@ -146,7 +165,50 @@ async def throughput(folder: Path) -> dict[str, Figure]:
     return {"messages_per_s": Figure.of(samples)}
 
 
-STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {"messages": messages, "throughput": throughput}
+async def http(folder: Path) -> dict[str, Figure]:
+    """What a message costs that comes by HTTP; every conversation is another person's."""
+    tokens = [made_of(f"{number:043}") for number in range(SESSIONS[0])]
+    async with gateway(folder, tokens) as measured, aiohttp.ClientSession() as client:
+        url = f"http://127.0.0.1:{(await measured.line())['port']}"
+
+        async def look(_: str) -> None:
+            async with client.get(f"{url}/health") as response:
+                assert response.status == 200
+
+        async def say(token: str, *, stream: bool = False) -> None:
+            asked = {
+                "model": "everthread",
+                "stream": stream,
+                "messages": [{"role": "user", "content": "a message about things"}],
+            }
+            headers = {"Authorization": f"Bearer {token}", "X-Session-Key": "bench"}
+            async with client.post(f"{url}/v1/chat/completions", json=asked, headers=headers) as response:
+                assert response.status == 200
+                assert await response.read()
+
+        async def cpu_ms(act: Callable[[str], Awaitable[None]]) -> Figure:
+            samples: list[float] = []
+            for _ in range(BATCHES + 1):
+                begun = await measured.report()
+                for start in range(0, BATCH, len(tokens)):
+                    await asyncio.gather(*(act(token) for token in tokens[: BATCH - start]))
+                samples.append(((await measured.report())["cpu_s"] - begun["cpu_s"]) * 1000 / BATCH)
+                await measured.rest()
+            # In the first one, conversations begin.
+            return Figure.of(samples[1:])
+
+        return {
+            "http_cpu_ms_per_message": await cpu_ms(say),
+            "http_cpu_ms_per_message_streamed": await cpu_ms(partial(say, stream=True)),
+            "http_cpu_ms_per_look": await cpu_ms(look),
+        }
+
+
+STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
+    "messages": messages,
+    "throughput": throughput,
+    "http": http,
+}
 
 TARGETS: dict[str, float] = {
     **{f"cpu_ms_per_message_{sessions}": 6.0 for sessions in SESSIONS},

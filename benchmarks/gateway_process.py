@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 
 from everthread.bootstrap import Runtime
-from everthread.config import Gateway, PlatformAccount, Provider, Review, Settings
+from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings
+from everthread.domain.tokens import hashed
+from everthread.gateway.collecting import settle
+from everthread.ports.tokens import Token
 from everthread.testing.loopback.platform import LoopbackPlatform
 
 
@@ -28,7 +31,7 @@ async def main() -> None:
         model="stub/one",
         providers={"stub": Provider("openai_compat", given["model"])},
         platforms={"loop": PlatformAccount("loop", allow_all=True, stream=False)},
-        gateway=Gateway(messages_per_minute=100_000),
+        gateway=Gateway(messages_per_minute=100_000, http=Http(port=0)),
         review=Review(every_turns=0),
     )
     runtime = Runtime(settings, platforms=(LoopbackPlatform("loop", given["platform"]),))
@@ -36,15 +39,22 @@ async def main() -> None:
         await runtime.ready()
         gateway = runtime.gateway()
         await gateway.start()
+        web = runtime.web(gateway)
+        await web.start()
+        for token in given["tokens"]:
+            row = Token(hashed(token), f"owner of {token}", "bench", runtime.clock.now())
+            await runtime.store.write(lambda uow, row=row: uow.tokens.add(row))
+        settle()
 
         def report() -> None:
-            tell(cpu_s=time.process_time(), stall_ms=gateway.stalls.longest_s * 1000)
+            tell(cpu_s=time.process_time(), stall_ms=gateway.stalls.longest_s * 1000, port=web.port)
             gateway.stalls.longest_s = 0.0
 
         loop.add_signal_handler(signal.SIGUSR1, report)
         report()
         await ended.wait()
         await gateway.stop()
+        await web.stop()
 
 
 if __name__ == "__main__":

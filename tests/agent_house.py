@@ -9,10 +9,11 @@ from typing import Any, Self
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
+from everthread.agent.condensing import Room, Wrote
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import Wrote, review_tools
+from everthread.agent.review_tools import review_tools
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.summarising import Summariser
@@ -118,6 +119,7 @@ class AgentHouse(House):
             self._review or Review(every_turns=0),
             note_limits=CHARS_MAX,
             output_tokens=1000,
+            auxiliary=self._auxiliary,
         )
         self.agent = Agent(
             self.lifecycle,
@@ -143,10 +145,11 @@ class AgentHouse(House):
     def _named_first(self, name: str) -> list[Choice]:
         return [self._named(name)] if name else self.choices
 
-    def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote) -> Toolbox:
+    def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote, room: Room) -> Toolbox:
         made = review_tools(
             review,
             wrote,
+            room,
             lifecycle=self.lifecycle,
             store=self.store,
             limits=self.note_limits,

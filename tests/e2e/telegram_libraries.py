@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -61,14 +62,12 @@ class Library(Protocol):
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-class PythonTelegramBot:
+class PythonTelegramBot(Library):
     busy = telegram.error.RetryAfter
     bad = telegram.error.BadRequest
     forbidden = telegram.error.Forbidden
@@ -145,7 +144,7 @@ class PythonTelegramBot:
         return bytes(await (await bot.get_file(file_id)).download_as_bytearray())
 
 
-class Aiogram:
+class Aiogram(Library):
     busy = exceptions.TelegramRetryAfter
     bad = exceptions.TelegramBadRequest
     forbidden = exceptions.TelegramForbiddenError
@@ -165,10 +164,10 @@ class Aiogram:
     def _dispatcher(self, heard: Heard) -> aiogram.Dispatcher:
         dispatcher = aiogram.Dispatcher()
 
-        async def handle(_: Any, event: aiogram.types.Update, data: dict[str, Any]) -> None:
+        async def handle(_: Any, event: Any, data: dict[str, Any]) -> None:
             await heard(data["bot"], event)
 
-        dispatcher.update.outer_middleware()(handle)
+        dispatcher.update.outer_middleware.register(handle)
         # What is asked for is what there are handlers for.
         for observer in (dispatcher.message, dispatcher.edited_message, dispatcher.callback_query):
             observer.register(handle)

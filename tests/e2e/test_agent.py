@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from everthread.config import Provider, Review, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall, TurnStatus
 from everthread.memory.recall import FENCE
+from everthread.ports import MemoryProvider
 from everthread.testing.model_replies import Fail, Say
 from everthread.testing.model_server import ModelServer, Script
 
@@ -167,3 +168,31 @@ async def test_a_wrong_key_is_one_clear_line_and_the_conversation_goes_on(tmp_pa
 async def test_any_paste_is_taken(tmp_path: Path, text: str) -> None:
     async with ModelServer(lambda request: Say("That is a lot.")) as server, agent(tmp_path, server) as runtime:
         assert await ask(runtime, text) == "That is a lot."
+
+
+class Toolmaker(MemoryProvider):
+    """Brings tools, some of which nobody can use."""
+
+    name = "toolmaker"
+
+    async def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
+        names = ("look_up", "memory", "look_up", "no name for a tool", "", "x" * 65, "delegate")
+        return [{"name": name, "description": "Looks something up."} for name in names]
+
+    async def handle_tool_call(self, name: str, args: Mapping[str, Any], **_: Any) -> str:
+        return "found"
+
+
+async def test_tools_of_a_provider_that_nobody_can_use_keep_nothing_else_from_working(tmp_path: Path) -> None:
+    async with ModelServer([Say(calls=(ToolCall("c1", "look_up", "{}"),)), Say("Done.")]) as server:
+        settings = Settings(tmp_path, model="stub/one", providers={"stub": Provider("openai_compat", server.base_url)})
+        async with Runtime(settings, providers=[Toolmaker()]) as runtime:
+            problems = await runtime.ready()
+            assert await ask(runtime, "look it up") == "Done."
+    assert [problem.split(": ")[0] for problem in problems] == ["memory provider toolmaker"] * 6
+    assert "its tool 'memory' is left out: there is another of that name" in problems[0]
+    assert "its tool 'no name for a tool' is left out: a name must be 1 to 64 letters" in problems[2]
+    offered = [tool["function"]["name"] for tool in json.loads(server.requests[0])["tools"]]
+    assert len(offered) == len(set(offered))
+    assert "look_up" in offered
+    assert json.loads(server.requests[1])["messages"][-1]["content"] == "found"

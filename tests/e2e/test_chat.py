@@ -24,7 +24,7 @@ from everthread import cli
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.config import Settings
 from everthread.domain.boundary import Resume
-from everthread.domain.model import ChatType, Inbound, SessionKey, Turn
+from everthread.domain.model import ChatType, Inbound, SessionKey, Turn, TurnStatus
 
 WORKER = Path(__file__).with_name("chat_worker.py")
 PATIENCE_S = 12.0
@@ -729,6 +729,27 @@ def test_bytes_that_are_no_text_are_replaced_and_told_of(home: Home) -> None:
     assert "echo next" in done.stdout
 
 
+def test_one_question_with_bytes_that_are_no_text_is_told_of_too(home: Home) -> None:
+    done = home.run("-p", "what is", typed=b"caf\xff\xfe")
+    assert (done.returncode, done.stdout) == (0, "echo what is\n\ncaf\ufffd\ufffd (0 before, 14 characters)\n")
+    assert done.stderr == "Some of that was no text, and is replaced by \ufffd.\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("-p", "hello"), ("-p", "hello", "--json")])
+def test_an_answer_that_can_not_be_written_is_kept_and_said_to_be(home: Home, arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            home.command(*arguments), input=b"hello\n", stdout=full, stderr=subprocess.PIPE, check=False, timeout=18
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "everthread: stdout can't be written (No space left on device); what was said is kept, see everthread sessions "
+        "list\n"
+    )
+    [turn] = home.turns()
+    assert turn.status is TurnStatus.DONE
+
+
 def test_a_reader_that_has_gone_ends_it_quietly(home: Home) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -844,6 +865,35 @@ def test_a_model_that_can_not_be_asked_is_a_matter_of_configuration(home: Home, 
     done = run("-m", "nowhere/x", "-p", "hello")
     assert (done.returncode, done.stdout) == (78, "")
     assert done.stderr == "everthread: there is no provider 'nowhere'; nowhere/x can't be asked\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "words"),
+    [
+        # Known to want a key: nothing is sent, which would be tried again and again where there is no network.
+        ("openai/x", 78, "api.openai.com wants a key: set OPENAI_API_KEY"),
+        ("anthropic/x", 78, "api.anthropic.com wants a key: set ANTHROPIC_API_KEY"),
+        ("mine/x", 75, "127.0.0.1:9 can't be reached (Connection refused)"),
+    ],
+)
+def test_an_endpoint_without_a_key_and_one_that_is_not_there_are_one_line(
+    tmp_path: Path, model: str, code: int, words: str
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        "[providers.mine]\nbase_url = 'http://127.0.0.1:9/v1'\napi_key_env = 'MINE_API_KEY'\n"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    done = subprocess.run(
+        [sys.executable, "-m", "everthread", "--home", str(tmp_path), "-m", model, "-p", "hello"],
+        capture_output=True,
+        text=True,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        timeout=19,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (code, "", f"everthread: {words}")
+    assert len(done.stderr.splitlines()) == (1 if code == 78 else 4)
 
 
 @pytest.mark.parametrize(

@@ -576,6 +576,12 @@ def test_a_home_that_cannot_be_one_is_refused(command: str, tmp_path: Path) -> N
     assert_one_line(everthread(*command.split(), home=tmp_path / "odd"), 78, "everthread.db")
 
 
+@pytest.mark.parametrize("command", ["sessions list", "boundaries", "forget x --yes", "logs"])
+def test_a_home_that_cannot_be_looked_into_is_refused(command: str, tmp_path: Path) -> None:
+    home = tmp_path / ("x" * 300)
+    assert_one_line(everthread(*command.split(), home=home), 78, str(home), "File name too long", "choose another home")
+
+
 def test_a_bug_is_one_line_unless_it_is_being_looked_for(
     lived: Lived, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

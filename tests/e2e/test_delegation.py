@@ -24,9 +24,9 @@ from everthread.bootstrap import Runtime
 from everthread.config import Provider, Settings
 from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
-from everthread.domain.model import Cause, Kind, Session, ToolCall, ToolState, TurnStatus
+from everthread.domain.model import Cause, Kind, Session, SessionKey, SessionRef, ToolCall, ToolState, TurnStatus
 from everthread.domain.spend import Price
-from everthread.lifecycle import ForgetSession
+from everthread.lifecycle import ForgetSession, Ticket
 from everthread.ports import Tool
 from everthread.ports.tools import ToolUse
 from everthread.testing.model_replies import Say
@@ -263,6 +263,52 @@ async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_st
         await asking
         assert len(await house.sessions(Kind.SUBAGENT)) == 1
         assert await house.store.peek(lambda uow: uow.inbox.keys_waiting()) == ()
+
+
+async def test_work_that_is_done_is_told_of_though_the_parent_is_stopped_in_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FakeModel([hand_over("work it out"), "never said"])
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
+        record = house.lifecycle.record_delegation
+
+        async def stopped_meanwhile(ref: SessionRef, *given: Any) -> None:
+            house.agent.stop(ref.session_id)
+            await asyncio.sleep(0.05)
+            await record(ref, *given)
+
+        monkeypatch.setattr(house.lifecycle, "record_delegation", stopped_meanwhile)
+        ended = await house.ask("what is the answer?")
+        assert ended.committed.status is TurnStatus.INTERRUPTED
+        session_id = ended.committed.ref.session_id
+        entries = await house.store.read(lambda uow: uow.log.of_kind(session_id, EntryKind.DELEGATION))
+        assert [entry.detail and entry.detail["result"] for entry in entries] == [DONE]
+        assert (await house.child()).ended_at is not None
+
+
+async def test_work_that_is_stopped_in_the_moment_in_which_it_begins_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, worker = FakeModel([hand_over("work it out"), "never said"]), FakeModel([DONE])
+    async with DelegatingHouse(tmp_path, model, worker) as house:
+        begin = house.lifecycle.begin_turn
+
+        async def stopped_meanwhile(key: SessionKey) -> Ticket | None:
+            ticket = await begin(key)
+            if key != CLI:
+                house.agent.stop((await house.at(CLI)).session_id)
+                await asyncio.sleep(0.05)
+            return ticket
+
+        monkeypatch.setattr(house.lifecycle, "begin_turn", stopped_meanwhile)
+        ended = await house.ask("what is the answer?")
+        assert ended.committed.status is TurnStatus.INTERRUPTED
+        child = await house.child()
+        (turn,) = await house.turns(child.id)
+        assert (turn.user_text, turn.status) == ("work it out", TurnStatus.INTERRUPTED)
+        assert child.ended_at is not None
+        assert await house.lifecycle.recover() == ()
+        assert not worker.requests
 
 
 async def _left(house: DelegatingHouse, asking: asyncio.Future[Any]) -> str:

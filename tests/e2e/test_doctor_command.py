@@ -195,6 +195,14 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path) -> None:
     assert "--home" in fix
 
 
+def test_a_home_that_cannot_be_looked_into_is_told_by_every_check_that_tries(tmp_path: Path) -> None:
+    found = failed(tmp_path / ("x" * 300), "--offline")
+    assert {"configuration", "sqlite", "store"} <= set(found)
+    says, fix = found["sqlite"]
+    assert says.endswith("everthread.db: File name too long")
+    assert "--home" in fix
+
+
 def test_mistakes_of_the_configuration_hide_nothing_of_the_store(home: Path) -> None:
     (home / "config.toml").write_text("model =")
     told = json.loads(doctor(home, "--json").stdout)

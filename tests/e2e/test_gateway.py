@@ -90,6 +90,17 @@ async def test_a_stranger_hears_nothing(tmp_path: Path) -> None:
         assert there.platform.texts() == []
 
 
+async def test_of_an_answer_that_is_there_at_once_nobody_is_told_that_it_is_written(tmp_path: Path) -> None:
+    platform = FakePlatform(typing=True)
+    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, platform) as there:
+        for number in range(1, 6):
+            there.platform.say("hello")
+            await until(lambda number=number: len(there.platform.texts()) == number)
+        await there.rest()
+        # On a busy machine one of them may take longer.
+        assert platform.typing < 5
+
+
 async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True, edit_every_s=0.05, typing=True)
     script = lambda _: Say(" ".join(f"word{n}" for n in range(40)), chunks=40, delay_s=0.05)  # noqa: E731

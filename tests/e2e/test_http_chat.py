@@ -134,6 +134,22 @@ async def test_a_stream_ends_after_the_commit(tmp_path: Path) -> None:
         assert (turn.turn_id, turn.assistant_text) == (answer.headers["X-Turn-Id"], "You said hello")
 
 
+async def test_words_are_streamed_as_they_are_written(tmp_path: Path) -> None:
+    said = "words that take their time"
+    async with ModelServer(lambda _: Say(said, chunks=5, delay_s=0.3)) as model, site(tmp_path, model) as there:
+        body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+        sent = there.http.post(there.url + "/v1/chat/completions", json=body, headers={"X-Session-Key": "desk"})
+        async with sent as response:
+            read = b""
+            while b"words" not in read:
+                read += await response.content.readany()
+            assert there.gateway.working.running == 1
+            read += await response.read()
+        pieces = [line.removeprefix(b"data: ") for line in read.strip().split(b"\n\n")]
+        deltas = [choice["delta"] for piece in pieces[:-1] for choice in msgspec.json.decode(piece)["choices"]]
+        assert "".join(delta.get("content", "") for delta in deltas) == said
+
+
 async def test_whoever_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("slow words", chunks=5, delay_s=0.1)) as model, site(tmp_path, model) as there:
         for stream in (True, False):

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.site import Place, site
 
+from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
@@ -150,6 +151,19 @@ async def test_a_fork_shows_what_was_said_and_goes_its_own_way(tmp_path: Path) -
         assert (await there.session(SessionKey.parse("agent:main:http:dm:desk"))).id == session_id
         taken = await there.ask("POST", f"/api/sessions/{session_id}/fork", {"title": "Another way"})
         assert (taken.status, taken.code) == (409, "title_taken")
+
+
+async def test_what_was_compressed_can_be_forked_as_it_was(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+        whole = await talk(there, "one", "two")
+        key = SessionKey.parse("agent:main:http:dm:desk")
+        session = await there.session(key)
+        boundary = Compress(whole, session.generation, "what was said", 1)
+        assert (await there.runtime.lifecycle.cross(key, boundary, owner=session.owner)).refusal is None
+        for as_it_was, turns in ((True, ["one", "two"]), (False, ["two"])):
+            fork = await there.ask("POST", f"/api/sessions/{whole}/fork", {"as_it_was": as_it_was})
+            found = (await there.ask("GET", f"/api/sessions/{fork.json['session']['id']}/messages")).json["data"]
+            assert [message["content"] for message in found if message["role"] == "user"] == turns
 
 
 async def test_a_name_is_led_to_a_session_and_a_title_is_given(tmp_path: Path) -> None:

@@ -149,6 +149,13 @@ def test_a_home_that_cannot_be_made_is_told_so(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_a_home_that_cannot_even_be_looked_into_is_told_so(tmp_path: Path) -> None:
+    done = setup_local(tmp_path / ("x" * 300), wheels=None)
+    assert done.returncode == 78
+    assert done.stderr.count("\n") == 1
+    assert "File name too long; choose another home with --home" in done.stderr
+
+
 def test_a_second_setup_at_the_same_time_is_refused(wheels: Path, home: Path) -> None:
     (home / "models").mkdir(parents=True)
     with (home / "models" / ".local.lock").open("w") as lock:

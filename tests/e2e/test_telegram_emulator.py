@@ -81,7 +81,9 @@ async def test_of_two_who_poll_the_earlier_one_is_told_of_a_conflict(library: Li
         await asyncio.sleep(0.2)
         async with library.bot(s.emulator.base_url, s.emulator.token) as second:
             assert not await second.get_updates(offset=start.update_id + 1)
-        await refused(earlier, library.conflict, "terminated by other getUpdates request")
+        # At once, and not when its own time is over.
+        async with asyncio.timeout(5):
+            await refused(earlier, library.conflict, "terminated by other getUpdates request")
 
 
 async def test_only_wanted_kinds_of_updates_come_and_the_wish_is_kept(library: Library) -> None:
@@ -113,6 +115,16 @@ async def test_a_text_is_shown_with_its_entities(library: Library) -> None:
         assert shown.marked == "**bold** _it.alic_ 😀 `code` [link](https://example.org/)"
 
 
+async def test_entities_can_be_given_and_people_mentioned(library: Library) -> None:
+    async with scene(library) as s:
+        text = f"[Ann](tg://user?id={ANN}) and [somebody](tg://user?id=999)"
+        sent = await s.bot.send_message(ANN, text, parse_mode="MarkdownV2")
+        [mention] = sent.entities
+        assert (mention.type, mention.offset, mention.length, mention.user.id) == ("text_mention", 0, 3, ANN)
+        again = await s.bot.send_message(ANN, sent.text, entities=sent.entities)
+        assert list(again.entities) == [mention]
+
+
 async def test_broken_markup_is_refused_in_the_words_of_telegram(library: Library) -> None:
     async with scene(library) as s:
         for text, mode, words in (
@@ -138,6 +150,9 @@ async def test_texts_that_are_empty_or_too_long_are_refused(library: Library) ->
 async def test_unknown_chats_and_people_who_block_the_bot_are_refused(library: Library) -> None:
     async with scene(library) as s:
         await refused(s.bot.send_message(999, "hello"), library.bad, "chat not found")
+        await refused(s.bot.send_message("@nobody", "hello"), library.bad, "chat not found")
+        await s.people.introduce(8, "Bob")
+        await refused(s.bot.send_message(8, "hello"), library.forbidden, "bot can't initiate conversation with a user")
         await s.people.block(ANN)
         await refused(s.bot.send_message(ANN, "hello"), library.forbidden, "bot was blocked by the user")
         update = (await s.bot.get_updates())[-1]

@@ -94,6 +94,17 @@ async def test_a_webhook_that_fails_is_tried_again_in_order(library: Library) ->
 
 
 @both
+async def test_a_cut_keeps_updates_from_a_webhook_until_it_is_over(library: Library) -> None:
+    async with scene(library) as s, library.webhook(s.emulator.base_url, s.emulator.token, echo, "s3cret"):
+        await s.people.until(lambda: len(s.people.texts(ANN)) == 1, "an answer before the cut")
+        cut_at = asyncio.get_running_loop().time()
+        await s.people.cut(1.0)
+        await s.people.say(ANN, "still there?")
+        await s.people.until(lambda: "You said: still there?" in s.people.texts(ANN), "an answer after the cut")
+        assert asyncio.get_running_loop().time() - cut_at >= 1.0
+
+
+@both
 async def test_pending_updates_are_dropped_only_when_that_is_asked_for(library: Library) -> None:
     async with scene(library) as s:
         assert await s.bot.delete_webhook()

@@ -90,7 +90,10 @@ async def test_a_slow_answer_comes_late(library: Library) -> None:
     async with scene(library) as s:
         await s.people.fault(Fault("delay", "sendMessage", seconds=0.5))
         begun = time.monotonic()
-        await s.bot.send_message(ANN, "late")
+        sending = asyncio.create_task(s.bot.send_message(ANN, "late"))
+        await s.people.until(lambda: s.people.texts(ANN) == ["late"], "what was sent")
+        assert not sending.done()
+        await sending
         assert time.monotonic() - begun >= 0.5
 
 

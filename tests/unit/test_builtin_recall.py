@@ -142,6 +142,15 @@ async def test_notes_that_match_are_recalled(tmp_path: Path) -> None:
         assert len((await here.ask("tea"))[0].text) <= NOTE_CHARS_MAX + len("noted: ")
 
 
+async def test_a_note_is_recalled_in_the_only_conversation_there_is(tmp_path: Path) -> None:
+    async with remembering(tmp_path) as here:
+        await here.talk.say("hello", KEY)
+        ref = await here.here()
+        assert await here.ask_in(ref, "How many hives are there?") == []
+        await here.note("keeps bees, seven hives")
+        assert texts(await here.ask_in(ref, "How many hives are there?")) == ["noted: keeps bees, seven hives"]
+
+
 async def test_newer_comes_first_among_equals_and_more_words_before_newer(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         for text in ("the boat is red", "the boat is blue", "the small boat is green"):

@@ -12,6 +12,7 @@ from tests.office import Office
 from everthread.commands import Said
 from everthread.config import Compression
 from everthread.domain.errors import ModelUnavailable
+from everthread.domain.model import Cause
 from everthread.ports.model import Traits, Usage
 
 SUMMARY = "## Goal\n- sail around the world"
@@ -38,11 +39,51 @@ async def test_compress_says_what_was_done_and_that_nothing_is_lost(tmp_path: Pa
         assert said.ok, said.text
         assert said.text.startswith("Compressed: ")
         assert "turns into a summary (about 1,001 tokens before, " in said.text
-        assert said.text.endswith("All of it is still stored: /search finds it.")
+        assert said.text.endswith("All of it is still stored: /search finds it, /uncompress goes on with all of it.")
         assert (await office.at(CLI)).session_id != before
         assert office.summariser is not None
         assert "the masts" in office.summariser.requests[0].tail[0].content
         assert "turn 1" in (await office.order('/search "turn 1"')).text
+
+
+async def test_what_was_compressed_can_be_branched_from_as_it_was(tmp_path: Path) -> None:
+    async with Quay(tmp_path) as office:
+        for text in LONG:
+            await office.ask(text)
+        whole = (await office.at(CLI)).session_id
+        await office.compress()
+        await office.ask("said since")
+        shorter = (await office.at(CLI)).session_id
+        said = await office.order("/uncompress Once more")
+        assert said.ok, said.text
+        child = await office.session((await office.at(CLI)).session_id)
+        assert (child.title, child.parent_id, child.cause) == ("Once more", whole, Cause.BRANCH)
+        assert "word for word" in said.text
+        assert f"/resume {shorter}" in said.text
+        await office.ask("and now?")
+        assert SUMMARY not in office.model.sent()
+        assert all(text in office.model.sent() for text in LONG)
+        assert await office.shown(child.id) == [*LONG, "and now?"]
+        assert await office.shown(whole) == LONG, "it stays as it is"
+        assert (await office.session(whole)).ended_at is not None
+
+
+async def test_of_a_branch_of_what_was_compressed_the_whole_is_found_too(tmp_path: Path) -> None:
+    async with Quay(tmp_path) as office:
+        for text in LONG:
+            await office.ask(text)
+        await office.compress()
+        await office.order("/branch")
+        assert (await office.order("/uncompress")).ok
+        assert await office.shown((await office.at(CLI)).session_id) == LONG
+
+
+async def test_where_nothing_was_compressed_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
+    async with Quay(tmp_path) as office:
+        await office.refuses("/uncompress", "Nothing here was compressed", "/branch")
+        await office.ask("hello")
+        await office.order("/branch")
+        await office.refuses("/uncompress", "Nothing here was compressed")
 
 
 async def test_compress_where_there_is_nothing_says_what_to_do(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 
 from everthread.agent.compressing import AT_ONCE_MAX, COOL_DOWN_S
-from everthread.agent.compression import EXTRACT_NAME
+from everthread.agent.compression import EXTRACT_NAME, Fill
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
 from everthread.agent.passes import PASS_S_MAX
 from everthread.agent.summarising import INSTRUCTION
@@ -22,7 +22,7 @@ from everthread.agent.turn import Manner
 from everthread.config import Compression
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
-from everthread.domain.model import ChatType, Message, Role, SessionKey, ToolCall
+from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession
 from everthread.memory import manager
 from everthread.ports.context import Middle, Reader, Rollover
@@ -527,6 +527,32 @@ async def test_at_the_hard_stop_nobody_waits_behind_the_summaries_of_others(tmp_
         gate.set()
         assert (await answering).text == "fine"
         await house.idle()
+
+
+@pytest.mark.parametrize("tokens", [1_000, 120_000])
+async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answer_that_is_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    async with Shore(tmp_path) as house:
+        await house.talk(*LONG)
+        measured: list[Fill] = []
+        peek = house.store.peek
+
+        async def measure(ref: SessionRef) -> Fill:
+            measured.append(Fill(1_000, 10_000, 100_000, tokens))
+            return measured[0]
+
+        async def meanwhile(work: Any) -> Any:
+            if measured:
+                measured.clear()
+                await house.agent.compress(CLI, house.choices[0], owner=ME)
+            return await peek(work)
+
+        monkeypatch.setattr(house.store, "peek", meanwhile)
+        # Of another model nothing is known yet, so it is measured.
+        await house.compressor.before_turn(CLI, house.model.choice("fake/other"), measure, house.heard.append)
+        assert house.passes == 1, "what has gone on is not summarised again"
+        assert await house.compressor.status((await house.at(CLI)).session_id) == ""
 
 
 async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from everthread.agent.compression import (
     urgency,
 )
 from everthread.agent.summarising import SECTIONS, in_pieces, in_words, request_text, structured
-from everthread.agent.transcript import as_sent
 from everthread.config import Compression
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
@@ -132,8 +131,10 @@ def test_a_cut_loses_no_turn_and_keeps_the_newest_that_fit(sizes: list[int], tai
 def test_no_call_is_ever_parted_from_its_result(tools: list[bool], tail: int) -> None:
     turns = [with_tool(n, "found " * 20) if tool else turn(n, "hello " * 20) for n, tool in enumerate(tools, 1)]
     parts = cut(turns, tail, 10_000)
+    assert [*parts.covered, *parts.kept] == turns
     for half in (parts.covered, parts.kept):
-        messages = [message for part in half for message in as_sent(part)]
+        # As they are stored: what is sent is put right again, and would hide it.
+        messages = [message for part in half for message in part.messages]
         called = [call.id for message in messages for call in message.tool_calls]
         assert called == [message.tool_call_id for message in messages if message.role is Role.TOOL]
 

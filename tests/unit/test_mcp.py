@@ -40,6 +40,22 @@ def test_names_are_unique_short_and_the_same_every_time(tools: list[tuple[str, s
     assert names == exposed_names(tools)
 
 
+def test_a_name_never_comes_to_mean_the_tool_of_another_server() -> None:
+    one, other = ("a", "b__c"), ("a__b", "c")
+    alone = {exposed_names([tool])[tool] for tool in (one, other)}
+    assert len(alone) == 1
+    for order in ([one, other], [other, one]):
+        assert alone.isdisjoint(exposed_names(order).values())
+
+
+def test_a_tool_that_is_called_like_the_mark_of_another_is_told_apart() -> None:
+    one, other = ("a", "b__c"), ("a__b", "c")
+    mimic = ("a", exposed_names([one, other])[other].removeprefix("mcp__a__"))
+    names = exposed_names([mimic, one, other])
+    assert len(set(names.values())) == 3
+    assert names[other] == exposed_names([one, other])[other]
+
+
 def test_a_line_is_one_line() -> None:
     assert one_line("a\n\tb\x1b[31m  c\u2028d") == "a b [31m c d"
     assert len(one_line("y" * 10_000, 50)) == 50

@@ -15,7 +15,8 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, opened, until
 
 from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
-from everthread.agent.prepared import fitting
+from everthread.agent.prepared import Preparer, fitting
+from everthread.agent.prompt import PromptBuilder
 from everthread.agent.tools import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
 from everthread.agent.turn import FENCE_MAX, Manner, TurnLimits
@@ -779,6 +780,33 @@ async def test_letting_a_prepared_agent_go_is_no_event(tmp_path: Path) -> None:
         assert (await house.ask("two")).committed.ref.session_id == ended.committed.ref.session_id
         await house.settled()
         assert [call.hook for call in diary.book.effects[told:]] == ["sync_turn"]
+
+
+async def test_prepared_agents_are_few_and_not_old(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["fine"])) as house:
+        refs = [
+            (await house.ask("one", key)).committed.ref
+            for key in (CLI, TELEGRAM, SessionKey.parse("agent:main:cli:dm:2"))
+        ]
+        prompts = PromptBuilder(tmp_path, house.memory, house.clock, skills=str)
+        few = Preparer(
+            house.store, house.lifecycle, prompts, house.clock, output_tokens_max=1000, count_max=2, age_s_max=60.0
+        )
+
+        async def prepared(ref: SessionRef) -> object:
+            return await few.prepare(ref, house.model.choice(), house.toolbox)
+
+        first, second = await prepared(refs[0]), await prepared(refs[1])
+        assert await prepared(refs[0]) is first
+        await prepared(refs[2])
+        # The one that was made first has gone; the others are still there.
+        assert await prepared(refs[1]) is second
+        assert await prepared(refs[0]) is not first
+        kept = await prepared(refs[2])
+        await house.later(59)
+        assert await prepared(refs[2]) is kept
+        await house.later(1)
+        assert await prepared(refs[2]) is not kept
 
 
 async def test_s23_a_branch_goes_on_with_the_same_prefix_and_history(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class Compressor:
         if known.ready is not None:
             self._start(known, self._apply(known, listen))
         elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
-            self._start(known, self._in_background(ref, known, choice, listen))
+            self._start(known, self._in_background(ref, known, fill, choice, listen))
 
     def _due(self, known: Known, fill: Fill, choice: Choice, listen: Listen, *, coming_tokens: int = 0) -> Urgency:
         if not self._settings.enabled:
@@ -121,7 +121,7 @@ class Compressor:
             self._refused.add(choice.name)
             listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
 
-    async def _in_background(self, ref: SessionRef, known: Known, choice: Choice, listen: Listen) -> None:
+    async def _in_background(self, ref: SessionRef, known: Known, fill: Fill, choice: Choice, listen: Listen) -> None:
         await self._known.looked_up(ref.session_id, choice.name)
         if known.given_up or self._clock.now() < known.cool_until:
             return
@@ -129,7 +129,7 @@ class Compressor:
             known.queued = True
             async with self._background:
                 known.queued = False
-                made = await self._passes.summary(self._source(ref, known, choice), PASS_S_MAX)
+                made = await self._passes.summary(self._source(ref, fill, choice), PASS_S_MAX)
         except Changed:
             return
         except NothingToCover:
@@ -141,9 +141,8 @@ class Compressor:
                 known.ready = made
                 await self._apply(known, listen)
 
-    def _source(self, ref: SessionRef, known: Known, choice: Choice) -> Source:
-        assert known.fill is not None
-        return Source(ref, known.fill, self.bounds(choice), choice.name)
+    def _source(self, ref: SessionRef, fill: Fill, choice: Choice) -> Source:
+        return Source(ref, fill, self.bounds(choice), choice.name)
 
     async def _saved_nothing(self, ref: SessionRef, known: Known, listen: Listen) -> None:
         known.count(poor=True)
@@ -166,20 +165,21 @@ class Compressor:
                 await self._apply(known, listen)
                 ref = await self._lifecycle.current(key) or ref
                 known = await self._known.looked_up(ref.session_id, choice.name)
-            if known.fill is None:
-                known.fill = await measure(ref)
+            # What is known of it may be gone at any await: the conversation may go on elsewhere meanwhile.
+            fill = known.fill or await measure(ref)
+            known.fill = fill
             coming = await self._store.peek(lambda uow: uow.inbox.first_waiting(key))
             tokens = bytes_of(coming.inbound.text) // BYTES_PER_TOKEN if coming is not None else 0
-            if self._due(known, known.fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
+            if self._due(known, fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
                 listen(Compressing())
-                await self._stop(ref, known, choice, listen)
+                await self._stop(ref, known, fill, choice, listen)
         except EverthreadError as error:
             # The turn has its own way to tell what is wrong, and to do without the oldest turns.
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
-    async def _stop(self, ref: SessionRef, known: Known, choice: Choice, listen: Listen) -> None:
+    async def _stop(self, ref: SessionRef, known: Known, fill: Fill, choice: Choice, listen: Listen) -> None:
         """A summary if one can be had in time, else an extract."""
-        bound_s, source = self._stop_s_max, self._source(ref, known, choice)
+        bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
         why = known.problem
         try:
             if known.making is not None and known.queued:
@@ -192,6 +192,9 @@ class Compressor:
                 why = "another process has begun one"
         except NothingToCover:
             await self._saved_nothing(ref, known, listen)
+            return
+        except Changed:
+            # It has become shorter by somebody else's doing.
             return
         except NotCompressed as error:
             why = str(error)
@@ -227,7 +230,7 @@ class Compressor:
             if isinstance(event, Compressed):
                 heard.append(event)
 
-        source = self._source(ref, known, choice)
+        source = self._source(ref, known.fill, choice)
         known.ready = await self._passes.summary(source, PASS_S_MAX, focus=focus, asked_for=True)
         if known.ready is None:
             raise NotCompressed("another process is summarising this conversation; try again in a moment")

@@ -21,10 +21,20 @@ from everthread.agent.asking import Choice
 from everthread.agent.prompt import read_back
 from everthread.agent.tools import Toolbox
 from everthread.agent.turn import STOP_S_MAX, Agent, Manner
-from everthread.agent.waiting import unheard
+from everthread.agent.waiting import unheard, until_done
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Gone, StoreError, ToolFailed
-from everthread.domain.model import HANDED_OVER, ChatType, Inbound, Kind, Role, SessionKey, SessionRef, TurnStatus
+from everthread.domain.model import (
+    HANDED_OVER,
+    ChatType,
+    Inbound,
+    Kind,
+    Message,
+    Role,
+    SessionKey,
+    SessionRef,
+    TurnStatus,
+)
 from everthread.domain.policy import ResetPolicy
 from everthread.lifecycle import Lifecycle
 from everthread.ports import Clock, Store, Tool, UnitOfWork
@@ -125,9 +135,17 @@ class Delegation:
             except asyncio.CancelledError:
                 await asyncio.shield(self._stop(work, use))
                 raise
+        # It is done: whoever stops the turn in this moment must not keep that from being told.
+        telling = asyncio.ensure_future(self._tell(task, outcome, child, use))
+        stopped = await until_done(telling)
+        telling.result()
+        if stopped is not None:
+            raise stopped
+        return f"{outcome}\n\n(done in session {child})"
+
+    async def _tell(self, task: str, outcome: Outcome, child: str, use: ToolUse) -> None:
         await self._lifecycle.record_delegation(use.ref, task, str(outcome), child)
         await self._end(use)
-        return f"{outcome}\n\n(done in session {child})"
 
     async def _end(self, use: ToolUse) -> None:
         """Nobody will say anything in the child's session any more: its key leaves it, and it is ended."""
@@ -185,9 +203,20 @@ class Delegation:
             work.cancel()
         await asyncio.wait({work}, timeout=STOP_S_MAX)
         if stopped and here is not None:
-            # What was not even begun is not begun any more.
-            await self._lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
+            # If the store can't be written, whoever looks for turns without a process sees to it.
+            with suppress(StoreError):
+                await self._store_what_was_given_back(here.session_id)
+                # What was not even begun is not begun any more.
+                await self._lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
             await self._end(use)
+
+    async def _store_what_was_given_back(self, child: str) -> None:
+        """Stopped in the moment in which it began, a turn is given back; nobody is to go on with it."""
+        left = await self._store.peek(lambda uow: uow.slots.live(child))
+        ticket = await self._lifecycle.resume_turn(left.turn_id) if left is not None else None
+        if ticket is not None:
+            said = [Message(Role.USER, text) for text in ticket.texts]
+            await self._lifecycle.commit_turn(ticket, said, None, interrupted=True)
 
 
 def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -124,12 +124,25 @@ class Reviewed(Struct, frozen=True):
     window: Window
     wrote: tuple[str, ...]
     """Each in a few words."""
+    missing: tuple[str, ...] = ()
+    """What found no room among the notes, in the same way."""
 
     @property
     def text(self) -> str:
-        more = len(self.wrote) - REVIEW_NAMES_MAX
-        named = "; ".join(self.wrote[:REVIEW_NAMES_MAX]) + (f"; and {more} more" if more > 0 else "")
-        return f"Review noted: {named}. /memory log shows it, /memory undo takes it back."
+        noted = f"Review noted: {_named(self.wrote)}. /memory log shows it, /memory undo takes it back."
+        parts = [noted] if self.wrote else []
+        if self.missing:
+            parts.append(f"{NO_ROOM}: {_named(self.missing)}. {MORE_ROOM}.")
+        return " ".join(parts)
+
+
+NO_ROOM = "A review found no room among the notes for"
+MORE_ROOM = "Remove notes you have no use for, or raise memory.notes_chars or memory.user_chars"
+
+
+def _named(things: Sequence[str]) -> str:
+    more = len(things) - REVIEW_NAMES_MAX
+    return "; ".join(things[:REVIEW_NAMES_MAX]) + (f"; and {more} more" if more > 0 else "")
 
 
 TurnEvent = (

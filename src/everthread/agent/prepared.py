@@ -91,7 +91,8 @@ class Preparer:
         self._output_tokens_max = output_tokens_max
         self._count_max = count_max
         self._age_s_max = age_s_max
-        self._kept: OrderedDict[tuple[str, Signature], tuple[float, Prepared]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = OrderedDict()
+        """By session and model: the newest, whichever tools it has."""
         self._bytes = 0
 
     async def prepare(self, ref: SessionRef, choice: Choice, toolbox: Toolbox) -> Prepared:
@@ -124,12 +125,10 @@ class Preparer:
         `None` if the session has no prefix.
         """
         session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
+        _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
         now = (session.generation, number, burials, session.last_turn)
-        for (session_id, (name, _)), (_, kept) in self._kept.items():
-            if (session_id, name) == (ref.session_id, choice.name) and now == (
-                *(kept.generation, kept.prefix_number, kept.burials, kept.last_turn),
-            ):
-                return kept
+        if kept is not None and now == (kept.generation, kept.prefix_number, kept.burials, kept.last_turn):
+            return kept
         session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             return None
@@ -196,11 +195,13 @@ class Preparer:
         return Prepared(session.id, session.generation, number, signature, burials, last, head, history, left_out)
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
-        used_at, kept = self._kept.get((session_id, signature), (0.0, None))
-        return kept if kept is not None and self._clock.now() - used_at < self._age_s_max else None
+        used_at, kept = self._kept.get((session_id, signature[0]), (0.0, None))
+        if kept is None or kept.signature != signature or self._clock.now() - used_at >= self._age_s_max:
+            return None
+        return kept
 
     def _keep(self, prepared: Prepared) -> Prepared:
-        key = (prepared.session_id, prepared.signature)
+        key = (prepared.session_id, prepared.signature[0])
         now = self._clock.now()
         self._bytes += prepared.bytes - (self._kept[key][1].bytes if key in self._kept else 0)
         self._kept[key] = (now, prepared)

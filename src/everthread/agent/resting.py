@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from everthread.agent.compression import POOR_PASSES_MAX, Fill
 from everthread.agent.passes import Made
+from everthread.agent.prepared import COUNT_MAX
 from everthread.domain.errors import StoreError
 from everthread.ports import Clock, Store
 from everthread.ports.store import Rest
@@ -19,7 +20,8 @@ from everthread.ports.store import Rest
 log = logging.getLogger("everthread.agent")
 
 COOL_DOWN_S = 300.0
-KNOWN_MAX = 1_000
+KNOWN_MAX = COUNT_MAX
+"""As many as are kept prepared: of one that is not known, what is stored is read again at each message."""
 TOO_POOR = (
     f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
     "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everthread.agent.asking import Asker, Choice, Progress
-from everthread.agent.events import Reviewed
+from everthread.agent.condensing import Condenser, Room, Wrote
+from everthread.agent.events import NO_ROOM, Reviewed
 from everthread.agent.prepared import Prepared, Preparer
 from everthread.agent.prompt import read_back
 from everthread.agent.review import TOOLS, instruction, refusal
-from everthread.agent.review_tools import Wrote
 from everthread.agent.tools import CALLS_MAX, Toolbox, ToolRunner
 from everthread.agent.transcript import result, shown_to, taken_in
 from everthread.config import Review as Settings
@@ -50,13 +50,14 @@ class Reviewer:
         asker: Asker,
         runner: ToolRunner,
         live_tools: Callable[[], Awaitable[Toolbox]],
-        own_tools: Callable[[Review, Wrote], Toolbox],
+        own_tools: Callable[[Review, Wrote, Room], Toolbox],
         choices: Callable[[str], Sequence[Choice]],
         clock: Clock,
         settings: Settings,
         *,
         note_limits: Mapping[NoteTarget, int],
         output_tokens: int,
+        auxiliary: Callable[[], Choice | None],
     ) -> None:
         """`live_tools` are those of the conversations, for the prompt; `own_tools` write in a review's name."""
         self._store = store
@@ -71,6 +72,7 @@ class Reviewer:
         self._settings = settings
         self._note_limits = note_limits
         self._output_tokens = output_tokens
+        self._condenser = Condenser(store, lifecycle, asker, auxiliary)
         self._wanted = asyncio.Event()
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
@@ -125,9 +127,10 @@ class Reviewer:
         """Carry it out, and write down what became of it: that is not for others to be kept waiting by."""
         state, due_at = ReviewState.WAITING, 0.0
         wrote: list[str] = []
+        missing: tuple[str, ...] = ()
         try:
             async with asyncio.timeout(REVIEW_S_MAX):
-                await self._carry_out(review, ref, wrote.append)
+                missing = await self._carry_out(review, ref, wrote.append)
             state = ReviewState.DONE
         except Fenced as error:
             # Over, if a turn of it was taken back; begun anew, if something that it has read was forgotten.
@@ -141,7 +144,7 @@ class Reviewer:
             log.exception("reviewing session %s failed", ref.session_id)
             state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
         finally:
-            self._tell(review, ref, wrote)
+            self._tell(review, ref, wrote, missing)
             self._ended = review, state, due_at
             await asyncio.shield(self._write_end())
 
@@ -151,12 +154,12 @@ class Reviewer:
             await self._store.write(lambda uow: uow.reviews.end(*ended))
             self._ended = None
 
-    def _tell(self, review: Review, ref: SessionRef, wrote: Sequence[str]) -> None:
+    def _tell(self, review: Review, ref: SessionRef, wrote: Sequence[str], missing: Sequence[str]) -> None:
         """Also of a review that came to no good end: what it wrote is there."""
-        if not wrote:
+        if not wrote and not missing:
             return
         try:
-            self._hear(Reviewed(ref, review.window, tuple(wrote)))
+            self._hear(Reviewed(ref, review.window, tuple(wrote), tuple(missing)))
         except Exception:
             log.exception("nobody could be told what a review of session %s wrote", ref.session_id)
 
@@ -169,14 +172,16 @@ class Reviewer:
         await self._store.write(lambda uow: uow.lanes.add_incident(incident))
         return ReviewState.FAILED, 0.0
 
-    async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> None:
+    async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
+        """See it through; what found no room among the notes, each in a few words."""
         model, asked = await self._store.read(lambda uow: self._read(uow, review, ref))
         choice = self._choices(model)[0]
         if not asked or choice.traits.small or not choice.traits.tools:
             # Whoever has no tools can't write anything down.
-            return
+            return ()
         start = await self._start(ref, choice)
-        toolbox, progress = self._own_tools(review, wrote), Progress([Message(Role.USER, asked)])
+        room = Room(self._condenser, review, choice, wrote)
+        toolbox, progress = self._own_tools(review, wrote, room), Progress([Message(Role.USER, asked)])
 
         async def request_to(choice: Choice) -> Request:
             return Request(start.head, start.history, shown_to(choice.name, progress.messages), "", self._output_tokens)
@@ -197,6 +202,11 @@ class Reviewer:
                     progress.messages.append(result(call, text))
         finally:
             await asyncio.shield(self._lifecycle.settle_spend(ref, turn_id, tuple(progress.spent)))
+        if room.missing:
+            text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.words})"
+            incident = Incident(self._clock.now(), "review", ref.session_id, text)
+            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+        return room.missing
 
     async def _start(self, ref: SessionRef, choice: Choice) -> Prepared:
         found = await self._preparer.standing(ref, choice)

@@ -20,7 +20,8 @@ class Running(Struct):
     work: asyncio.Task[str] | None = None
     stopped: str = ""
     """Why it was stopped, if it was."""
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done once it is to be stopped."""
     steering: list[int] = field(default_factory=list[int])
     taking_up: asyncio.Task[None] | None = None
     """The message that is becoming part of the turn, or the last that has."""
@@ -34,7 +35,8 @@ class Running(Struct):
 
     def stop(self, why: str) -> None:
         self.stopped = self.stopped or why
-        self.stopping.set()
+        if not self.stopping.done():
+            self.stopping.set_result(None)
         if self.work is not None:
             self.work.cancel()
 

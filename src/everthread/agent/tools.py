@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import groupby
@@ -29,6 +30,8 @@ PROVIDER_TOOL_S_MAX = 60.0
 NAME_CHARS_MAX = 100
 CALLS_MAX = 32
 """In one answer. More would be a model out of its mind, and a turn too large to store."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every endpoint takes for the name of a tool. One that it does not take fails the whole request."""
 
 
 class Toolbox:
@@ -57,22 +60,31 @@ class Toolbox:
         return Toolbox(tool for tool in self._tools.values() if wanted(tool))
 
 
-async def provider_tools(memory: MemoryManager) -> tuple[Tool, ...]:
-    """The tools that memory providers bring."""
-    found: list[Tool] = []
+async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """The tools that memory providers bring, and why some are left out: one that no model would take, or whose name is
+    taken, must not keep the others from working."""
+    found: dict[str, Tool] = {}
+    left_out: list[str] = []
     for provider, schemas in (await memory.tool_schemas()).items():
         for given in schemas:
             # The two shapes in use: the function itself, or wrapped as endpoints want it.
             schema = cast(Mapping[str, Any], given.get("function", given))
             name = str(schema.get("name", ""))
-            if not name:
+            if why := _unusable(name, {*taken, *found}):
+                left_out.append(f"memory provider {provider}: its tool {name[:NAME_CHARS_MAX]!r} is left out: {why}")
                 continue
             parameters = cast(Mapping[str, Any], schema.get("parameters") or {"type": "object", "properties": {}})
             described = ToolSchema(name, str(schema.get("description", "")), parameters)
             ask = partial(_ask_provider, memory, provider, name)
             # Whether one writes is not said, so all count as if they did.
-            found.append(Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True))
-    return tuple(found)
+            found[name] = Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True)
+    return tuple(found.values()), tuple(left_out)
+
+
+def _unusable(name: str, taken: Collection[str]) -> str:
+    if not _NAME.fullmatch(name):
+        return "a name must be 1 to 64 letters, digits, _ or -"
+    return "there is another of that name" if name in taken else ""
 
 
 async def _ask_provider(

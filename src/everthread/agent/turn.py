@@ -243,17 +243,17 @@ class Agent:
 
     async def _outcome(self, running: Running, work: asyncio.Task[str], manner: Manner) -> _End:
         """The answer, and why it is none or not the whole one."""
-        stopping = asyncio.ensure_future(running.stopping.wait())
         try:
-            await asyncio.wait({work, stopping}, timeout=self._limits.turn_s, return_when=asyncio.FIRST_COMPLETED)
+            # Who stops it also cancels the work, which somebody's tool may not heed.
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({work, running.stopping}, timeout=self._limits.turn_s, return_when=first)
             if not work.done():
                 if not running.stopped:
                     limit = f"{self._limits.section}.turn_s"
                     running.stop(f"stopped after {self._limits.turn_s:g} s, the limit of a turn ({limit})")
-                # Somebody's tool may not heed being cancelled: it is left behind.
+                # What has not ended by then is left behind.
                 await asyncio.wait({work}, timeout=STOP_S_MAX)
         finally:
-            stopping.cancel()
             work.cancel()
         partial = "".join(running.progress.writing)
         if not work.done() or work.cancelled():
@@ -368,7 +368,7 @@ class Agent:
         if self._titler is not None and end.whole and committed.status is TurnStatus.DONE:
             self._titler.consider(committed, messages, manner.choices)
         self._consider_compressing(running, committed, messages, manner, end.error)
-        if manner.lasting:
+        if manner.lasting and committed.reviews_due:
             self.attend_to_reviews()
         ended = TurnEnded(
             committed, end.text, end.problem, end.error, progress.model, progress.usage, progress.context_tokens

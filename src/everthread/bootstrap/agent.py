@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
+from everthread.agent.condensing import Room, Wrote
 from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import Wrote, review_tools
+from everthread.agent.review_tools import review_tools
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
@@ -25,6 +26,7 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
 from everthread.agent.turn import Agent, TurnLimits
 from everthread.config import McpServer, Provider, Settings, default_model
+from everthread.config.schema import built_in_providers
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
 from everthread.domain.review import Review
@@ -90,11 +92,29 @@ class Models:
             case "anthropic":
                 from everthread.adapters.models.anthropic import Anthropic
 
-                return Anthropic(provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env)
+                return Anthropic(
+                    provider.base_url,
+                    key,
+                    traits=traits,
+                    headers=headers,
+                    key_name=provider.api_key_env,
+                    needs_key=_needs_key(provider),
+                )
             case "openai_compat":
                 return OpenAICompat(
-                    provider.base_url, key, traits=traits, headers=headers, key_name=provider.api_key_env or name
+                    provider.base_url,
+                    key,
+                    traits=traits,
+                    headers=headers,
+                    key_name=provider.api_key_env or name,
+                    needs_key=_needs_key(provider),
                 )
+
+
+def _needs_key(provider: Provider) -> bool:
+    """Whether it is known to answer nobody without. Elsewhere, and with headers of one's own, only it can tell."""
+    known = (one for one in built_in_providers().values() if one.api_key_env)
+    return not provider.headers and provider.base_url in {one.base_url for one in known}
 
 
 def enabled_servers(settings: Settings) -> dict[str, McpServer]:
@@ -130,20 +150,17 @@ class Workshop:
     async def open(self) -> tuple[str, ...]:
         """Gather the tools; what is not there as it should be, a line each."""
         runtime, settings = self._runtime, self._settings
-        self._own_tools = (
-            *memory_tools(
-                runtime.lifecycle,
-                runtime.store,
-                runtime.memory,
-                notes_chars=settings.memory.notes_chars,
-                user_chars=settings.memory.user_chars,
-                written=runtime.sync_notes,
-            ),
-            *await provider_tools(runtime.memory),
-            *runtime.tools,
-            *skill_tools(self._skills, settings.owner),
-            self._delegation.tool(),
+        remembering = memory_tools(
+            runtime.lifecycle,
+            runtime.store,
+            runtime.memory,
+            notes_chars=settings.memory.notes_chars,
+            user_chars=settings.memory.user_chars,
+            written=runtime.sync_notes,
         )
+        others = (*runtime.tools, *skill_tools(self._skills, settings.owner), self._delegation.tool())
+        brought, left_out = await provider_tools(runtime.memory, {tool.name for tool in (*remembering, *others)})
+        self._own_tools = (*remembering, *brought, *others)
         problems: dict[str, str] = {}
         servers = enabled_servers(settings)
         if servers and self._mcp is None:
@@ -154,7 +171,7 @@ class Workshop:
         self._gather()
         shelf = await asyncio.to_thread(self._skills.shelf)
         broken = (f"skill not used: {problem}" for problem in shelf.problems)
-        return (*(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
+        return (*left_out, *(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _gather(self) -> None:
         self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
@@ -237,14 +254,16 @@ class Workshop:
             own,
             note_limits=self._note_limits,
             output_tokens=limits.output_tokens,
+            auxiliary=self.models.auxiliary,
         )
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
         runtime = self._runtime
         return Toolbox(
             review_tools(
                 review,
                 wrote,
+                room,
                 lifecycle=runtime.lifecycle,
                 store=runtime.store,
                 limits=self._note_limits,

@@ -13,7 +13,7 @@ from everthread.cli.approving import Approving
 from everthread.cli.exits import INTERRUPTED, REFUSED
 from everthread.cli.face import Face
 from everthread.cli.files import written_whole
-from everthread.cli.lines import Typed
+from everthread.cli.lines import SPOILED, Typed
 from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
 from everthread.cli.recovering import Recovery
@@ -147,7 +147,7 @@ class Chat:
         if not text.strip():
             return
         if typed.spoiled:
-            self._face.notice("Some of that was no text, and is replaced by \ufffd.")
+            self._face.notice(SPOILED)
         match found:
             case Unknown():
                 self._fail(found.answer)

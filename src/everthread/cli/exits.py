@@ -14,6 +14,8 @@ USAGE = 2
 RETRY = 75
 CONFIGURATION = 78
 INTERRUPTED = 130
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""A file that can't be used as things are, wherever that is noticed."""
 
 
 def report(error: BaseException) -> int:
@@ -35,6 +37,9 @@ def report(error: BaseException) -> int:
         _write_no_more()
         complain("no room left on the disk that the output goes to; free some space and try again")
         return RETRY
+    if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
+        complain(f"{error.filename}: {error.strerror}; mend its permissions, or choose another home with --home")
+        return CONFIGURATION
     if debugging():
         raise error
     complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")

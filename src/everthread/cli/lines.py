@@ -11,6 +11,7 @@ from everthread.lifecycle import TEXT_CHARS_MAX
 
 LINE_BYTES_MAX = 4 * TEXT_CHARS_MAX + 4
 """One character more than a message may have, whatever it is made of: what is cut off here is refused there."""
+SPOILED = "Some of that was no text, and is replaced by \ufffd."
 _READ_BYTES = 1 << 20
 
 

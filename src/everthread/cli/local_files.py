@@ -63,9 +63,9 @@ def is_installed(folder: Path, packages: Sequence[Package] = PACKAGES) -> bool:
 
 def install(folder: Path, progress: Progress, packages: Sequence[Package] = PACKAGES) -> bool:
     """See to it that the model is in `folder`; whether anything had to be done for it."""
-    if is_installed(folder, packages):
-        return False
     try:
+        if is_installed(folder, packages):
+            return False
         for place in (folder.parent.parent, folder.parent):
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _alone(folder.with_name(f".{folder.name}.lock")):

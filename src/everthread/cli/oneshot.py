@@ -13,7 +13,7 @@ from everthread.agent.turn import Manner
 from everthread.cli import show
 from everthread.cli.exits import INTERRUPTED, REFUSED, code_of
 from everthread.cli.hearing import Hearing
-from everthread.cli.lines import Lines
+from everthread.cli.lines import SPOILED, Lines, Typed
 from everthread.cli.opened import Runtime
 from everthread.cli.screen import Screen
 from everthread.cli.talking import Wish, answer_when_free, entered, left, made_ready
@@ -28,8 +28,8 @@ TITLE_S_MAX = 2.0
 
 async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) -> int:
     """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
-    text = await _whole(prompt)
     screen = Screen()
+    text = await _whole(prompt, screen)
     for problem in await made_ready(runtime, screen.notice if wish.verbose else _nothing):
         screen.complain(problem)
     choices = runtime.choices(wish.model)
@@ -71,14 +71,15 @@ async def ask_once(runtime: Runtime, wish: Wish, prompt: str, *, as_json: bool) 
     return _code(ended, stopped=stop.wanted(), gone=screen.gone)
 
 
-async def _whole(prompt: str) -> str:
+async def _whole(prompt: str, screen: Screen) -> str:
     """The prompt, and behind it what is piped in."""
-    piped = ""
-    if prompt == STDIN or not _is_terminal():
-        piped = (await Lines().rest()).text.strip("\r\n")
+    given = await Lines().rest() if prompt == STDIN or not _is_terminal() else Typed("")
+    piped = given.text.strip("\r\n")
     text = piped if prompt == STDIN else "\n\n".join(part for part in (prompt, piped) if part.strip())
     if not text.strip():
         raise BadInput("there is no prompt; give one with -p, or on stdin")
+    if given.spoiled:
+        screen.notice(SPOILED)
     return text
 
 

@@ -97,8 +97,12 @@ class Screen:
             return
         try:
             click.echo(text, nl=False)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             self.gone = True
+            if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+                # Nobody has closed it, so nobody knows: a full disk, say.
+                why = error.strerror or type(error).__name__
+                self.complain(f"stdout can't be written ({why}); what was said is kept, see everthread sessions list")
             # What is left in the buffer would be tried again, and complained about, at the very end.
             with contextlib.suppress(OSError, ValueError):
                 with open(os.devnull, "wb") as nowhere:

@@ -210,8 +210,8 @@ def _ask_provider(settings: Settings, present: str) -> str:
 def _ask_endpoint(settings: Settings) -> tuple[str, Provider]:
     """An endpoint of one's own: what to call it, where it is, and which variable has its key."""
     from everthread.config import Provider
-    from everthread.config.parsing import name_problem, variable_problem
-    from everthread.config.secrets import address_problem
+    from everthread.config.parsing import name_problem
+    from everthread.config.secrets import address_problem, variable_problem
 
     def new_name(text: str) -> str:
         return "is taken; choose another" if text in settings.providers else name_problem(text)

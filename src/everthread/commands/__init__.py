@@ -152,6 +152,15 @@ COMMANDS = (
         crosses=True,
     ),
     Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
+    Command(
+        "uncompress",
+        (),
+        "/uncompress [title]",
+        "Go on in a copy from before the last summary.",
+        True,
+        moving.uncompress,
+        crosses=True,
+    ),
     Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
     Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo, crosses=True),
     Command(

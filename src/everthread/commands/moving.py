@@ -25,7 +25,7 @@ from everthread.commands.recap import EXCHANGES, Recap, recap
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
-from everthread.domain.model import HANDED_OVER, ChatType, Kind, Session, SessionKey
+from everthread.domain.model import HANDED_OVER, Cause, ChatType, Kind, Session, SessionKey
 from everthread.domain.wording import local_time
 from everthread.lifecycle import Crossing
 from everthread.lifecycle.finding import find_session
@@ -53,6 +53,27 @@ async def branch(desk: Desk, title: str) -> Said:
     if move.crossing.refusal is not None:
         return refused("There is no conversation to branch from yet; say something first.")
     return Said("\n".join([f"Branched: this is {_to(move)}, with all that was said so far.", *_what_was_left(move)]))
+
+
+async def uncompress(desk: Desk, title: str) -> Said:
+    """A branch of what a summary stands for: the session that was left by the last compression, word for word."""
+    session = await session_here(desk)
+    before = await desk.store.read(lambda uow: _before_its_summary(uow, session)) if session else None
+    if before is None:
+        return refused("Nothing here was compressed; /branch goes on in a copy of this conversation.")
+    move = await _cross(desk, Branch(title, parent=before.id, as_it_was=True))
+    if move.crossing.refusal is not None:
+        return refused(f"There is nothing to go back to in {name_of(before)}; /search finds what was said.")
+    told = f"Branched: this is {_to(move)}, with all that was said before it was compressed, word for word."
+    return Said("\n".join([told, *_what_was_left(move)]))
+
+
+def _before_its_summary(uow: UnitOfWork, session: Session) -> Session | None:
+    """The session that was compressed last, of those that this one grew out of."""
+    at: Session | None = session
+    while at is not None and at.cause is Cause.BRANCH:
+        at = uow.sessions.get(at.parent_id or "")
+    return uow.sessions.get(at.parent_id or "") if at is not None and at.cause is Cause.COMPRESSION else None
 
 
 async def resume(desk: Desk, wanted: str) -> Said:

@@ -25,4 +25,4 @@ async def compress(desk: Desk, focus: str) -> Said:
             log.warning("/compress: %s", error)
             return refused(f"Nothing was compressed. {error.__cause__.plain}")
         return refused(f"Nothing was compressed: {error}.")
-    return Said(f"{done.text}. All of it is still stored: /search finds it.")
+    return Said(f"{done.text}. All of it is still stored: /search finds it, /uncompress goes on with all of it.")

@@ -30,7 +30,7 @@ from everthread.config.schema import (
     Tools,
     built_in_providers,
 )
-from everthread.config.secrets import address_problem, references_problem
+from everthread.config.secrets import address_problem, references_problem, variable_problem
 from everthread.domain.errors import BadConfig, BadPolicy
 from everthread.domain.model import OWNER_CHARS_MAX, ChatType
 from everthread.domain.policy import ResetPolicies, ResetPolicy
@@ -61,7 +61,6 @@ _HOUR = 4
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -137,10 +136,6 @@ def name_problem(text: str) -> str:
 
 def _tool_problem(text: str) -> str:
     return "" if _TOOL.fullmatch(text) else "is no name of a tool"
-
-
-def variable_problem(text: str) -> str:
-    return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like OPENAI_API_KEY"
 
 
 def _header_problem(text: str) -> str:

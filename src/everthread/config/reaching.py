@@ -9,13 +9,12 @@ from msgspec.structs import fields
 
 from everthread.config.reading import Check, Table, nearest
 from everthread.config.schema import Approvers, BusyMode, Gateway, Http, PlatformAccount, Sharing, Trigger, Webhook
-from everthread.config.secrets import address_problem
+from everthread.config.secrets import address_problem, variable_problem
 from everthread.domain.access import owner_problem
 from everthread.domain.model import HANDED_OVER
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[^\s]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
 _COMMAND = re.compile(r"[a-z][a-z_-]{0,31}")
@@ -58,7 +57,7 @@ def _account(name: str, table: Table) -> PlatformAccount:
     account = PlatformAccount(
         kind=table.text("kind", name),
         enabled=table.flag("enabled", usual.enabled),
-        token_env=table.text("token_env", "", _variable_problem),
+        token_env=table.text("token_env", "", variable_problem),
         base_url=table.text("base_url", "", address_problem).rstrip("/"),
         allow=table.texts("allow", _user_problem),
         allow_all=table.flag("allow_all", usual.allow_all),
@@ -109,7 +108,7 @@ def _webhook(table: Table) -> Webhook:
     if "secret_env" not in table:
         raise table.bad((), 'has no secret; add secret_env = "NAME", and NAME=... to .env')
     return Webhook(
-        secret_env=table.text("secret_env", "", _variable_problem),
+        secret_env=table.text("secret_env", "", variable_problem),
         template=table.text(
             "template", "", lambda text: "" if len(text) <= _TEMPLATE_CHARS_MAX else "is longer than a template may be"
         ),
@@ -139,10 +138,6 @@ def _platform_problem(text: str) -> str:
     if text in _RESERVED:
         return "is a name that is taken; choose another"
     return "" if _NAME.fullmatch(text) else "a name must be 1 to 32 small letters, digits, - or _"
-
-
-def _variable_problem(text: str) -> str:
-    return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like TELEGRAM_BOT_TOKEN"
 
 
 def _user_problem(text: str) -> str:

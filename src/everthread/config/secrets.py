@@ -26,7 +26,13 @@ _VALUE = re.compile(
     r"|AIza[\w-]{30,})"
 )
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
+
+
+def variable_problem(text: str) -> str:
+    """What is wrong with the name of a variable that is to hold a secret."""
+    return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like OPENAI_API_KEY"
 
 
 def named_like_one(name: str) -> bool:

@@ -47,10 +47,12 @@ class Branch(Struct, frozen=True):
 
     `parent` is where the child grows out of, at the tip of its continuation; empty is the key's own session. One that
     the key is not on is not left by this, nor changed in any way: it may have ended, or be answered at another key.
+    `as_it_was` is the parent itself, with all that it shows, though its conversation goes on behind a summary of it.
     """
 
     title: str = ""
     parent: str = ""
+    as_it_was: bool = False
 
 
 class Compress(Struct, frozen=True):

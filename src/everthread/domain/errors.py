@@ -266,6 +266,10 @@ class NotApproved(EverthreadError):
     """A dangerous call was not approved; it says why, in words for the model."""
 
 
+class NotCondensed(EverthreadError):
+    """Notes were not made shorter, and are as they were."""
+
+
 class ToolFailed(EverthreadError):
     """A tool could not do what it was asked."""
 

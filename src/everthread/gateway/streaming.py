@@ -20,6 +20,8 @@ log = logging.getLogger("everthread.gateway")
 
 FIRST_S = 0.8
 """An answer that is whole by then is sent as it is."""
+TYPING_FIRST_S = 0.2
+"""Of an answer that is there by then, nobody need be told that it is being written."""
 TYPING_S = 4.0
 GOING_ON = " …"
 END_S_MAX = 30.0
@@ -66,12 +68,15 @@ class Showing:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=END_S_MAX)
+            # They refer to this, and where they were stopped: left so, only a search for rings would find all of it.
+            self._tasks.clear()
         if withheld and self._message_id is not None and self._ticket is not None:
             with suppress(PlatformError):
                 to = Address.of(self._ticket.ref.key)
                 await self._platform.edit(to, self._message_id, f"{self._shown.removesuffix(GOING_ON)}\n(stopped)")
 
     async def _show_typing(self, to: Address) -> None:
+        await self._clock.sleep(TYPING_FIRST_S)
         while True:
             with suppress(PlatformError):
                 await self._platform.show_typing(to)

@@ -41,7 +41,7 @@ from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.crossing import Crossing, Setting
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession, Forgettable, forget
 from everthread.lifecycle.log import append, close_if_left
-from everthread.lifecycle.notes import NoteChange, undo_note, write_note
+from everthread.lifecycle.notes import NoteChange, Rewriting, rewrite_notes, undo_note, write_note
 from everthread.lifecycle.reviewing import held, take_review
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.usage import DAY_S, Usage, usage
@@ -69,6 +69,7 @@ __all__ = [
     "Lifecycle",
     "NoteChange",
     "Ticket",
+    "Rewriting",
 ]
 
 
@@ -318,6 +319,21 @@ class Lifecycle:
             if review is not None:
                 held(uow, review, owner)
             return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
+
+        return await self._store.write(write)
+
+    async def rewrite_notes(
+        self, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+    ) -> tuple[NoteVersion, ...]:
+        """Put what a review has condensed in the place of a whole collection, all at once or not at all.
+
+        Raises `NotCondensed` if the notes were changed meanwhile, `Fenced` as `write_note` does.
+        """
+        _check_owner(owner)
+
+        def write(uow: UnitOfWork) -> tuple[NoteVersion, ...]:
+            held(uow, review, owner)
+            return rewrite_notes(uow, rewriting, owner=owner, ref=ref, now=self._clock.now())
 
         return await self._store.write(write)
 

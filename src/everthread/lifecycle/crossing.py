@@ -186,7 +186,9 @@ def _look(
     key = binding.key
     target = None
     if named := _named(boundary):
-        target = uow.sessions.tip(owned(uow, named, owner).id)
+        target = owned(uow, named, owner)
+        if not (isinstance(boundary, Branch) and boundary.as_it_was):
+            target = uow.sessions.tip(target.id)
     parent = owned(uow, boundary.parent, owner) if isinstance(boundary, New) and boundary.parent else None
     running = uow.slots.live(session.id) if session else None
     keys = uow.sessions.keys_on(session.id) if session else ()

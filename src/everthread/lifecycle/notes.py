@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, TooLarge
+from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotCondensed, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion, SessionRef, chars_of
 from everthread.lifecycle.forget import desk
@@ -29,6 +29,26 @@ class NoteChange(Struct, frozen=True):
     """How much the collection may hold afterwards."""
     once: bool = False
     """Refuse words that stand in the collection already."""
+
+
+class Rewriting(Struct, frozen=True):
+    """What puts other notes in the place of a whole collection, as it was when that was thought of."""
+
+    target: NoteTarget
+    read: tuple[NoteVersion, ...]
+    changes: tuple[NoteChange, ...]
+
+
+def rewrite_notes(
+    uow: UnitOfWork, rewriting: Rewriting, *, owner: str, ref: SessionRef, now: float
+) -> tuple[NoteVersion, ...]:
+    """Carry all of it out. Raises `NotCondensed` if the collection has changed since, or would not be smaller."""
+    if uow.notes.current(owner, rewriting.target) != rewriting.read:
+        raise NotCondensed("the notes were changed meanwhile")
+    written = [write_note(uow, change, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes]
+    if chars_of(uow.notes.current(owner, rewriting.target)) >= chars_of(rewriting.read):
+        raise NotCondensed("the notes would take as much room as before")
+    return tuple(written)
 
 
 def write_note(

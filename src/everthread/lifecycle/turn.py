@@ -64,6 +64,8 @@ class Committed(Struct, frozen=True):
     number: int
     status: TurnStatus
     reply: Reply | None
+    reviews_due: bool = False
+    """Some session's turns wait to be reviewed by now, these or others."""
 
 
 def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> Ticket | None:
@@ -168,7 +170,8 @@ def commit(
     if "on_turn_end" in setting.hooks:
         call = HookCall("on_turn_end", session.id, slot.ref.key.platform, {"number": str(number)})
         uow.lanes.add_hook(slot.ref.key, call, setting.now)
-    return Committed(slot.ref, number, status, sent)
+    reviews_due = setting.review_every > 0 and uow.reviews.is_due(setting.now)
+    return Committed(slot.ref, number, status, sent, reviews_due)
 
 
 def _status(fate: Fate, interrupted: bool) -> TurnStatus:

@@ -297,6 +297,10 @@ class Turns(Protocol):
         """The owner's messages that hold all terms of the query, newest or best first; none of an undone turn."""
         ...
 
+    def is_anything_beside(self, owner: str, session: Session) -> bool:
+        """Whether the owner may have said anything that the session does not show; said without looking far."""
+        ...
+
     def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
         """What was said that has to do with a question as people ask it, best first, one message of a turn.
 
@@ -455,7 +459,14 @@ class Notes(Protocol):
 
 
 class LaneRows(Protocol):
-    def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None: ...
+    def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
+        """The lease, unless somebody has it. All who want one of that name ask for it for the same time."""
+        ...
+
+    def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
+        """Whether it is worth asking: nobody has it, or has it for longer than anybody can."""
+        ...
+
     def renew(self, lease: Lease, now: float, ttl_s: float) -> bool: ...
     def release(self, lease: Lease) -> None: ...
     def check(self, lease: Lease) -> None:
@@ -468,6 +479,10 @@ class LaneRows(Protocol):
 
     def is_alive(self, holder: str, now: float) -> bool:
         """Whether the process was there lately and has not left."""
+        ...
+
+    def bound_lives(self, until: float) -> None:
+        """No process is there until later than this: whatever says so was written before the clock was put back."""
         ...
 
     def leave(self, holder: str) -> None:

@@ -11,6 +11,9 @@
 
 A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
 adapter. The kits need the extra `everthread[testing]`.
+
+Platforms to try one on, each a server on loopback that tests script: `loopback`, and `telegram`, whose Bot API bots of
+any library can be tested with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must hold of compressions, reviews and handed-over work: told of each commit, and looked at again at the end."""
+"""What must hold of reviews and handed-over work: told of each commit, and looked at again at the end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
-from everthread.domain.boundary import Compress, Rewind
-from everthread.domain.model import HANDED_OVER, Cause, Kind, NoteVersion, Session, SessionRef
+from everthread.domain.boundary import Rewind
+from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
 from everthread.domain.review import Review, ReviewState, Window
-from everthread.domain.titles import split
-from everthread.lifecycle import Crossing
+from everthread.lifecycle import Committed, Crossing
 from everthread.testing import operations as asked
-from everthread.testing.agent_mind import REVIEW, summed_up
+from everthread.testing.agent_mind import REVIEW
 from everthread.testing.agent_serving import REVIEW_EVERY
 from everthread.testing.model import ModelSession, hold
 from everthread.testing.sim import Backend
@@ -52,6 +51,8 @@ class Ledger:
     database: Connection
     is_at_work: Callable[[str], bool]
     """Whether a process of that name may still be at work, as far as another can know."""
+    took_over: Callable[[str, str], None]
+    """Told who has taken a review from whom."""
     counts: Counter[str] = field(default_factory=Counter[str])
     taken: dict[Place, Taken] = field(default_factory=dict[Place, Taken])
     done: set[Place] = field(default_factory=set[Place])
@@ -106,6 +107,8 @@ class Ledger:
         hold(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
         before = self.taken.get(place)
         hold(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
+        if before is not None and before.holder != holder:
+            self.took_over(holder, before.holder)
         self.taken[place] = Taken(holder, review.fence, session.owner)
         self.counts["reviews taken"] += 1
 
@@ -132,32 +135,26 @@ def _meet(one: Window, other: Window) -> bool:
     return one.from_turn <= other.to_turn and other.from_turn <= one.to_turn
 
 
-# --- Compressions ----------------------------------------------------------------------------------------------------
+# --- Handed-over work -------------------------------------------------------------------------------------------------
 
 
-def check_compression(world: World, tables: Tables, boundary: Compress, crossing: Crossing) -> None:
-    """Called right after the crossing: nothing is lost between what is shown and what the summary stands for."""
-    assert crossing.ref is not None
-    assert crossing.left is not None
-    opened = world.sessions[crossing.ref.session_id]
-    lines = set(summed_up(boundary.summary))
-    forgotten = [text for text, fate in world.fates.items() if fate.startswith("forgotten")]
-    known = [line for line in lines if any(line.split(": ", 1)[1] == text for text in forgotten)]
-    hold(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
-    for number, text in opened.behind:
-        if _is_as_said(world, text):
-            kept = any(line.startswith(f"{number}: {text}") for line in lines)
-            hold(kept, f"turn {number} ({text!r}) of {crossing.left} is neither shown nor in the summary {lines}")
-    before, after = tables.sessions.get(crossing.left), tables.sessions.get(opened.id)
-    assert before is not None
-    assert after is not None
-    hold(after.cause is Cause.COMPRESSION and after.parent_id == before.id, f"{after.id} continues nothing: {after}")
-    name, goes_on = split(before.title or "")[0], split(after.title or "")[0]
-    hold(name == goes_on, f"{before.id} is called {before.title!r}, and goes on as {after.title!r}")
+def check_helpers(world: World, commit: asked.Commit, done: Committed) -> None:
+    """Called when a turn is over: what it has handed over is over too, and its sessions are nobody's place to be.
+
+    One that another process had begun may have left some behind: whoever looks next sees to those.
+    """
+    if commit.ticket.fence > 1 or done.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
+        return
+    for key in [key for key in world.on if _is_of(key, commit.ticket.turn_id)]:
+        at = world.on[key]
+        # Somebody may have come to look at it, and is talking there.
+        if at is not None and list(world.on.values()).count(at) == 1:
+            hold(not world.waiting[key], f"{commit.ticket.turn_id} is over, and what it handed over waits at {key}")
+            hold(False, f"{commit.ticket.turn_id} is over, and {at}, which it handed over, is not ended")
 
 
-def _is_as_said(world: World, text: str) -> bool:
-    return world.words.stored(text) == text and not world.fates.get(text, "").startswith("forgotten")
+def _is_of(key: SessionKey, turn_id: str) -> bool:
+    return key.platform == HANDED_OVER and key.chat.startswith(f"{turn_id}-")
 
 
 # --- At the end ------------------------------------------------------------------------------------------------------

@@ -175,7 +175,8 @@ class SimModel:
         lines = [f"- turn {line}" for line in summed_up(previous)]
         lines += [f"- turn {number}: {text}" for number, text in _SAID.findall(record)]
         filling = PADDING * 2_000 if fault == "long" else ""
-        return f"## Goal\n- none {filling}\n\n## Facts\n" + "\n".join(lines)
+        # Numbered, so that no two are the same.
+        return f"## Goal\n- number {self._mind.number()} {filling}\n\n## Facts\n" + "\n".join(lines)
 
     def _review(self, request: Request, history: list[Row], fault: str) -> tuple[str, tuple[ToolCall, ...]]:
         """It notes the newest thing that was said, by its first word, and tries what it is not allowed to."""

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 from everthread import plugins
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
+from everthread.agent.condensing import Room, Wrote
 from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.events import TurnEvent
 from everthread.agent.memory_tools import memory_tool
 from everthread.agent.prepared import Preparer
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import Wrote, review_tools
+from everthread.agent.review_tools import review_tools
 from everthread.agent.reviewing import Reviewer
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.summarising import Summariser
@@ -60,8 +61,8 @@ class AgentSurroundings(Surroundings, Protocol):
 
     def passes(self, process: AgentServer, where: str) -> None: ...
     def heard_event(self, event: TurnEvent) -> None: ...
-    def summarising(self, process: AgentServer, middle: Middle) -> None: ...
-    def summarised(self, process: AgentServer, middle: Middle) -> None: ...
+    def summarising(self, process: AgentServer, middle: Middle) -> int: ...
+    def summarised(self, process: AgentServer, middle: Middle, summary: str, begun: int) -> None: ...
     def rolled_over(self, rollover: Rollover) -> None: ...
 
 
@@ -74,14 +75,15 @@ class WatchedSummariser(Summariser):
         self._town = town
 
     async def summarise(self, middle: Middle) -> str:
-        self._town.summarising(self._server, middle)
+        begun = self._town.summarising(self._server, middle)
+        summary = ""
         try:
             self._town.passes(self._server, "before summary")
             summary = await super().summarise(middle)
             self._town.passes(self._server, "after summary")
             return summary
         finally:
-            self._town.summarised(self._server, middle)
+            self._town.summarised(self._server, middle, summary, begun)
 
     async def on_rollover(self, rollover: Rollover) -> None:
         self._town.rolled_over(rollover)
@@ -125,6 +127,7 @@ class AgentServer(Server):
             ReviewSettings(every_turns=REVIEW_EVERY),
             note_limits=CHARS_MAX,
             output_tokens=OUTPUT_TOKENS,
+            auxiliary=lambda: None,
         )
         self.agent = Agent(
             self.lifecycle,
@@ -209,11 +212,12 @@ class AgentServer(Server):
     async def _tools_of_children(self) -> Toolbox:
         return tools_of_children(self._toolbox, ())
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
         # Skills are files, and the simulated world has none.
         tools = review_tools(
             review,
             wrote,
+            room,
             lifecycle=self.lifecycle,
             store=self.store,
             limits=CHARS_MAX,

@@ -12,20 +12,20 @@ from typing import cast
 from everthread.agent.compression import size_of
 from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
 from everthread.agent.prompt import read_back
-from everthread.domain.boundary import Compress
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
-from everthread.lifecycle import Crossing
+from everthread.lifecycle import Committed
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
 from everthread.testing import operations as asked
-from everthread.testing.agent_checks import Ledger, check_agents, check_compression
+from everthread.testing.agent_checks import Ledger, check_agents, check_helpers
 from everthread.testing.agent_mind import FAULTS, Mind, Row, head_of, summed_up, unpaired
 from everthread.testing.agent_serving import POLICIES, TOOLS, AgentServer
+from everthread.testing.agent_summaries import Summaries
 from everthread.testing.model import Violation, hold
 from everthread.testing.schedule import Step, make_schedule
 from everthread.testing.serving import KEYS, Server
-from everthread.testing.sim import Killed
+from everthread.testing.sim import EPOCH, Killed
 from everthread.testing.town import Town
 
 STEP_S = 7.0
@@ -69,6 +69,8 @@ STEPS_TO_DIE_AT = tuple(
         "Accept",
         "Begin",
         "Commit",
+        "Accept of work",
+        "Begin of work",
         "Delegate",
         "Expire by delegation",
         "Stop",
@@ -77,16 +79,21 @@ STEPS_TO_DIE_AT = tuple(
 )
 
 
-STEPS_TO_BE_HELD_UP_AT = (
-    "before summary",
-    "after summary",
-    "before Compress by compression",
-    "after TakeReview",
-    "before Note by review",
-    "before Delegate",
-    "after New by delegation",
-)
-HOLD_UPS = ("new", "resume", "branch", "rewind", "rewind", "forget", "forget_fact", "freeze")
+_HOLD_UPS = ("new", "resume", "branch", "rewind", "rewind", "forget", "forget_fact", "freeze")
+HOLD_UPS = {
+    "before summary": _HOLD_UPS,
+    "after summary": _HOLD_UPS,
+    "before Compress by compression": _HOLD_UPS,
+    "after TakeReview": (*_HOLD_UPS, "freeze"),
+    "before Note by review": (*_HOLD_UPS, "freeze"),
+    "before Delegate": (*_HOLD_UPS, "stop"),
+    "after New by delegation": (*_HOLD_UPS, "stop"),
+    "before Accept of work": ("stop",),
+    "after Accept of work": ("stop",),
+}
+"""At which steps a process may be held up, and what happens meanwhile."""
+TAKEN_OVER_S = 100.0
+"""By then another process has found a review that a stopped one is at."""
 
 
 def make_agent_schedule(dice: random.Random) -> list[Step]:
@@ -108,13 +115,15 @@ class AgentTown(Town):
         self._agents: Counter[str] = Counter()
         self.counts["agents"] = self._agents
         self.counts["deaths"] = Counter()
-        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._agents)
+        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._took_over, self._agents)
         self.counts["meanwhile"] = Counter()
         self._die_at: list[str] = []
         self._meanwhile: dict[str, tuple[str, int]] = {}
         self._happening: set[asyncio.Task[None]] = set()
         self._summarising: dict[str, list[AgentServer]] = {}
         self._went_on: set[str] = set()
+        self._were_stopped: set[str] = set()
+        self._summaries = Summaries(self.world, self.tables)
 
     def _new_server(self, name: str, seed: int) -> Server:
         return AgentServer(self, name, seed)
@@ -135,19 +144,43 @@ class AgentTown(Town):
             what, dice = self._meanwhile.pop(where)
             self.counts["meanwhile"][f"{what} {where}"] += 1
             self.note_down(f"{process.name} is held up {where}: {what}")
-            self._hold_up(process, what, random.Random(dice))
+            self._hold_up(process, where, what, random.Random(dice))
 
-    def _hold_up(self, process: AgentServer, what: str, dice: random.Random) -> None:
+    def _hold_up(self, process: AgentServer, where: str, what: str, dice: random.Random) -> None:
         """Something happens everywhere before the process comes to its next step."""
+        if what == "stop":
+            self._stop_all(process)
+            return
         if what == "freeze":
-            self.time_was_bent = True
-            process.frozen_until = self.loop.time() + 40.0
+            self._freeze(process, over_a_review=where.endswith("eview"))
             return
         process.frozen_until = self.loop.time() + 1.5
         for key in KEYS:
             task = asyncio.ensure_future(self._happen(process, key, what, dice))
             self._happening.add(task)
             task.add_done_callback(self._happening.discard)
+
+    def _stop_all(self, process: AgentServer) -> None:
+        """Everybody stops what it answers."""
+        for slot in list(self.world.slots.values()):
+            if slot.ticket[0] == process.name and not _is_helper(slot.key):
+                self._agents["answers stopped"] += process.agent.stop(slot.session)
+
+    def _freeze(self, process: AgentServer, *, over_a_review: bool) -> None:
+        self.time_was_bent = True
+        self._were_stopped.add(process.name)
+        process.frozen_until = self.loop.time() + (TAKEN_OVER_S if over_a_review else 40.0)
+
+    def _took_over(self, by: str, before: str) -> None:
+        """One that was stopped over a review goes on with it while the other is still at it."""
+        now = self.loop.time()
+        stopped = [server for server in self._servers if server.name == before and server.frozen_until > now]
+        for server in stopped:
+            server.frozen_until = now
+            for other in self._servers:
+                if other.name == by:
+                    other.frozen_until = now + 4.0
+            self._agents["reviews by two"] += 1
 
     async def _happen(self, held_up: AgentServer, key: SessionKey, what: str, dice: random.Random) -> None:
         others = [server for server in self._servers if not server.dead and server is not held_up]
@@ -171,7 +204,7 @@ class AgentTown(Town):
             case _:
                 pass
 
-    def summarising(self, process: AgentServer, middle: Middle) -> None:
+    def summarising(self, process: AgentServer, middle: Middle) -> int:
         """Nobody pays twice for the summary of one session, and it is made from whole turns."""
         self._agents["summaries begun"] += 1
         session_id = middle.ref.session_id
@@ -181,6 +214,7 @@ class AgentTown(Town):
         self._summarising.setdefault(session_id, []).append(process)
         for turn in middle.turns:
             self._is_whole(turn)
+        return self._summaries.begun(middle)
 
     def _is_whole(self, turn: Turn) -> None:
         rows: list[Row] = [
@@ -193,8 +227,9 @@ class AgentTown(Town):
         if stored is not None and len(stored.messages) != len(turn.messages):
             self._violated(f"only a part of turn {turn.number} of {turn.session_id} was summarised")
 
-    def summarised(self, process: AgentServer, middle: Middle) -> None:
+    def summarised(self, process: AgentServer, middle: Middle, summary: str, begun: int) -> None:
         self._summarising[middle.ref.session_id].remove(process)
+        self._summaries.made(middle, summary, begun)
 
     def rolled_over(self, rollover: Rollover) -> None:
         if rollover.entered.session_id in self._went_on:
@@ -246,7 +281,9 @@ class AgentTown(Town):
 
     def _may_be_at_work(self, holder: str) -> bool:
         """A process that is dead or stopped is known by its lease, which time can be put past."""
-        return not self.time_was_bent and any(s.name == holder and not s.dead for s in self._servers)
+        if self.clock.offset != EPOCH or holder in self._were_stopped:
+            return False
+        return any(s.name == holder and not s.dead for s in self._servers)
 
     def observe(self, operation: object | None, result: object) -> None:
         super().observe(operation, result)
@@ -254,15 +291,20 @@ class AgentTown(Town):
             return
         try:
             self._ledger.sees(operation, result)
+            self._summaries.sees(operation, result)
             match operation, result:
-                case asked.Cross(_, Compress() as boundary), Crossing(refusal=None) as crossing:
-                    check_compression(self.world, self.tables, boundary, crossing)
                 case asked.Delegate(), None:
                     self._agents["work handed over"] += 1
+                case asked.Commit(), Committed() if not (self.time_was_bent or self._store_failed()):
+                    check_helpers(self.world, operation, result)
                 case _:
                     pass
         except AssertionError as error:
             self._violated(f"{type(error).__name__}: {error}")
+
+    def _store_failed(self) -> bool:
+        """Then nobody can be blamed for what was not written."""
+        return bool(self.faults.hit["store busy"] or self.faults.hit["disk full"])
 
     # --- What befalls it ---------------------------------------------------------------------------------------------
 
@@ -270,7 +312,7 @@ class AgentTown(Town):
         key = dice.choice(tuple(KEYS))
         match step.action:
             case "compress":
-                await self._on(dice, lambda server: self._compress(cast(AgentServer, server), key))
+                await self._on(dice, lambda server: self._compress(cast(AgentServer, server), self._with_most()))
             case "interrupt":
                 await self._interrupt(key, dice)
             case "mind":
@@ -278,13 +320,28 @@ class AgentTown(Town):
                 waiting = self.mind.faults.setdefault(purpose, [])
                 waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
             case "meanwhile":
-                where = dice.choice(STEPS_TO_BE_HELD_UP_AT)
-                self._meanwhile[where] = (dice.choice(HOLD_UPS), dice.getrandbits(32))
+                where = dice.choice(tuple(HOLD_UPS))
+                self._meanwhile[where] = (dice.choice(HOLD_UPS[where]), dice.getrandbits(32))
             case "kill_at":
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:8]))
             case _:
                 await super()._take(step, dice)
+
+    async def _befall(self, action: str, dice: random.Random) -> None:
+        await super()._befall(action, dice)
+        if action == "freeze":
+            now = self.loop.time()
+            self._were_stopped |= {server.name for server in self._servers if server.frozen_until > now}
+
+    def _with_most(self) -> SessionKey:
+        """Where there is most to be compressed."""
+
+        def shown(key: SessionKey) -> int:
+            session = self.world.sessions.get(self.world.on[key] or "")
+            return len(session.shown) if session is not None and session.owner == KEYS[key] else 0
+
+        return max(KEYS, key=shown)
 
     async def _compress(self, server: AgentServer, key: SessionKey) -> None:
         """Somebody asks for it."""

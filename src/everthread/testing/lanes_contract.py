@@ -50,11 +50,15 @@ class RealClock:
 
     def __init__(self) -> None:
         self._stopped_at: float | None = None
+        self._behind_s = 0.0
         self._going = asyncio.Event()
         self._going.set()
 
     def now(self) -> float:
-        return self._stopped_at if self._stopped_at is not None else time.monotonic()
+        return self._stopped_at if self._stopped_at is not None else time.monotonic() - self._behind_s
+
+    def put_back(self, seconds: float) -> None:
+        self._behind_s += seconds
 
     async def sleep(self, seconds: float) -> None:
         await _real_s(seconds)
@@ -70,15 +74,17 @@ class RealClock:
 
 
 class MoodyStore:
-    """A store that now and then says it is busy."""
+    """A store that now and then says it is busy, and counts what is written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.busy = False
         self.refused: set[str] = set()
+        self.writes = 0
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         self._refuse("write")
+        self.writes += 1
         return await self._store.write(work)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -302,6 +308,64 @@ class LanesContract:
                 # The holder that came back gets its turn again once the lane is free.
                 await _until(lambda: outcome[-1] is None)
                 assert not a_runs.done()
+
+    @in_loop
+    async def test_after_the_clock_is_put_back_the_lane_of_a_dead_holder_is_free_soon(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            clock, worker = RealClock(), Worker("b")
+            await store.write(lambda uow: uow.lanes.acquire(LANE, "dead", clock.now(), SHORT_S))
+            await store.write(lambda uow: uow.lanes.keep_alive("dead", clock.now(), SHORT_S))
+            clock.put_back(3600.0)
+            lanes = make_lanes(store, clock, "b", lease_s=SHORT_S)
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes):
+                await _until(lambda: worker.drained > 0)
+                async with asyncio.timeout(NOTICED_S):
+                    while await store.read(lambda uow: uow.lanes.is_alive("dead", clock.now())):
+                        await _real_s(0.05)
+
+    @in_loop
+    async def test_after_the_clock_is_put_back_nobody_takes_the_lane_of_a_living_holder(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            clock, a, b = RealClock(), Worker("a"), Worker("b")
+            lanes_a = make_lanes(store_a, clock, "a", lease_s=SHORT_S)
+            lanes_b = make_lanes(store_b, clock, "b", lease_s=SHORT_S)
+            lanes_a.serve(LANE, a.drain)
+            lanes_b.serve(LANE, b.drain)
+            async with running(lanes_a):
+                await _until(lambda: a.drained > 0)
+                async with running(lanes_b):
+                    clock.put_back(3600.0)
+                    before = a.drained
+                    for _ in range(20):
+                        lanes_b.wake(LANE)
+                        await _real_s(SHORT_S / 8)
+                    await _until(lambda: a.drained > before)
+                    assert b.drained == 0
+                    assert len({lease.fence for lease in a.leases}) == 1
+
+    @in_loop
+    async def test_whoever_does_not_hold_the_lane_writes_nothing_when_others_commit(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            clock, counted, b = RealClock(), MoodyStore(store_b), Worker("b")
+            await store_a.write(lambda uow: uow.lanes.acquire(LANE, "a", clock.now(), LONG_S))
+            lanes = make_lanes(counted, clock, "b", lease_s=LONG_S)
+            lanes.serve(LANE, b.drain)
+            async with running(lanes):
+                await _real_s(0.3)
+                before = counted.writes
+                for _ in range(10):
+                    await store_a.write(_any_change)
+                    lanes.wake(LANE)
+                    await _real_s(0.02)
+                assert counted.writes == before
+                assert b.drained == 0
 
     @in_loop
     async def test_a_drain_that_the_store_fails_is_tried_again(

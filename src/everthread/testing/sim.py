@@ -183,8 +183,9 @@ class SimProcess:
         if dice > 0.5:
             await asyncio.sleep(0.0 if dice < 0.65 else dice * LATENCY_S)
         loop = asyncio.get_running_loop()
-        while self.frozen_until > loop.time():
-            await asyncio.sleep(self.frozen_until - loop.time())
+        while (left_s := self.frozen_until - loop.time()) > 0.0:
+            # It may be continued before its time.
+            await asyncio.sleep(min(left_s, 1.0))
         self.check()
 
     async def glance(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from everthread.domain.boundary import Boundary, Suspend
-from everthread.domain.model import Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
+from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
 from everthread.domain.review import Review
 from everthread.domain.spend import Spent
 from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Ticket
@@ -46,7 +46,8 @@ class WatchedLifecycle(Lifecycle):
 
     async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
         work = super().accept(inbound, only_into=only_into)
-        return await self._as(asked.Accept(inbound.key, inbound.text, inbound.owner), work)
+        operation = asked.Accept(inbound.key, inbound.text, inbound.owner)
+        return await self._as(operation, work, _of_work("Accept", inbound.key))
 
     async def cross(
         self,
@@ -64,7 +65,7 @@ class WatchedLifecycle(Lifecycle):
         return await self._as(asked.Cross(key, boundary), work, name)
 
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
-        return await self._as(asked.Begin(key), super().begin_turn(key))
+        return await self._as(asked.Begin(key), super().begin_turn(key), _of_work("Begin", key))
 
     async def commit_turn(
         self,
@@ -103,3 +104,8 @@ class WatchedLifecycle(Lifecycle):
 
     async def take_review(self) -> tuple[Review, SessionRef] | None:
         return await self._as(asked.TakeReview(self._name), super().take_review())
+
+
+def _of_work(name: str, key: SessionKey) -> str:
+    """What is done for handed-over work has a name of its own."""
+    return f"{name} of work" if key.platform == HANDED_OVER else name

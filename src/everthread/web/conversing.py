@@ -190,6 +190,11 @@ class _Following:
         if isinstance(heard, TurnBegan | TurnEnded | Answered | SetAside):
             self._heard.put_nowait(heard)
 
+    @property
+    def is_more_there(self) -> bool:
+        """Whether `next` would not have to wait."""
+        return not self._heard.empty()
+
     async def leave(self) -> None:
         self._call.site.waits.discard(self._heard)
         if self._new:
@@ -199,8 +204,7 @@ class _Following:
         """What is heard next; raises `Refused` if there will be no answer."""
         while True:
             try:
-                async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
-                    heard = await self._heard.get()
+                heard = await self._soon()
             except TimeoutError:
                 if (stored := await self._stored()) is not None:
                     return stored
@@ -219,6 +223,13 @@ class _Following:
                     raise self._no_answer(heard)
                 case _:
                     pass
+
+    async def _soon(self) -> object:
+        if self.is_more_there:
+            # Words come several at a time: a timer for each would cost more than they do.
+            return self._heard.get_nowait()
+        async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
+            return await self._heard.get()
 
     def _ended(self, heard: TurnEnded) -> Ended:
         committed = heard.committed
@@ -321,24 +332,29 @@ class _Said:
             yield piece
 
     async def chunks(self, following: _Following) -> AsyncGenerator[bytes, None]:
-        """The words as they come; the end once the turn is stored."""
-        written = ""
+        """The words as they come, those that are there already in one go; the end once the turn is stored."""
+        written, unsent = "", [self._piece(shapes.Delta("assistant"))]
         try:
-            yield self._piece(shapes.Delta("assistant"))
-            while not isinstance(heard := await following.next(), Ended):
+            while True:
+                if unsent and not following.is_more_there:
+                    yield b"".join(unsent)
+                    unsent.clear()
+                heard = await following.next()
+                if isinstance(heard, Ended):
+                    break
                 if isinstance(heard, TextWritten):
                     written += heard.text
-                    yield self._piece(shapes.Delta(content=heard.text))
+                    unsent.append(self._piece(shapes.Delta(content=heard.text)))
                 elif written and isinstance(heard, ToolBegan | Retrying):
                     written = ""
                     again = BEGINS_AGAIN if isinstance(heard, Retrying) else "\n\n"
-                    yield self._piece(shapes.Delta(content=again))
+                    unsent.append(self._piece(shapes.Delta(content=again)))
             if rest := _rest(heard.text, written):
-                yield self._piece(shapes.Delta(content=rest))
-            for piece in self._last(heard):
-                yield piece
+                unsent.append(self._piece(shapes.Delta(content=rest)))
+            unsent += self._last(heard)
         except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
-            yield event(refused(error, guest=self._guest).body)
+            unsent.append(event(refused(error, guest=self._guest).body))
+        yield b"".join(unsent)
 
     def _last(self, ended: Ended) -> list[bytes]:
         pieces = [self._piece(shapes.Delta(), ended.finish)]

@@ -83,6 +83,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 class Fork(Struct):
     title: Annotated[str, Meta(max_length=titles.TITLE_CHARS_MAX)] | None = None
     key: Name | None = None
+    as_it_was: bool = False
 
 
 class Go(Struct):
@@ -146,7 +147,7 @@ async def fork_session(call: Call) -> Response:
     if asked.title:
         titles.clean(asked.title)
     place = there(gateway, call.caller.owner, asked.key or f"fork-{gateway.new_id()}")
-    branch = Branch(asked.title or "", parent=session.id)
+    branch = Branch(asked.title or "", parent=session.id, as_it_was=asked.as_it_was)
     crossed = await gateway.lifecycle.cross(place.key, branch, owner=call.caller.owner)
     if crossed.cancelled and crossed.left:
         gateway.agent.stop(crossed.left, "stopped by a fork")

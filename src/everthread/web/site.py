@@ -143,6 +143,7 @@ class Call(Struct, frozen=True):
                     if poured > POURED_BYTES_MAX:
                         return
         except TimeoutError:
+            # That was long enough: the answer is sent anyway, and the connection closed behind it.
             pass
 
     async def read(self, kind: type[T]) -> T:

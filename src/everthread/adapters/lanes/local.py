@@ -19,6 +19,8 @@ log = logging.getLogger("everthread.lanes")
 
 LEASE_S = 15.0
 POLL_S = 0.1
+_LIFE_LEASES_MAX = 4
+"""A process says that it is there for less than that many times the time of a lease."""
 PAUSE_S = 1.0
 PAUSE_S_MAX = 60.0
 
@@ -115,6 +117,9 @@ class LocalLanes:
 
     async def _acquire(self, lane: _Lane) -> None:
         now = self._clock.now()
+        # Each commit wakes us, and most of the time another process has the lane: to see that takes no write.
+        if not await self._store.peek(lambda uow: uow.lanes.may_acquire(lane.name, now, self._lease_s)):
+            return
         granting = asyncio.ensure_future(
             self._store.write(lambda uow: uow.lanes.acquire(lane.name, self._holder, now, self._lease_s))
         )
@@ -128,7 +133,12 @@ class LocalLanes:
 
     async def _beat(self) -> None:
         now = self._clock.now()
-        await self._store.write(lambda uow: uow.lanes.keep_alive(self._holder, now, self._lease_s))
+
+        def be_there(uow: UnitOfWork) -> None:
+            uow.lanes.keep_alive(self._holder, now, self._lease_s)
+            uow.lanes.bound_lives(now + _LIFE_LEASES_MAX * self._lease_s)
+
+        await self._store.write(be_there)
         for lane in self._lanes.values():
             lease = lane.lease
             if lease is not None and not await self._renewed(lease, now) and lane.lease is lease:

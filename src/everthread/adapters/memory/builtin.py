@@ -45,6 +45,9 @@ class BuiltinMemory(MemoryProvider):
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
         """What the owner and the model said in other conversations, or earlier than this one shows, and the notes."""
+        # Many people have one conversation and no notes: that is seen at once, and costs them no thread.
+        if not await self._store.peek(lambda uow: _is_anything_to_find(uow, ref)):
+            return ()
         sought = telling(query)
         if not sought:
             return ()
@@ -62,6 +65,13 @@ class BuiltinMemory(MemoryProvider):
             await self._store.index()
             found = await self._store.read(recalled)
         return found
+
+
+def _is_anything_to_find(uow: UnitOfWork, ref: SessionRef) -> bool:
+    session = uow.sessions.get(ref.session_id)
+    if session is None or uow.turns.is_anything_beside(ref.owner, session):
+        return True
+    return any(uow.notes.current(ref.owner, target) for target in NoteTarget)
 
 
 def _recalled(

@@ -284,7 +284,8 @@ def _is_last(event: Event) -> bool:
 
 
 class Anthropic:
-    """A client of one endpoint. `key_name` is what a person is told to set if the key is missing or wrong.
+    """A client of one endpoint. `key_name` is what a person is told to set if the key is missing or wrong;
+    one that `needs_key` is not sent anything without.
 
     A request has up to four marks for the endpoint's cache: behind the tools, the system prompt, the user's new message
     (where the next turn's history will still be the same) and, inside a turn, the newest message.
@@ -300,12 +301,15 @@ class Anthropic:
         key_name: str = "ANTHROPIC_API_KEY",
         connect_s: float = CONNECT_S_MAX,
         idle_s: float = IDLE_S_MAX,
+        needs_key: bool = False,
     ) -> None:
         key = api_key.strip()
         sent = {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {}) | dict(headers or {})
         # People write it with and without.
         base_url = base_url.rstrip("/").removesuffix("/v1")
-        self._wire = Wire(base_url, sent, key=key, key_name=key_name, connect_s=connect_s, idle_s=idle_s)
+        self._wire = Wire(
+            base_url, sent, key=key, key_name=key_name, needs_key=needs_key, connect_s=connect_s, idle_s=idle_s
+        )
         self._traits = traits or Traits(context_tokens=200_000)
 
     def traits(self, model: str) -> Traits:

@@ -311,7 +311,8 @@ def _is_last(event: Event) -> bool:
 
 
 class OpenAICompat:
-    """A client of one endpoint. `key_name` is what a person is told to set if the key is missing or wrong."""
+    """A client of one endpoint. `key_name` is what a person is told to set if the key is missing or wrong;
+    one that `needs_key` is not sent anything without."""
 
     def __init__(
         self,
@@ -323,10 +324,13 @@ class OpenAICompat:
         key_name: str = "OPENAI_API_KEY",
         connect_s: float = CONNECT_S_MAX,
         idle_s: float = IDLE_S_MAX,
+        needs_key: bool = False,
     ) -> None:
         key = api_key.strip()
         sent = ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        self._wire = Wire(base_url, sent, key=key, key_name=key_name, connect_s=connect_s, idle_s=idle_s)
+        self._wire = Wire(
+            base_url, sent, key=key, key_name=key_name, needs_key=needs_key, connect_s=connect_s, idle_s=idle_s
+        )
         self._traits = traits or Traits()
         # OpenAI's newer models refuse the old name of the limit, and the others know no other.
         host = urlsplit(base_url).hostname or ""

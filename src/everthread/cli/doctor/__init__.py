@@ -112,13 +112,11 @@ async def _opened(case: Case, opened: AsyncExitStack) -> Runtime | None:
     """The store's check says that it can't be opened; others have nothing to look at then."""
     from everthread.domain.errors import EverthreadError
 
-    if case.unopened is None or not case.db_path.exists():
-        return None
-    if case.examined is None or case.examined.damage:
+    if case.unopened is None or case.examined is None or case.examined.damage:
         return None
     try:
-        return await opened.enter_async_context(case.unopened)
-    except EverthreadError:
+        return await opened.enter_async_context(case.unopened) if case.db_path.exists() else None
+    except (EverthreadError, OSError):
         return None
 
 
@@ -142,6 +140,10 @@ async def _outcome(check: Check, case: Case) -> Finding:
             return await check.run(case)
     except TimeoutError:
         return bad(f"no answer within {check.bound_s:g} s", "try again; if it stays so, see to what is checked")
+    except OSError as error:
+        if error.filename is None:
+            return bad(str(error), "everthread logs may say more")
+        return bad(f"{error.filename}: {error.strerror}", "mend its permissions, or choose another home with --home")
     except Exception as error:  # noqa: BLE001 - an examination goes on whatever it meets
         return bad(str(error) or type(error).__name__, "everthread logs may say more")
 

@@ -177,6 +177,7 @@ def restart(invocation: Invocation, as_json: bool) -> None:
     try:
         steering.stop(invocation.settings)
     except NotFound:
+        # None runs: then there is nothing to stop, and one is started all the same.
         pass
     _show_started(_start(invocation), as_json)
 

@@ -16,6 +16,7 @@ from everthread.cli.gateway.holding import Held, Holding, namespace
 from everthread.cli.gateway.notifying import ALIVE, READY, STOPPING, notify
 from everthread.cli.opened import Runtime, Web
 from everthread.config import notify_socket
+from everthread.gateway.collecting import settle
 
 if TYPE_CHECKING:
     from everthread.gateway.serving import Gateway
@@ -88,6 +89,7 @@ class _Service:
         if web is not None:
             await web.start()
             self._web = web
+        settle()
         log.info("the gateway serves %s", ", ".join([*gateway.platforms, *(["http"] if web else [])]) or "nothing")
         return problems
 

@@ -111,7 +111,7 @@ class Terminal:
 
     def hear(self, event: TurnEvent) -> None:
         if isinstance(event, TurnBegan) and self._drawer is None:
-            # It takes a tenth of a second to import; the model takes longer.
+            # It takes a while to import; the model takes longer.
             in_daemon_thread(_import_drawing, "import")
         if isinstance(event, TurnBegan):
             self._leave_a_gap()

@@ -1,67 +1,25 @@
-"""Markdown as text with colours and weights. Only this module knows rich, which takes a while to import."""
+"""Markdown as text with colours and weights. Only this module knows the parser, which takes a while to import."""
 
 from __future__ import annotations
 
-import io
-from typing import ClassVar
+from collections.abc import Callable, Sequence
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
-from rich.padding import Padding
-from rich.syntax import Syntax
-from rich.text import Text
-from rich.theme import Theme
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
 
+from everthread.cli.terminal.code import highlighted
 from everthread.cli.terminal.ink import Ink
+from everthread.cli.terminal.spans import Line, Span, wrapped_spans, written
+from everthread.cli.terminal.tables import Cell, table_lines
 
 WIDTH_MAX = 100
 """Lines longer than this are hard to read."""
 _CODE_WIDTH_MAX = 200
+_WIDTH_MIN = 10
 _FENCES = ("```", "~~~")
-_THEME = Theme(
-    {
-        "markdown.code": "cyan",
-        "markdown.link": "underline",
-        "markdown.link_url": "underline",
-        "markdown.block_quote": "dim",
-        "markdown.item.bullet": "cyan",
-        "markdown.item.number": "cyan",
-        "markdown.hr": "dim",
-        "markdown.h1": "bold underline",
-        "markdown.h2": "bold",
-        "markdown.h3": "bold",
-        "markdown.h4": "bold",
-        "markdown.h5": "bold",
-        "markdown.h6": "bold",
-    }
-)
-
-
-class _PlainHeading(Heading):
-    """At the left, as everything else in a conversation."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _Code(CodeBlock):
-    """Indented, with no background, so that it can be read and copied anywhere."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = Syntax(
-            str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True, background_color="default"
-        )
-        yield Padding(code, (0, 0, 0, 2))
-
-
-class _Answer(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements,
-        "heading_open": _PlainHeading,
-        "fence": _Code,
-        "code_block": _Code,
-    }
+_TAB = 4
+_BOLD, _FAINT, _ITALIC, _UNDERLINE, _STRUCK, _ACCENT = "1", "2", "3", "4", "9", "36"
+_INLINE_LOOKS = {"strong": _BOLD, "em": _ITALIC, "s": _STRUCK}
 
 
 class Drawing:
@@ -69,32 +27,120 @@ class Drawing:
 
     def __init__(self, ink: Ink) -> None:
         self._ink = ink
-        self._console = Console(
-            file=io.StringIO(),
-            force_terminal=True,
-            color_system="standard" if ink.colour else None,
-            no_color=not ink.colour,
-            theme=_THEME,
-            legacy_windows=False,
-            highlight=False,
-            emoji=False,
-            markup=False,
-        )
+        # Tags are shown as they were written: what is dropped here would be dropped from the answer.
+        self._parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
     def markdown(self, text: str, columns: int) -> str:
         """The text as lines, the last of them ended too."""
-        theme = "ansi_dark" if self._ink.dark else "ansi_light"
-        drawn = _Answer(text, code_theme=theme, hyperlinks=False)
         # Code is not read like prose: where there is room, its lines stay whole.
-        return self._drawn(drawn, min(columns, _CODE_WIDTH_MAX if text.startswith(_FENCES) else WIDTH_MAX))
+        room = max(min(columns, _CODE_WIDTH_MAX if text.startswith(_FENCES) else WIDTH_MAX), _WIDTH_MIN)
+        tree = SyntaxTreeNode(self._parser.parse(text.expandtabs(_TAB)))
+        return self._written(self._blocks(tree.children, room))
 
     def plain(self, text: str, columns: int) -> str:
-        return self._drawn(Text(text), min(columns, _CODE_WIDTH_MAX))
+        room = max(min(columns, _CODE_WIDTH_MAX), _WIDTH_MIN)
+        return self._written(wrapped_spans([Span(text.expandtabs(_TAB))], room))
 
-    def _drawn(self, what: Markdown | Text, columns: int) -> str:
-        # Set here: one that is only asked for is cut to what COLUMNS or the real terminal say.
-        self._console.width = max(columns, 10)
-        with self._console.capture() as captured:
-            self._console.print(what)
-        lines = captured.get().split("\n")
-        return "\n".join(line.rstrip() for line in lines)
+    def _written(self, lines: list[Line]) -> str:
+        return "".join(written(line, colour=self._ink.colour) + "\n" for line in lines)
+
+    # --- Blocks ------------------------------------------------------------------------------------------------------
+
+    def _blocks(self, nodes: Sequence[SyntaxTreeNode], columns: int, *, close: bool = False) -> list[Line]:
+        """One below the other, with an empty line between them unless they belong close together."""
+        lines: list[Line] = []
+        for node in nodes:
+            drawn = self._block(node, columns)
+            lines += [[], *drawn] if lines and not close else drawn
+        return lines
+
+    def _block(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        draw: dict[str, Callable[[SyntaxTreeNode, int], list[Line]]] = {
+            "heading": self._heading,
+            "bullet_list": self._list,
+            "ordered_list": self._list,
+            "blockquote": self._quote,
+            "fence": self._code,
+            "code_block": self._code,
+            "table": self._table,
+            "hr": self._rule,
+        }
+        return draw.get(node.type, self._paragraph)(node, columns)
+
+    def _paragraph(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        return wrapped_spans(_inline(node), columns)
+
+    def _heading(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        return wrapped_spans(_inline(node, (_BOLD, _UNDERLINE) if node.tag == "h1" else (_BOLD,)), columns)
+
+    def _list(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        marks = _marks(node)
+        indent = max(len(mark) for mark in marks)
+        lines: list[Line] = []
+        for mark, item in zip(marks, node.children, strict=True):
+            close = sum(part.type == "paragraph" for part in item.children) <= 1
+            drawn = self._blocks(item.children, max(columns - indent, _WIDTH_MIN), close=close) or [[]]
+            first, *others = drawn
+            lines.append([Span(mark.rjust(indent), (_ACCENT,)), *first])
+            lines += [[Span(" " * indent), *line] for line in others]
+        return lines
+
+    def _quote(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        inside = self._blocks(node.children, max(columns - 2, _WIDTH_MIN))
+        return [[Span("▌ ", (_FAINT,)), *(Span(span.text, (_FAINT, *span.looks)) for span in line)] for line in inside]
+
+    def _code(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        """Indented, with no background, so that it can be read and copied anywhere."""
+        language = (node.info.split() or [""])[0]
+        spans = highlighted(node.content.rstrip(), language, dark=self._ink.dark)
+        return [[Span("  "), *line] for line in wrapped_spans(spans, max(columns - 2, _WIDTH_MIN))]
+
+    def _table(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        rows = [row for part in node.children for row in part.children]
+        return table_lines([[_cell(cell) for cell in row.children] for row in rows], columns)
+
+    def _rule(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
+        return [[Span("─" * columns, (_FAINT,))]]
+
+
+def _marks(node: SyntaxTreeNode) -> list[str]:
+    if node.type == "bullet_list":
+        return [" • "] * len(node.children)
+    first = int(node.attrs.get("start", 1))
+    return [f" {number} " for number in range(first, first + len(node.children))]
+
+
+def _cell(node: SyntaxTreeNode) -> Cell:
+    looks = (_BOLD,) if node.type == "th" else ()
+    return Cell(_inline(node, looks), to_the_right="right" in str(node.attrs.get("style", "")))
+
+
+def _inline(node: SyntaxTreeNode, looks: tuple[str, ...] = ()) -> list[Span]:
+    spans: list[Span] = []
+    for part in node.children:
+        match part.type:
+            case "softbreak":
+                spans.append(Span(" ", looks))
+            case "hardbreak":
+                spans.append(Span("\n", looks))
+            case "code_inline":
+                spans.append(Span(part.content, (*looks, _ACCENT)))
+            case "image":
+                spans += [Span(part.content, looks), *_address(str(part.attrs.get("src", "")), part.content, looks)]
+            case "link":
+                inside = _inline(part, (*looks, _UNDERLINE))
+                said = "".join(span.text for span in inside)
+                spans += [*inside, *_address(str(part.attrs.get("href", "")), said, looks)]
+            case "inline" | "strong" | "em" | "s":
+                more = _INLINE_LOOKS.get(part.type)
+                spans += _inline(part, (*looks, more) if more else looks)
+            case _:
+                spans.append(Span(part.content, looks))
+    return spans
+
+
+def _address(address: str, said: str, looks: tuple[str, ...]) -> list[Span]:
+    """Where a link leads, unless that is what it says."""
+    if not address or said in (address, address.removeprefix("mailto:")):
+        return []
+    return [Span(" (", looks), Span(address, (*looks, _UNDERLINE)), Span(")", looks)]

@@ -17,6 +17,7 @@ from everthread.domain.model import (
     HookCall,
     Inbound,
     Kind,
+    Lease,
     NoteAction,
     NoteTarget,
     Timer,
@@ -317,6 +318,52 @@ class CursorsAndLanes(OnAStore):
             assert [await alive("p", 129.9), await alive("p", 130.0), await alive("q", 100.0)] == [True, False, False]
             await store.write(lambda uow: uow.lanes.leave("p"))
             assert not await alive("p", 100.0)
+
+    @in_loop
+    async def test_after_the_clock_is_put_back_a_lease_is_neither_kept_for_long_nor_taken_from_the_living(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+
+            async def asked(lane: str, now: float) -> Lease | None:
+                worth_it = await store.read(lambda uow: uow.lanes.may_acquire(lane, now, 30.0))
+                lease = await store.write(lambda uow: uow.lanes.acquire(lane, "next", now, 30.0))
+                assert worth_it or lease is None
+                return lease
+
+            dead = await store.write(lambda uow: uow.lanes.acquire("dead", "a", 5000.0, 30.0))
+            living = await store.write(lambda uow: uow.lanes.acquire("living", "b", 5000.0, 30.0))
+            assert dead is not None
+            assert living is not None
+            for lane in ("dead", "living"):
+                assert await asked(lane, 100.0) is None
+            assert await store.write(lambda uow: uow.lanes.renew(living, 110.0, 30.0))
+            assert not await store.read(lambda uow: uow.lanes.may_acquire("dead", 129.0, 30.0))
+            assert await asked("dead", 129.0) is None
+            taken = await asked("dead", 130.0)
+            assert taken is not None
+            assert taken.fence > dead.fence
+            assert await asked("living", 130.0) is None
+            await store.read(lambda uow: uow.lanes.check(living))
+
+    @in_loop
+    async def test_after_the_clock_is_put_back_no_process_is_taken_for_alive_for_long(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.lanes.keep_alive("dead", 5000.0, 30.0))
+            await store.write(lambda uow: uow.lanes.keep_alive("living", 100.0, 30.0))
+            await store.write(lambda uow: uow.lanes.acquire("lane", "dead", 5000.0, 600.0))
+            await store.write(lambda uow: uow.lanes.bound_lives(160.0))
+            alive = {
+                (name, now): await store.read(lambda uow, n=name, t=now: uow.lanes.is_alive(n, t))
+                for name in ("dead", "living")
+                for now in (129.0, 130.0, 159.0, 160.0)
+            }
+            assert [now for (name, now), there in alive.items() if there and name == "dead"] == [129.0, 130.0, 159.0]
+            assert [now for (name, now), there in alive.items() if there and name == "living"] == [129.0]
+            # A lease of a lane is bound by whoever asks for it, who knows for how long they are given out.
+            assert await store.write(lambda uow: uow.lanes.acquire("lane", "next", 5599.0, 600.0)) is None
 
     @in_loop
     async def test_the_lanes_of_a_process_that_has_left_are_anybodys_at_once(self, open_store: OpenStore) -> None:

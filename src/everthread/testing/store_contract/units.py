@@ -112,6 +112,16 @@ class UnitsOfWork(OnAStore):
             assert await store.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
 
     @in_loop
+    async def test_a_key_that_changes_hands_is_its_new_owners_alone(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
+            binding = await store.read(lambda uow: uow.sessions.binding(KEY))
+            assert binding == Binding(KEY, "bob", None, 2)
+            keys = await store.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
+            assert keys == [(), (KEY,)]
+
+    @in_loop
     async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore) -> None:
         """Whoever hears of a result finds its rows through any other handle, at once."""
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:

@@ -32,8 +32,8 @@ class PeopleSide:
     def introduce(self, person: wire.Person) -> None:
         user = User(person.id, False, person.first_name, person.username, person.language_code)
         self._world.users[person.id] = user
-        self._world.chats.pop(person.id, None)
-        self._world.private_chat(person.id)
+        if self._world.chats.pop(person.id, None) is not None:
+            self._world.private_chat(person.id)
 
     def found(self, group: wire.Group) -> None:
         if group.id >= 0:

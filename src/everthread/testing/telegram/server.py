@@ -49,7 +49,7 @@ class TelegramEmulator(HttpServer):
         self.world = World(bot)
         self.limits = Limits(limits)
         self.faults = Faults()
-        self.webhook = Webhook(self.world)
+        self.webhook = Webhook(self.world, self.faults)
         self.calls: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._bot = Bot(self.world, self.webhook)
@@ -129,6 +129,8 @@ class TelegramEmulator(HttpServer):
             result = await self._act(call, params)
             if fault is not None and fault.kind == "drop_after":
                 return False
+            if fault is not None and fault.kind == "delay":
+                await asyncio.sleep(fault.seconds)
             if isinstance(result, Batch):
                 # Who has left while waiting is given nothing.
                 if reader.at_eof():
@@ -151,16 +153,12 @@ class TelegramEmulator(HttpServer):
         return call.lower()
 
     async def _disturb(self, fault: Fault, writer: asyncio.StreamWriter) -> bool | None:
-        """What goes wrong before the act. None: the act comes all the same."""
+        """What goes wrong instead of the act. None: the act comes all the same."""
         if refusal := refusal_of(fault):
             raise refusal
         if fault.kind == "gibberish":
             return await respond(writer, 502, _PAGE, {"Content-Type": "text/html"})
-        if fault.kind == "drop_before":
-            return False
-        if fault.kind == "delay":
-            await asyncio.sleep(fault.seconds)
-        return None
+        return False if fault.kind == "drop_before" else None
 
     async def _act(self, call: str, params: Params) -> object:
         act = self._methods.get(call)

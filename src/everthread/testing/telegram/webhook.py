@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from everthread.testing.telegram.faults import Faults
 from everthread.testing.telegram.objects import Update, WebhookInfo
 from everthread.testing.telegram.params import Params, read_params
 from everthread.testing.telegram.refusals import bad
@@ -34,9 +35,10 @@ class Told:
 
 
 class Webhook:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, faults: Faults) -> None:
         self.url = ""
         self._world = world
+        self._faults = faults
         self._secret = ""
         self._connections = 40
         self._error: tuple[int, str] | None = None
@@ -103,6 +105,8 @@ class Webhook:
         if self._secret:
             headers["X-Telegram-Bot-Api-Secret-Token"] = self._secret
         try:
+            if self._faults.is_cut:
+                raise _Wrong("Connection timed out")
             async with http.post(url, data=msgspec.json.encode(update), headers=headers) as response:
                 body = await response.read()
                 if not 200 <= response.status < 300:

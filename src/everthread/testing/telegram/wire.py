@@ -23,7 +23,7 @@ Kind = Literal[
     "reorder",
 ]
 """What goes wrong with a call: 429, 500, 502, 502 with a page of HTML, 403; the connection breaks before or after the
-act; the answer takes its time. Of updates: each one comes twice, or the last one first."""
+act; the act is done and its answer takes its time. Of updates: each one comes twice, or the last one first."""
 
 
 class Person(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 
@@ -13,6 +14,8 @@ from everthread.testing.telegram.objects import BotCommand, CallbackQuery, Chat,
 from everthread.testing.telegram.refusals import bad, forbidden
 from everthread.testing.telegram.updates import Updates
 from everthread.testing.telegram.wire import Seen, Sight
+
+_NUMBER = re.compile(r"-?\d{1,18}")
 
 
 class World:
@@ -52,20 +55,27 @@ class World:
         name = str(chat_id)
         if not name:
             raise bad("chat_id is empty")
-        try:
-            found = self.chats.get(int(name))
-        except ValueError:
-            found = next((chat for chat in self.chats.values() if chat.username and f"@{chat.username}" == name), None)
+        if name.startswith("@"):
+            named = (chat for chat in self.chats.values() if chat.id < 0 and f"@{chat.username}" == name)
+            found = next(named, None)
+        else:
+            found = self.chats.get(int(name)) if _NUMBER.fullmatch(name) else None
         if found is None:
             raise bad("chat not found")
         return found
 
     def writable_chat(self, chat_id: str | int) -> Chat:
+        if _NUMBER.fullmatch(str(chat_id)) and self._is_stranger(int(chat_id)):
+            raise forbidden("bot can't initiate conversation with a user")
         chat = self.chat(chat_id)
         if chat.id in self.blocked:
             where = f"kicked from the {chat.type} chat" if chat.id < 0 else "blocked by the user"
             raise forbidden(f"bot was {where}")
         return chat
+
+    def _is_stranger(self, user_id: int) -> bool:
+        """Known, and has never written to the bot."""
+        return user_id in self.users and user_id not in self.chats
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class Wire:
         *,
         key: str,
         key_name: str,
+        needs_key: bool = False,
         connect_s: float = CONNECT_S_MAX,
         idle_s: float = IDLE_S_MAX,
     ) -> None:
@@ -56,6 +57,7 @@ class Wire:
         }
         self._connect_s = connect_s
         self._idle_s = idle_s
+        self._lacks_key = needs_key and not key
         self._posting: Posting | None = None
 
     async def events(
@@ -65,6 +67,9 @@ class Wire:
 
         An answer that is no stream is yielded as one event. Closing this closes the connection.
         """
+        if self._lacks_key:
+            # What somebody has said need not travel to be refused.
+            raise failure(self._endpoint, 401, "")
         posting = self._connected()
         with posting.failures_told(self.broken):
             async with await posting.begun(path, body) as response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -67,7 +68,7 @@ class Posting:
         except TimeoutError:
             raise broken(f"sent nothing for {self._idle_s:g} s") from None
         except aiohttp.ClientConnectorError as error:
-            raise broken(f"can't be reached ({error.strerror or type(error.os_error).__name__})") from None
+            raise broken(f"can't be reached ({_why(error)})") from None
         # Their texts can name headers, and so the key: the name of the error is enough.
         except (aiohttp.ClientError, OSError) as error:
             raise broken(f"broke off ({type(error).__name__})") from None
@@ -97,6 +98,12 @@ class Posting:
             async with asyncio.timeout(_LINGER_S):
                 while await response.content.readany():
                     pass
+
+
+def _why(error: aiohttp.ClientConnectorError) -> str:
+    # asyncio's own words for what the system has better ones for. Names that were not found have numbers below zero.
+    number = error.os_error.errno
+    return os.strerror(number) if number and number > 0 else error.strerror or type(error.os_error).__name__
 
 
 async def _in_few_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:

@@ -25,7 +25,21 @@ class LaneTables:
                 (name, holder, now + ttl_s, now),
             )
         )
-        return Lease(name, holder, row[0]) if row else None
+        if row is None:
+            # Nobody has it for longer than that: it was given out before the clock was put back. Whoever lives
+            # renews it in time; whoever does not has it no longer than any other.
+            run(
+                self._execute(
+                    "UPDATE leases SET expires_at = ? WHERE name = ? AND expires_at > ?",
+                    (now + ttl_s, name, now + ttl_s),
+                )
+            )
+            return None
+        return Lease(name, holder, row[0])
+
+    def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
+        row = first(self._execute("SELECT expires_at FROM leases WHERE name = ?", (name,)))
+        return row is None or not now < row[0] <= now + ttl_s
 
     def renew(self, lease: Lease, now: float, ttl_s: float) -> bool:
         row = first(
@@ -62,6 +76,13 @@ class LaneTables:
     def is_alive(self, holder: str, now: float) -> bool:
         alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
         return first(self._execute(alive, (f"process:{holder}", now))) is not None
+
+    def bound_lives(self, until: float) -> None:
+        run(
+            self._execute(
+                "UPDATE leases SET expires_at = ? WHERE name LIKE 'process:%' AND expires_at > ?", (until, until)
+            )
+        )
 
     def leave(self, holder: str) -> None:
         run(self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",)))

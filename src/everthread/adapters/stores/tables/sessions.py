@@ -191,15 +191,16 @@ class SessionTables:
             self._execute(
                 "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind, generation) "
                 "VALUES (?, ?, ?, ?, ?, ?, (SELECT generation FROM sessions WHERE id = ?)) "
-                "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, session_id = excluded.session_id, "
-                "epoch = excluded.epoch, pending = excluded.pending, kind = excluded.kind, "
-                "generation = excluded.generation",
+                "ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, epoch = excluded.epoch, "
+                "pending = excluded.pending, kind = excluded.kind, generation = excluded.generation",
                 (
                     *(str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None),
                     *(b.kind.value, b.session_id),
                 ),
             )
         )
+        # Apart: the index by owner would be written anew with every boundary, and a key changes hands once in a while.
+        run(self._execute("UPDATE bindings SET owner = ? WHERE key = ? AND owner <> ?", (b.owner, str(b.key), b.owner)))
 
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]:
         rows = self._execute("SELECT key FROM bindings WHERE session_id = ? ORDER BY key", (session_id,))

@@ -87,9 +87,10 @@ class TurnTables:
             f"SELECT id, content, owner FROM messages WHERE id >= (SELECT turn + 1 FROM indexed) * {MESSAGES_PER_TURN} "
             "AND content <> ''"
         )
-        words = ((number, index_text(content), owner_token(owner)) for number, content, owner in rows)
-        for values, given in _together(words):
-            run(self._execute(f"INSERT INTO message_words (rowid, text, scope) VALUES {values}", given))
+        # One by one: a statement of several rows opens a savepoint, and at each the index writes a segment of its own.
+        for number, content, owner in list(rows):
+            words = (number, index_text(content), owner_token(owner))
+            run(self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words))
         run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
@@ -239,7 +240,7 @@ class TurnTables:
         return list(rows)
 
     def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
-        if beside and not self._is_anything_beside(owner, beside):
+        if beside and not self.is_anything_beside(owner, beside):
             return ()
         candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
         seen = self._lineage(beside, None, None)[0] if beside else []
@@ -257,8 +258,7 @@ class TurnTables:
                     return self._scored(chosen.values())
         return self._scored(chosen.values())
 
-    def _is_anything_beside(self, owner: str, session: Session) -> bool:
-        """Whether the owner has said anything that the session does not show: many people have one conversation."""
+    def is_anything_beside(self, owner: str, session: Session) -> bool:
         if session.owner != owner or session.floor > session.base_turn:
             return True
         others = "SELECT 1 FROM sessions WHERE owner = ? AND id <> ? AND last_turn > base_turn LIMIT 1"
