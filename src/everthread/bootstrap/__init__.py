@@ -23,7 +23,7 @@ from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, r
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.forget import fact_identity
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
+    from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
+    from everthread.lifecycle.scheduling import Scheduling
     from everthread.web import Web
 
 log = logging.getLogger("everthread")
@@ -201,15 +203,34 @@ class Runtime:
         given = {platform.name for platform in self._platforms}
         return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
 
+    @property
+    def scheduling(self) -> Scheduling:
+        from everthread.lifecycle.scheduling import Scheduling
+
+        return Scheduling(self.store, self.clock, self.new_id)
+
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
+        """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.schedule import Scheduler
+
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        agent, choices = self._workshop.scheduled, self._workshop.models.choices
+        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
+
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
         from everthread.web import Web
 
         return Web(gateway)
 
+    @property
+    def platform_names(self) -> frozenset[str]:
+        """Where people write from elsewhere."""
+        return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
     def _told_of_expiry(self) -> frozenset[str]:
-        names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
-        return frozenset(names) if self.settings.gateway.notices else frozenset()
+        return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Bring the files of an owner's notes and the store into step; what went wrong, if anything.

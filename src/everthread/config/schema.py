@@ -86,6 +86,19 @@ class Review(Struct, frozen=True):
     """In US dollars, for one review; None is no limit but that of the day."""
 
 
+class Schedule(Struct, frozen=True):
+    """Scheduled tasks: whose clock they go by, and what the agent may do about them by itself."""
+
+    zone: str = ""
+    """An IANA name; empty is the zone of this machine."""
+    folders: tuple[Path, ...] = ()
+    """Where answers may be written to files, besides the folder `files` of the home."""
+    per_owner: int = 20
+    """So many tasks may the agent keep for one person."""
+    every_minutes: float = 15.0
+    """It may have nothing done more often than that."""
+
+
 class Tools(Struct, frozen=True):
     allow: tuple[str, ...] = ()
     """Dangerous tools that nobody needs to approve."""

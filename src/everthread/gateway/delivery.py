@@ -188,13 +188,17 @@ class Delivery:
 
     async def _send_part(self, platform: Platform, reply: Reply) -> bool:
         safe = platform.capabilities.idempotent_send
-        parts = split(reply.text, platform.capabilities.text_chars_max)
+        text = await self._text(platform, reply)
+        if text is None:
+            await self._give_up(reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text")
+            return True
+        parts = split(text, platform.capabilities.text_chars_max)
         last = reply.parts + 1 >= len(parts)
         sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
         try:
             message_id = await asyncio.shield(sent)
         except asyncio.CancelledError:
-            await self._stopped(sent, reply, safe)
+            await self._stopped(sent, reply, safe, last)
             raise
         except SendUncertain as error:
             if safe:
@@ -230,6 +234,9 @@ class Delivery:
 
     async def _send_or_edit(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
+        if last and reply.file and platform.capabilities.files:
+            content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+            files = (*files, File(reply.file, content or b""))
         to, name = Address.of(reply.key), f"{reply.turn_id}.{reply.parts}"
         if _is_edit(reply) and (known := reply.platform_message_id):
             try:
@@ -250,14 +257,23 @@ class Delivery:
             await platform.edit(to, message_id, text, buttons)
         return message_id
 
-    async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool) -> None:
+    async def _text(self, platform: Platform, reply: Reply) -> str | None:
+        """What is said; where no files can be sent, what is in its file as well. `None` if that is no text."""
+        if not reply.file or platform.capabilities.files:
+            return reply.text
+        content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+        try:
+            return "\n\n".join(part for part in (reply.text, (content or b"").decode()) if part)
+        except UnicodeDecodeError:
+            return None
+
+    async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool, last: bool) -> None:
         """The process ends: if the part goes out in the next moment, that is written down."""
         done, _ = await asyncio.wait({sent}, timeout=STOPPED_S)
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
-            parts = split(reply.text, self._platforms[reply.key.platform].capabilities.text_chars_max)
-            state = ReplyState.SENT if reply.parts + 1 >= len(parts) else ReplyState.READY
+            state = ReplyState.SENT if last else ReplyState.READY
             out = replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result())
             await self._mark_or_leave(out)
         elif not safe and isinstance(sent.exception(), PlatformUnavailable):

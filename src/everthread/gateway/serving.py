@@ -28,6 +28,7 @@ from everthread.gateway.door import Door
 from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
 from everthread.gateway.routing import is_shared
+from everthread.gateway.schedule import Scheduler
 from everthread.gateway.stalls import Stalls
 from everthread.gateway.streaming import Showing
 from everthread.gateway.working import Working
@@ -61,6 +62,7 @@ class Runtime(Protocol):
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler: ...
     @property
     def skills(self) -> SkillFolders: ...
 
@@ -114,6 +116,7 @@ class Gateway:
             gateway=self.settings.gateway,
             accounts=self.settings.platforms,
         )
+        self.schedules = runtime.scheduler(self.delivery.put)
         self.stalls = Stalls(self.clock)
         self.started_at = 0.0
         self._listening: list[asyncio.Future[None]] = []
@@ -179,7 +182,8 @@ class Gateway:
         await self.working.recover(self._is_served)
         self.agent.attend_to_reviews(self._hear_of_review)
         self._listening = [asyncio.ensure_future(self._listen(platform)) for platform in self.platforms.values()]
-        self._listening += [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self.stalls.watch())]
+        self._listening += [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self.schedules.run())]
+        self._listening += [asyncio.ensure_future(self.stalls.watch())]
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Take nothing more in, let what runs end within the bound, give the rest back."""
@@ -191,7 +195,7 @@ class Gateway:
         if self._listening:
             await asyncio.wait(self._listening, timeout=LEAVE_S)
         await self.door.finish()
-        await self.working.finish(deadline)
+        await asyncio.gather(self.working.finish(deadline), self.schedules.finish(deadline))
         await self.approvals.finish()
         await self.delivery.finish(deadline)
         closing = {asyncio.ensure_future(platform.aclose()): name for name, platform in self.platforms.items()}
