@@ -219,8 +219,7 @@ class Delivery:
             await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
         state = ReplyState.SENT if last else ReplyState.READY
-        if reply.parts == 0 and reply.platform_message_id == "" and not safe:
-            await self._tell(reply, "the beginning of a reply may stand beside it in")
+        await self._tell_of_beginning(reply, safe)
         await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id))
         return last
 
@@ -295,9 +294,11 @@ class Delivery:
                 log.warning("what became of a reply is written down later: %s", error)
                 await self._clock.sleep(BACKOFF_S * 4)
 
-    async def _tell(self, reply: Reply, what: str) -> None:
-        """Have whoever runs this know of something that nobody can mend."""
-        text = f"{what} {reply.key.platform} chat {reply.key.chat}"
+    async def _tell_of_beginning(self, reply: Reply, safe: bool) -> None:
+        """If a beginning of it may be out under an id that nobody was told, nobody can take it away."""
+        if safe or reply.parts or reply.platform_message_id != "":
+            return
+        text = f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
         incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
         await self._write(lambda uow: uow.lanes.add_incident(incident))
         log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))
