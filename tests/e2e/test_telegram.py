@@ -219,10 +219,10 @@ async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_
         assert "look" in picture
         assert "[image: photo.jpg" in picture
         assert "milk and bread" in listed
-        kept = sorted((tmp_path / "files" / "telegram").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        kept = sorted((tmp_path / "media" / "telegram").iterdir(), key=lambda path: path.stat().st_mtime_ns)
         assert [path.read_bytes() for path in kept] == [photo.content, note.content]
         assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
-        assert stat.S_IMODE((tmp_path / "files").stat().st_mode) == 0o700
+        assert stat.S_IMODE((tmp_path / "media").stat().st_mode) == 0o700
         assert all(str(path) in text for path, text in zip(kept, (picture, listed), strict=True))
 
 
@@ -231,7 +231,7 @@ async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
         await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
         await there.people.until(lambda: there.people.texts(ANN), "a code")
         assert there.emulator.calls["getFile"] == 0
-        assert not (tmp_path / "files").exists()
+        assert not (tmp_path / "media").exists()
 
 
 async def test_a_file_that_can_not_be_fetched_is_said_to_be_so(tmp_path: Path) -> None:
