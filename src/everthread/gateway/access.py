@@ -80,8 +80,7 @@ class Access:
         known = [(platform, user) for platform, user in theirs if platform in self._accounts]
         if not known or owner == self._home_owner:
             return False
-        found = (self._guest(uow, platform, user) for platform, user in known)
-        return not any(guest is not None and guest.owner == owner for guest in found)
+        return all(self._guest(uow, platform, user) is None for platform, user in known)
 
     def _guest(self, uow: UnitOfWork, platform: str, user: str) -> Guest | None:
         account, paired = self._accounts[platform], uow.access.guest(platform, user)
