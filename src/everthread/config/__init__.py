@@ -26,6 +26,7 @@ from everthread.config.schema import (
     Review,
     Terminal,
     Tools,
+    Trigger,
     Webhook,
     built_in_providers,
     without_secrets,
@@ -50,6 +51,7 @@ __all__ = [
     "Settings",
     "Terminal",
     "Tools",
+    "Trigger",
     "Webhook",
     "Variables",
     "child_environment",
@@ -145,6 +147,11 @@ class Settings(Struct, frozen=True, eq=False):
     def skills_path(self) -> Path:
         """The folder of the user's own skills."""
         return self.home / "skills"
+
+    @property
+    def files_path(self) -> Path:
+        """The folder of what came with messages on platforms."""
+        return self.home / "files"
 
     @property
     def local_model_path(self) -> Path:

@@ -18,7 +18,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.domain.model import Reply, ReplyState
 from everthread.domain.wording import excerpt
 from everthread.gateway.places import at
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.platform import Address, Button, File, Outbound
 from everthread.ports.store import Incident
@@ -188,7 +188,7 @@ class Delivery:
 
     async def _send_part(self, platform: Platform, reply: Reply) -> bool:
         safe = platform.capabilities.idempotent_send
-        parts = split(reply.text, platform.capabilities.text_chars_max)
+        parts = parts_of(reply.text, platform.capabilities)
         last = reply.parts + 1 >= len(parts)
         sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
         try:
@@ -254,7 +254,7 @@ class Delivery:
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
-            parts = split(reply.text, self._platforms[reply.key.platform].capabilities.text_chars_max)
+            parts = parts_of(reply.text, self._platforms[reply.key.platform].capabilities)
             state = ReplyState.SENT if reply.parts + 1 >= len(parts) else ReplyState.READY
             out = replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result())
             await self._mark_or_leave(out)
