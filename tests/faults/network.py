@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from everthread.testing.loopback.wire import Fault
@@ -77,8 +78,10 @@ async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", 
         await asyncio.sleep(seconds / 2)
         await write("during")
         await cut
+        healed = time.monotonic()
         await write("after")
         await scene.all_taken(120.0)
+        outcome.counts["listens again after, s"] = round(time.monotonic() - healed, 1)
         await scene.rest(300.0)
         await scene.people.look()
         _answered_or_marked(outcome, scene, said)
