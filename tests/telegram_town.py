@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from everthread.bootstrap import Runtime
 from everthread.config import PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.model import Session, SessionKey, Turn
@@ -38,6 +40,16 @@ class EmulatorProcess:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+async def acquaint(base_url: str, *users: int) -> None:
+    """Have people meet the bot, which can't write to them before; nothing of it is left waiting."""
+    async with People(base_url) as people, aiohttp.ClientSession() as http:
+        for user in users:
+            met = await people.say(user, "/start")
+            behind = {"offset": (met.update_id or 0) + 1}
+            async with http.post(f"{base_url}/bot{TOKEN}/getUpdates", json=behind) as response:
+                assert response.status == 200
 
 
 class Town:

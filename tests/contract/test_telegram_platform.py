@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.telegram_town import TOKEN, EmulatorProcess
+from tests.telegram_town import TOKEN, EmulatorProcess, acquaint
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.config import PlatformAccount
@@ -58,18 +58,11 @@ class ThroughPeople:
             await people.fault(fault)
 
 
-async def acquainted(base_url: str) -> None:
-    """A bot can't write to people whom it has never met."""
-    async with People(base_url) as people:
-        for chat in (CHAT, OTHER_CHAT):
-            await people.introduce(int(chat), "Ann")
-
-
 class TestTelegram(PlatformContract):
     @pytest.fixture
     def emulator(self) -> Iterator[EmulatorProcess]:
         emulator = EmulatorProcess()
-        asyncio.run(acquainted(emulator.base_url))
+        asyncio.run(acquaint(emulator.base_url, int(CHAT), int(OTHER_CHAT)))
         yield emulator
         emulator.end()
 
