@@ -19,7 +19,8 @@ from msgspec import to_builtins
 from tests.faults import crowd, kills, memory, network, talking
 from tests.faults.outcome import Outcome
 
-Fault = Callable[[Path, int], Awaitable[Outcome]]
+Fault = Callable[..., Awaitable[Outcome]]
+"""Takes a folder and how often, and some a platform."""
 
 FAULTS: dict[str, tuple[Fault, int]] = {
     "killed at the reply": (memory.killed_at_the_reply, 20),

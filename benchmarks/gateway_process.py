@@ -32,7 +32,9 @@ async def main() -> None:
         Path(given["home"]),
         model="stub/one",
         providers={"stub": Provider("openai_compat", given["model"])},
-        platforms={given["kind"]: PlatformAccount(given["kind"], allow_all=True, stream=False, base_url=given["platform"])},
+        platforms={
+            given["kind"]: PlatformAccount(given["kind"], allow_all=True, stream=False, base_url=given["platform"])
+        },
         gateway=Gateway(messages_per_minute=100_000, http=Http(port=0)),
         review=Review(every_turns=0),
         variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN}),

@@ -94,7 +94,9 @@ async def importing(folder: Path) -> dict[str, Figure]:
 
 
 async def _import_cpu_ms(before: str) -> Figure:
-    program = f"import {before}, time; begun = time.process_time(); import {ADAPTER}; print(time.process_time() - begun)"
+    program = (
+        f"import {before}, time; begun = time.process_time(); import {ADAPTER}; print(time.process_time() - begun)"
+    )
     samples: list[float] = []
     for _ in range(IMPORTS):
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=subprocess.PIPE)

@@ -77,8 +77,8 @@ async def killed_under_load(
     life_s_max: float = 2.5,
     seed: int = 1,
 ) -> Outcome:
-    """`repeats`: a message that is sent twice is seen twice, so what may be out is marked and not sent again. On Telegram
-    that is always so.
+    """`repeats`: a message that is sent twice is seen twice, so what may be out is marked and not sent again. On
+    Telegram that is always so.
 
     `edits`: answers take long, and are shown while they are written.
     """

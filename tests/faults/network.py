@@ -44,17 +44,17 @@ async def told_to_wait(
     said = [(f"c{n}", f"storm {word} chat {n}") for word in range(per_chat) for n in range(times)]
     async with Scene(folder, platform=platform, limits=True) as scene:
         await scene.start()
-        await scene.people.fault(Fault("busy", times=2 * times, seconds=seconds))
-        await scene.people.say_all(said[: len(said) // 2])
-        await asyncio.sleep(seconds)
-        await scene.people.fault(Fault("busy", "send", times=2 * times, seconds=seconds))
-        await scene.people.say_all(said[len(said) // 2 :])
+        for some in (said[: len(said) // 2], said[len(said) // 2 :]):
+            await scene.people.fault(Fault("busy", "poll", times=3, seconds=seconds))
+            await scene.people.fault(Fault("busy", "send", times=2 * times, seconds=seconds))
+            await scene.people.say_all(some)
+            await asyncio.sleep(5 * seconds)
         await scene.all_taken()
         await scene.rest(300.0)
         await scene.people.look()
         _all_answered(outcome, scene, said)
         outcome.counts["sends told to wait"] = waits = scene.told_to_wait()
-        outcome.expect(waits >= 2 * times, f"{waits} sends were told to wait: that was no storm")
+        outcome.expect(waits >= 4 * times, f"{waits} sends were told to wait: that was no storm")
     return outcome
 
 
@@ -89,7 +89,7 @@ async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", 
 
 
 async def answer_lost(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
-    """The connection breaks in the middle of a send: half of them are shown, half are not, and nobody can tell which."""
+    """The connection breaks in the middle of a send: half are shown, half are not, and nobody can tell which."""
     outcome = Outcome(times)
     said = [(f"c{n}", f"message {word} chat {n}") for word in range(3) for n in range(times)]
     async with Scene(folder, platform=platform, repeats=platform != "loop") as scene:

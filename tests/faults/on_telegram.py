@@ -48,9 +48,7 @@ class OnTelegram(People):
 
     async def fault(self, fault: wire.Fault) -> None:
         chat = self._number(fault.chat) if fault.chat is not None else None
-        await self._there.fault(
-            telegram_wire.Fault(fault.kind, CALLS[fault.call], fault.times, fault.seconds, chat)
-        )
+        await self._there.fault(telegram_wire.Fault(fault.kind, CALLS[fault.call], fault.times, fault.seconds, chat))
 
     async def heal(self) -> None:
         await self._there.heal()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -105,8 +106,8 @@ class Scene:
         limits: bool = False,
         cable: bool = False,
     ) -> None:
-        """`model` are options of the stub server of models, besides that it quotes. `repeats` and `limits`: the platform
-        shows twice what is sent twice (Telegram does, always), and tells who is too fast to wait. With a `cable`, the
+        """`model` are options of the stub server of models, besides that it quotes. `repeats`: the platform shows twice
+        what is sent twice; Telegram always does. `limits`: it tells who is too fast to wait. With a `cable`, the
         gateway reaches the platform by way of that.
         """
         self.folder = folder
@@ -218,7 +219,7 @@ class Scene:
 
     def told_to_wait(self) -> int:
         """How many sends had to be made again later, as the gateways tell it."""
-        return (self.folder / "gateway.log").read_text().count("too much at once; tried again in")
+        return len(re.findall(r"too much at once; tried again in [0-9]+\.", (self.folder / "gateway.log").read_text()))
 
     async def all_taken(self, patience_s: float = 30.0) -> None:
         deadline = time.monotonic() + patience_s

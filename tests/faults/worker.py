@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, there to be killed: a platform on loopback, a stub model, a diary as memory provider.
+"""A gateway in a process of its own, to be killed: a platform on loopback, a stub model, a diary as memory provider.
 
 What it is to do comes as JSON in its one argument. It says `ready` once it serves, and on SIGTERM ends as the command
 `gateway run` ends. The diary's back end is a file of its own, which like a server elsewhere survives the process; how
