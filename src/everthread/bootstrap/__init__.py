@@ -23,7 +23,7 @@ from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, r
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.forget import fact_identity
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
     from everthread.bootstrap.memory_providers import Made
+    from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
+    from everthread.lifecycle.scheduling import Scheduling
     from everthread.web import Web
 
 log = logging.getLogger("everthread")
@@ -60,6 +62,11 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def _loop_time() -> float:
+    """For bounds on how long something takes: the clock on the wall may be put forward or back meanwhile."""
+    return asyncio.get_running_loop().time()
 
 
 def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
@@ -213,15 +220,34 @@ class Runtime:
         given = {platform.name for platform in self._platforms}
         return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
 
+    @property
+    def scheduling(self) -> Scheduling:
+        from everthread.lifecycle.scheduling import Scheduling
+
+        return Scheduling(self.store, self.clock, self.new_id)
+
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
+        """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.schedule import Scheduler
+
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        agent, choices = self._workshop.scheduled, self._workshop.models.choices
+        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
+
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
         from everthread.web import Web
 
         return Web(gateway)
 
+    @property
+    def platform_names(self) -> frozenset[str]:
+        """Where people write from elsewhere."""
+        return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
     def _told_of_expiry(self) -> frozenset[str]:
-        names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
-        return frozenset(names) if self.settings.gateway.notices else frozenset()
+        return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Bring the files of an owner's notes and the store into step; what went wrong, if anything.
@@ -295,9 +321,9 @@ class Runtime:
 
         The rest is left to whichever process comes next. What is due only after the bound is not waited for.
         """
-        deadline = self.clock.now() + bound_s
-        while await self.store.read(lambda uow: self._is_waiting(uow, deadline)):
-            if self._serving is None or self._serving.done() or self.clock.now() >= deadline:
+        due, deadline = self.clock.now() + bound_s, _loop_time() + bound_s
+        while await self.store.read(lambda uow: self._is_waiting(uow, due)):
+            if self._serving is None or self._serving.done() or _loop_time() >= deadline:
                 return False
             await self.clock.sleep(_LOOK_S)
         return True
@@ -315,13 +341,13 @@ class Runtime:
             return
         self._stopped = True
         try:
-            deadline = self.clock.now() + drain_s
+            deadline = _loop_time() + drain_s
             await self._finish_turns(deadline)
             if self._workshop is not None:
                 await self._close_workshop(self._workshop, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
-                await self.drain(max(deadline - self.clock.now(), 0.0))
+                await self.drain(max(deadline - _loop_time(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
@@ -338,7 +364,7 @@ class Runtime:
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
-        while self.clock.now() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+        while _loop_time() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:

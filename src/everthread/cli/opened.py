@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config import Settings
-    from everthread.domain.model import Session
+    from everthread.domain.model import Reply, Session
+    from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
     from everthread.lifecycle import Lifecycle
+    from everthread.lifecycle.scheduling import Scheduling
     from everthread.memory import MemoryManager
     from everthread.memory.notes import Notebook
     from everthread.ports import Clock, MemoryProvider, Store
@@ -64,6 +66,12 @@ class Runtime(Protocol):
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
     async def stop(self, drain_s: float = ..., *, close_memory: bool = ..., shutdown_s: float | None = ...) -> None: ...
+
+    @property
+    def scheduling(self) -> Scheduling: ...
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
+        """From `ready` on."""
+        ...
 
     # What a gateway uses, from `ready` on.
     def gateway(self) -> Gateway: ...

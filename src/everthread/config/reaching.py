@@ -29,6 +29,7 @@ def gateway(table: Table) -> Gateway:
         busy=cast("BusyMode", table.text("busy", usual.busy, one_of(get_args(BusyMode)))),
         drain_s=table.number("drain_s", usual.drain_s, 0, 600),
         notices=table.flag("notices", usual.notices),
+        review_notices=table.flag("review_notices", usual.review_notices),
         approvals=cast("Approvers", table.text("approvals", usual.approvals, one_of(get_args(Approvers)))),
         approval_s=table.number("approval_s", usual.approval_s, 5, 3600),
         pairing=table.flag("pairing", usual.pairing),

@@ -92,6 +92,19 @@ class Review(Struct, frozen=True):
     """In US dollars, for one review; None is no limit but that of the day."""
 
 
+class Schedule(Struct, frozen=True):
+    """Scheduled tasks: whose clock they go by, and what the agent may do about them by itself."""
+
+    zone: str = ""
+    """An IANA name; empty is the zone of this machine."""
+    folders: tuple[Path, ...] = ()
+    """Where answers may be written to files, besides the folder `files` of the home."""
+    per_owner: int = 20
+    """So many tasks may the agent keep for one person."""
+    every_minutes: float = 15.0
+    """It may have nothing done more often than that."""
+
+
 class Tools(Struct, frozen=True):
     allow: tuple[str, ...] = ()
     """Dangerous tools that nobody needs to approve."""
@@ -195,6 +208,8 @@ class Gateway(Struct, frozen=True):
     """How long what runs may take to end when the gateway stops."""
     notices: bool = True
     """Tell people when their conversation has ended by itself."""
+    review_notices: bool = False
+    """Tell people in a line what a background review has noted of their conversation."""
     approvals: Approvers = "admins"
     """Who may allow a dangerous tool in a chat, each for themselves: a platform's admins and the owner at this machine,
     everybody who may write, or nobody."""
