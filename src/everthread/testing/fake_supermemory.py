@@ -1,8 +1,8 @@
 """A fake of Supermemory's service over HTTP, by the paths and shapes of its client library 5.0.
 
 What it is unpleasant about: what it is given is queued, can't be found and shows no text before it was taken in, which
-may fail long after it said yes; adding to a document that is there appends to it, unless it is the very same text; deleting
-takes each id by itself, and tells of those that it does not know.
+may fail long after it said yes; adding to a document that is there appends to it, unless it is the very same text;
+deleting takes each id by itself, and tells of those that it does not know.
 
 Only what Everthread and the official client's tests ask for is there.
 """

@@ -1,7 +1,7 @@
 """Supermemory as a memory: everybody has a namespace, and each turn and note is a document in it.
 
-The ids of documents are made from ours, so that what comes twice is the same document. What is given is queued there and
-can fail later: at each close it is looked whether all of the session was taken in. Spoken to in plain HTTP: see
+The ids of documents are made from ours, so that what comes twice is the same document. What is given is queued there,
+and can fail later: at each close it is looked whether all of the session was taken in. Spoken to in plain HTTP: see
 docs/how-to/supermemory.md for why.
 """
 
