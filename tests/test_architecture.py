@@ -48,7 +48,7 @@ SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|WHERE|VALUES|FROM)\b")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
-    note_versions projections tombstones chosen_models guests tokens""".split()
+    note_versions projections tombstones chosen_models guests tokens schedules occurrences reply_files""".split()
 # They hold no words of anybody's, and what they name has an owner; of strangers, nobody knows who they are yet.
 STRANGERS = "pairings wrong_codes".split()
 UNOWNED = (

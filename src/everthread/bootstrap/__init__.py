@@ -23,7 +23,7 @@ from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, r
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.forget import fact_identity
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
+    from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
+    from everthread.lifecycle.scheduling import Scheduling
     from everthread.web import Web
 
 log = logging.getLogger("everthread")
@@ -59,6 +61,11 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def _loop_time() -> float:
+    """For bounds on how long something takes: the clock on the wall may be put forward or back meanwhile."""
+    return asyncio.get_running_loop().time()
 
 
 def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
@@ -190,11 +197,27 @@ class Runtime:
 
     def gateway(self) -> Gateway:
         """What serves the platforms, once this is `ready`."""
-        from everthread.bootstrap.platforms import configured
+        from everthread.bootstrap.platforms import configured, transcriber
         from everthread.gateway.serving import Gateway
 
         given = {platform.name for platform in self._platforms}
-        return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
+        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
+        return Gateway(self, platforms, transcriber(self.settings))
+
+    @property
+    def scheduling(self) -> Scheduling:
+        from everthread.lifecycle.scheduling import Scheduling
+
+        return Scheduling(self.store, self.clock, self.new_id)
+
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
+        """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.schedule import Scheduler
+
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        agent, choices = self._workshop.scheduled, self._workshop.models.choices
+        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
@@ -202,9 +225,13 @@ class Runtime:
 
         return Web(gateway)
 
+    @property
+    def platform_names(self) -> frozenset[str]:
+        """Where people write from elsewhere."""
+        return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
     def _told_of_expiry(self) -> frozenset[str]:
-        names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
-        return frozenset(names) if self.settings.gateway.notices else frozenset()
+        return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Bring the files of an owner's notes and the store into step; what went wrong, if anything.
@@ -223,6 +250,12 @@ class Runtime:
         from everthread.bootstrap.trials import reach
 
         return await reach(self.settings, model)
+
+    async def reach_platform(self, name: str) -> str:
+        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
+        from everthread.bootstrap.trials import reach_platform
+
+        return await reach_platform(self.settings, self.clock, name)
 
     async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
         """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""
@@ -278,9 +311,9 @@ class Runtime:
 
         The rest is left to whichever process comes next. What is due only after the bound is not waited for.
         """
-        deadline = self.clock.now() + bound_s
-        while await self.store.read(lambda uow: self._is_waiting(uow, deadline)):
-            if self._serving is None or self._serving.done() or self.clock.now() >= deadline:
+        due, deadline = self.clock.now() + bound_s, _loop_time() + bound_s
+        while await self.store.read(lambda uow: self._is_waiting(uow, due)):
+            if self._serving is None or self._serving.done() or _loop_time() >= deadline:
                 return False
             await self.clock.sleep(_LOOK_S)
         return True
@@ -298,13 +331,13 @@ class Runtime:
             return
         self._stopped = True
         try:
-            deadline = self.clock.now() + drain_s
+            deadline = _loop_time() + drain_s
             await self._finish_turns(deadline)
             if self._workshop is not None:
                 await self._close_workshop(self._workshop, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
-                await self.drain(max(deadline - self.clock.now(), 0.0))
+                await self.drain(max(deadline - _loop_time(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
@@ -321,7 +354,7 @@ class Runtime:
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
-        while self.clock.now() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+        while _loop_time() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:

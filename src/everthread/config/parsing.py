@@ -26,6 +26,7 @@ from everthread.config.schema import (
     Provider,
     ProviderKind,
     Review,
+    Schedule,
     Terminal,
     Tools,
     built_in_providers,
@@ -34,6 +35,7 @@ from everthread.config.secrets import address_problem, references_problem, varia
 from everthread.domain.errors import BadConfig, BadPolicy
 from everthread.domain.model import OWNER_CHARS_MAX, ChatType
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.zones import zone_named
 
 MCP_SERVERS = "mcpServers"
 _TOP = (
@@ -47,6 +49,7 @@ _TOP = (
         "memory",
         "compression",
         "review",
+        "schedule",
         "tools",
         "terminal",
     ),
@@ -80,6 +83,7 @@ class FromFile(TypedDict, total=False):
     memory: Memory
     compression: Compression
     review: Review
+    schedule: Schedule
     tools: Tools
     terminal: Terminal
     mcp_servers: Mapping[str, McpServer]
@@ -103,6 +107,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "memory": _memory(top.table("memory")),
         "compression": _compression(top.table("compression")),
         "review": _review(top.table("review")),
+        "schedule": _schedule(top.table("schedule"), home),
         "tools": _tools(top.table("tools")),
         "terminal": _terminal(top.table("terminal")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
@@ -268,6 +273,22 @@ def _review(table: Table) -> Review:
     )
 
 
+def _schedule(table: Table, home: Path) -> Schedule:
+    table.allow(*(field.name for field in fields(Schedule)))
+    usual = Schedule()
+    zone = table.text("zone", usual.zone)
+    try:
+        zone_named(zone or "UTC")
+    except BadPolicy as error:
+        raise table.bad("zone", "is no known time zone; give an IANA name such as Europe/Berlin or UTC") from error
+    return Schedule(
+        zone,
+        tuple(_path(table, "folders", text, home) for text in table.texts("folders", _argument_problem)),
+        per_owner=table.whole("per_owner", usual.per_owner, 0, 10_000),
+        every_minutes=table.number("every_minutes", usual.every_minutes, 1, _IDLE_MINUTES_MAX),
+    )
+
+
 def _prices(table: Table, providers: Collection[str]) -> dict[str, Price]:
     return {model: _price(written) for model, written in _entries(table, _model_check(providers))}
 
@@ -330,12 +351,14 @@ def _argument_problem(text: str) -> str:
 
 def _folder(table: Table, home: Path) -> Path | None:
     written = table.text("cwd")
-    if not written:
-        return None
+    return _path(table, "cwd", written, home) if written else None
+
+
+def _path(table: Table, key: str, written: str, home: Path) -> Path:
     try:
         return home / Path(written).expanduser()
     except RuntimeError as error:
-        raise table.bad("cwd", "begins with ~, and there is no such user; write the whole path") from error
+        raise table.bad(key, "begins with ~, and there is no such user; write the whole path") from error
 
 
 # --- When a conversation starts afresh -------------------------------------------------------------------------------

@@ -244,10 +244,16 @@ class Journal:
     async def _look(self, provider: str, session: str, lease: Lease) -> Letter | None:
         """The lane's next letter; a lane that has none is put to rest."""
         now = self._clock.now()
+
+        def look(uow: UnitOfWork, *, only_light: bool = False) -> Letter | None:
+            # Whoever could not renew its lease for a while would else deliver beside the one who has it now.
+            uow.lanes.check(lease)
+            return next_letter(uow, provider, session, now, only_light=only_light)
+
         try:
-            letter = await self._store.peek(lambda uow: next_letter(uow, provider, session, now, only_light=True))
+            letter = await self._store.peek(lambda uow: look(uow, only_light=True))
         except Heavy:
-            letter = await self._store.read(lambda uow: next_letter(uow, provider, session, now))
+            letter = await self._store.read(look)
         if letter is None:
             await self._store.write(lambda uow: self._rest(uow, provider, session, lease))
         return letter

@@ -41,6 +41,7 @@ from everthread.domain.spend import Spent, Used
 from everthread.ports.access import AccessRows
 from everthread.ports.news import BoundaryRow as BoundaryRow
 from everthread.ports.news import News
+from everthread.ports.schedules import Schedules
 from everthread.ports.tokens import Tokens
 
 T = TypeVar("T")
@@ -199,7 +200,7 @@ class Sessions(Protocol):
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
         """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
 
-        Work that was delegated is left out, unless it is asked for.
+        Work that was delegated or scheduled is left out, unless it is asked for.
         """
         ...
 
@@ -403,6 +404,10 @@ class Inbox(Protocol):
         """The key's next message or command; also a command that was begun and never answered."""
         ...
 
+    def last_user(self, key: SessionKey) -> str:
+        """Who wrote there last; empty if nobody did, or it is not known. Not to be asked often."""
+        ...
+
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
         """The key's commands that are not answered yet."""
         ...
@@ -439,6 +444,11 @@ class Inbox(Protocol):
         """What is known of it then: the platform's id of a draft is kept."""
         ...
 
+    def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
+        """What goes out with a reply, kept until nothing more is to become of it."""
+        ...
+
+    def attached(self, turn_id: str) -> bytes | None: ...
     def reply(self, turn_id: str) -> Reply | None: ...
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         """The oldest first, from behind the one of that time and turn."""
@@ -668,6 +678,8 @@ class UnitOfWork(Protocol):
     def tokens(self) -> Tokens: ...
     @property
     def news(self) -> News: ...
+    @property
+    def schedules(self) -> Schedules: ...
 
 
 class Store(Protocol):
