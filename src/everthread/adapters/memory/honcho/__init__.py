@@ -22,9 +22,6 @@ from everthread.domain.model import Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
 
 HONCHO = "honcho"
-ADDRESS = "https://api.honcho.dev"
-KEY_NAME = "HONCHO_API_KEY"
-WORKSPACE = "everthread"
 QUERY_CHARS_MAX = 2_000
 RESULTS_MAX = 100
 
@@ -45,12 +42,10 @@ class Honcho(MemoryProvider):
         self._sleep = sleep
         self._open: tuple[Api, Homes] | None = None
 
-    async def initialize(
-        self, *, address: str = ADDRESS, key: str = "", workspace: str = WORKSPACE, **settings: Any
-    ) -> None:
+    async def initialize(self, *, address: str, workspace: str, key: str = "", **settings: Any) -> None:
         """Nothing is asked of the server yet: one that is down now may be up for the first entry."""
         await self.shutdown()
-        api = Api(Wire(self.name, address, key=key, key_name=KEY_NAME), encoded(workspace))
+        api = Api(Wire(self.name, address, key=key), encoded(workspace))
         self._open = (api, Homes(self.name, api, self._sleep))
 
     async def shutdown(self) -> None:

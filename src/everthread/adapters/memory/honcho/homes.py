@@ -21,6 +21,7 @@ from everthread.adapters.memory.honcho.wording import (
     opened_with,
     peers_of,
     person,
+    repeated,
     session_name,
     undone,
 )
@@ -79,8 +80,14 @@ class Homes:
                 await self._api.describe_message(message, undone(message))
 
     async def close(self, ref: SessionRef, through_seq: int, lacking: Sequence[int]) -> None:
-        """Write down how far the session is complete; a later close takes the place of an earlier one."""
-        home, _ = await self._looked(ref, seq=through_seq)
+        """Write down how far the session is complete; a later close takes the place of an earlier one.
+
+        A request that was given up may have been carried out long after it was looked for: what is there twice is
+        marked.
+        """
+        home, there = await self._looked(ref)
+        for message in repeated(there):
+            await self._api.describe_message(message, undone(message))
         closed = {"closed_through": through_seq, "missing": list(lacking)}
         await self._describe(session_name(ref.session_id), home, {**home.metadata, **closed})
 

@@ -74,6 +74,16 @@ def missing(sayings: Iterable[Saying], there: Iterable[Said]) -> tuple[Saying, .
     return tuple(saying for saying in sayings if _place(saying) not in known)
 
 
+def repeated(messages: Sequence[Said]) -> tuple[Said, ...]:
+    """Those that say the same part of the same entry as one before them, and are not marked yet."""
+    first: dict[tuple[Any, ...], Said] = {}
+    for message in messages:
+        first.setdefault(_place(message), message)
+    return tuple(
+        message for message in messages if first[_place(message)] is not message and not message.metadata.get(_UNDONE)
+    )
+
+
 def undone(message: Said) -> dict[str, Any]:
     return {**message.metadata, _UNDONE: True}
 

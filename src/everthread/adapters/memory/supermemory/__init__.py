@@ -33,9 +33,6 @@ from everthread.domain.model import Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
 
 SUPERMEMORY = "supermemory"
-ADDRESS = "https://api.supermemory.ai"
-KEY_NAME = "SUPERMEMORY_API_KEY"
-NAMESPACE = "everthread"
 QUERY_CHARS_MAX = 2_000
 RESULTS_MAX = 100
 TAKES_IN_S_MAX = 20.0
@@ -52,14 +49,12 @@ class Supermemory(MemoryProvider):
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
         self._sleep = sleep
         self._open: Api | None = None
-        self._prefix = NAMESPACE
+        self._prefix = ""
 
-    async def initialize(
-        self, *, address: str = ADDRESS, key: str = "", namespace: str = NAMESPACE, **settings: Any
-    ) -> None:
+    async def initialize(self, *, address: str, namespace: str, key: str = "", **settings: Any) -> None:
         """Nothing is asked of the service yet: if it is down now, it may be up for the first entry."""
         await self.shutdown()
-        self._open, self._prefix = Api(self.name, Wire(self.name, address, key=key, key_name=KEY_NAME)), namespace
+        self._open, self._prefix = Api(self.name, Wire(self.name, address, key=key)), namespace
 
     async def shutdown(self) -> None:
         opened, self._open = self._open, None
