@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import apsw
 
@@ -23,10 +23,17 @@ _MESSAGES = """id role content timestamp tool_call_id tool_calls tool_name finis
 _WORDS = frozenset(_MESSAGES) - {"id", "timestamp", "active", "compacted", "observed"}
 
 
+class Connection(Protocol):
+    """The part of SQLite that is used."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
+    def close(self, force: bool = ..., /) -> None: ...
+
+
 class Database:
     """All that is asked of it."""
 
-    def __init__(self, connection: apsw.Connection, name: str) -> None:
+    def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
         self._name = name
         self._select = self._statement("messages", _MESSAGES)
@@ -90,7 +97,7 @@ def opened(path: Path) -> Generator[Database]:
     """The database as it is now, though Hermes may be running. Nothing is written beside it."""
     with copied(path) as copy:
         try:
-            connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE)
+            connection = cast(Connection, apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE))
             connection.execute("PRAGMA trusted_schema = OFF")
             # The copy is ours: a table without Hermes's own index would be read once for every session.
             connection.execute("CREATE INDEX IF NOT EXISTS everthread_import ON messages (session_id, id)")

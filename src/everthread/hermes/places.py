@@ -140,4 +140,4 @@ def _local_time(written: object) -> float:
 
 
 def _text(value: object) -> str:
-    return "" if value is None or isinstance(value, dict | list) else str(cast(object, value))
+    return "" if value is None or isinstance(value, dict | list) else str(value)

@@ -244,7 +244,7 @@ def finish(
     session = _still_there(uow, session_id)
     session = close(uow, session, ref_to(session, session.key, 0), now)
     generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
-    if routed.intersection(uow.sessions.keys_on(session_id)):
+    if routed & set(uow.sessions.keys_on(session_id)):
         # Whoever prepared an answer there has not seen what was added.
         generation += 1
     uow.sessions.renew(
