@@ -12,6 +12,9 @@ import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
 from tests.hermes_house import START, HermesHouse
 
+# Many processes a test.
+pytestmark = pytest.mark.timeout(60)
+
 SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier: they like mangoes."
 SKILL = "---\nname: tea\ndescription: How tea is made.\n---\n\nBoil water.\n"
 
@@ -46,8 +49,10 @@ def exported(home: Path) -> dict[str, list[dict[str, Any]]]:
 
 def said(home: Path, session_id: str) -> list[str]:
     """The whole conversation as it is shown, by whoever was not the agent."""
-    shown = printed(home, "sessions", "show", session_id, "--all")
-    return [message["content"] for turn in shown["turns"] for message in turn["messages"] if message["role"] == "user"]
+    shown = printed(home, "sessions", "show", session_id)
+    return [
+        message["content"] for turn in shown["transcript"] for message in turn["messages"] if message["role"] == "user"
+    ]
 
 
 def odd(house: HermesHouse) -> None:
@@ -230,7 +235,7 @@ def test_notes_skills_and_guests_come_once_and_what_was_taken_out_here_stays_out
     assert (home / "skills/tea/references/leaves.md").read_text() == "Green."
     assert not (home / "skills/tea/passwords").exists()
     notes = printed(home, "memory", "list")
-    assert all(note["id"].startswith("hermes-") for note in (*notes["memory"], *notes["user"]))
+    assert all(note["id"].startswith("hermes-") for note in (*notes["memory"]["notes"], *notes["user"]["notes"]))
     assert "secret" not in json.dumps(first)
     assert all(b"123:secret" not in file.read_bytes() for file in home.rglob("*") if file.is_file())
 
@@ -274,7 +279,7 @@ def test_it_is_told_in_words(tmp_path: Path, house: HermesHouse) -> None:
     odd(house)
     done = everthread(tmp_path / "home", "import", "hermes", str(house.path))
     assert done.returncode == 0, done.stderr
-    assert "Imported 17 messages in 8 turns of 9 sessions" in done.stdout
+    assert "Imported 14 messages in 6 turns of 9 sessions" in done.stdout
     assert "the parent of orphan: its parent is not in the database any more" in done.stdout
     assert done.stderr == ""
 
@@ -290,7 +295,7 @@ def test_what_is_no_home_of_hermes_is_refused(tmp_path: Path) -> None:
     home, place = tmp_path / "home", tmp_path / "place"
     refused(everthread(home, "import", "hermes", str(place)), 1, "no such folder")
     place.mkdir()
-    refused(everthread(home, "import", "hermes", str(place)), 1, "no home of Hermes's")
+    refused(everthread(home, "import", "hermes", str(place)), 2, "no home of Hermes's")
     (place / "state.db").write_bytes(b"no database at all" * 1000)
     done = everthread(home, "import", "hermes", str(place))
     refused(done, done.returncode, "state.db")
@@ -299,4 +304,4 @@ def test_what_is_no_home_of_hermes_is_refused(tmp_path: Path) -> None:
     database = sqlite3.connect(place / "state.db")
     database.execute("CREATE TABLE messages (id, session_id)")
     database.close()
-    refused(everthread(home, "import", "hermes", str(place)), 1, "table messages")
+    refused(everthread(home, "import", "hermes", str(place)), 2, "table messages")
