@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from msgspec.structs import replace
 
 from everthread.domain.model import Role, SessionKey
 from everthread.hermes.lineage import family
@@ -37,6 +40,11 @@ class Rows:
         for word in words:
             self.say("user", word, **more).say("assistant", f"You said: {word}", **more)
         return self
+
+
+def compacted(rows: Iterable[MessageRow]) -> list[MessageRow]:
+    """The rows once they were summarised."""
+    return [replace(row, active=False, compacted=True) for row in rows]
 
 
 def translated(

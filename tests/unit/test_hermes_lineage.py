@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.hermes_rows import START, Rows, session, translated, words
+from tests.hermes_rows import START, Rows, compacted, session, translated, words
 
 from everthread.domain.exchange import RewindLine
 from everthread.domain.model import Cause, Kind
@@ -115,12 +115,8 @@ def test_a_summary_in_the_same_session_makes_a_continuation_of_it() -> None:
 def test_a_second_summary_leaves_the_first_parts_as_they_were() -> None:
     once = Rows().talk("a", "b", "c", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY)
     before, _ = translated((session("s"), once.talk("c", "d").rows))
-    gone = [
-        MessageRow(**{n: getattr(r, n) for n in r.__struct_fields__} | {"active": False, "compacted": True})
-        for r in once.rows
-    ]
     twice = Rows()
-    twice.rows = gone
+    twice.rows = compacted(once.rows)
     twice.say("user", "a").say("assistant", SUMMARY + " And plums.").talk("d", "e")
     after, _ = translated((session("s"), twice.rows))
     assert list(after) == ["s", "s.2", "s.3"]
@@ -140,11 +136,7 @@ def test_a_branch_of_what_was_summarised_has_the_same_summary() -> None:
     assert (line.parent, line.base.turn, line.floor, line.summary_of) == ("s.2", 3, 1, "s.2")
     assert words(found["k"]) == ["x"]
     # When that branch is summarised too, the summary that it came with is no second one.
-    gone = [
-        MessageRow(**{n: getattr(r, n) for n in r.__struct_fields__} | {"active": False, "compacted": True})
-        for r in copy
-    ]
-    assert len(parts(gone)) == 1
+    assert len(parts(compacted(copy))) == 1
 
 
 def test_whoever_quotes_a_summary_makes_none() -> None:
