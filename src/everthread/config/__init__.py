@@ -26,6 +26,7 @@ from everthread.config.schema import (
     Review,
     Schedule,
     Terminal,
+    Told,
     Tools,
     Webhook,
     built_in_providers,
@@ -109,6 +110,8 @@ class Settings(Struct, frozen=True, eq=False):
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()
+    memory_providers: Mapping[str, Told] = field(default_factory=dict[str, Told])
+    """What is said of each in its own table, `[memory.NAME]`."""
     compression: Compression = Compression()
     review: Review = Review()
     schedule: Schedule = Schedule()
