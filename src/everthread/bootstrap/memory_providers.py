@@ -46,7 +46,9 @@ class Adapter(Struct, frozen=True):
     """Modules that come with the extra. They are imported by `initialize`, and not with the adapter."""
 
 
-_ADAPTERS = dict[str, Adapter]()
+_ADAPTERS: dict[str, Adapter] = {
+    "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
+}
 """One line for each, such as `"hive": Adapter("everthread.adapters.memory.hive", "Hive", "hive", ("hive_client",))`.
 
 What can be set of it stands in `config/memory_providers.py`.

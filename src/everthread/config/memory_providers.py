@@ -55,7 +55,16 @@ class Entry(Struct, frozen=True):
     fields: tuple[Field, ...] = ()
 
 
-OWN = dict[str, Entry]()
+OWN: dict[str, Entry] = {
+    "hindsight": Entry(
+        "Hindsight: a server of your own, or a service, that draws facts from what is said",
+        (
+            Field("address", "Address of the server", "address", default="http://127.0.0.1:8888"),
+            Field("key", "Its key, if it wants one", "secret", default="HINDSIGHT_API_KEY"),
+            Field("bank", "What the names of its banks begin with", default="everthread"),
+        ),
+    ),
+}
 """One entry for each, such as `"hive": Entry("a service of bees", (Field("url", "Its address", "address"),))`.
 
 The module that has it stands in `bootstrap/memory_providers.py`.
