@@ -1,7 +1,7 @@
 """Hindsight as a memory: a person is a bank, and each entry of a session's log is a document of its own in it.
 
-A turn is the document `SESSION/0003`. Nothing is ever appended, and no document stands for a whole session: there is none
-that a later session, or half a write, could overwrite. Spoken to in plain HTTP: see docs/how-to/hindsight.md for why.
+A turn is the document `SESSION/0003`. Nothing is ever appended, and no document stands for a whole session: so a later
+session, or half a write, has nothing to overwrite. Spoken to in plain HTTP: see docs/how-to/hindsight.md for why.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from everthread.adapters.memory.hindsight.banks import Banks, Found
 from everthread.adapters.memory.hindsight.documents import (
     OPENED,
     Document,
+    all_of,
     note_document_id,
     note_of,
     of_session,
@@ -128,6 +129,7 @@ class Hindsight(MemoryProvider):
         bank = self._bank(ref)
         match scope:
             case ForgetScope.SESSION:
+                await self._banks.drop_unfinished(bank, all_of(ref.session_id))
                 for document_id in await self._banks.ids(bank, tag=of_session(ref.session_id)):
                     await self._drop(bank, document_id)
             case ForgetScope.OWNER:

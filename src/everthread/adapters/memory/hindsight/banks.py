@@ -20,6 +20,7 @@ PAGE = 100
 PAGES_MAX = 10_000
 RECALL_TOKENS = 2_048
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
+_OF_PARTS = "batch_retain"
 
 
 class Found(Struct, frozen=True):
@@ -42,6 +43,23 @@ class _Part(Struct, frozen=True):
 class _Operation(Struct, frozen=True):
     status: str
     child_operations: list[_Part] | None = None
+
+
+class _Work(Struct, frozen=True):
+    """An operation as it is listed. The parts of one are listed beside it."""
+
+    id: str
+    status: str
+    task_type: str
+    document_id: str | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.status in ("pending", "processing")
+
+
+class _Works(Struct, frozen=True):
+    operations: list[_Work]
 
 
 class _Listed(Struct, frozen=True):
@@ -116,6 +134,34 @@ class Banks:
                 await self._wire.tell("DELETE", f"{path}/{each}/delete")
             except NotThere:
                 continue
+
+    async def drop_unfinished(self, bank: str, prefix: str) -> None:
+        """Whatever was to become a document whose id begins so, and has not. It could come to pass later."""
+        works = await self._unfinished(bank, prefix)
+        path = f"{_path(bank)}/operations"
+        # What is made of parts ends with them.
+        for work in (work for work in works if work.is_under_way and work.task_type != _OF_PARTS):
+            await self._wire.tell("DELETE", f"{path}/{work.id}")
+        if any(work.is_under_way for work in works):
+            works = await self._unfinished(bank, prefix)
+        for work in sorted(works, key=lambda work: work.task_type == _OF_PARTS):
+            if work.is_under_way:
+                raise Unavailable(self._provider, "is still at work on what is to be forgotten", retry_after_s=5)
+            await self._wire.tell("DELETE", f"{path}/{work.id}/delete")
+
+    async def _unfinished(self, bank: str, prefix: str) -> Sequence[_Work]:
+        found: list[_Work] = []
+        for status in ("pending", "processing", "failed", "cancelled"):
+            for page in range(PAGES_MAX):
+                query: dict[str, str | int] = {"status": status, "limit": PAGE, "offset": page * PAGE}
+                try:
+                    listed = await self._wire.ask("GET", f"{_path(bank)}/operations", query=query, into=_Works)
+                except NotThere:
+                    return ()
+                found += [work for work in listed.operations if (work.document_id or "").startswith(prefix)]
+                if len(listed.operations) < PAGE:
+                    break
+        return found
 
     async def delete_bank(self, bank: str) -> None:
         try:

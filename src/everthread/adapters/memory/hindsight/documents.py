@@ -109,6 +109,11 @@ def note_of(session_id: str, note_id: str, version: int, target: str, content: s
     return Document(note_document_id(note_id), _storable(content), about, tags, f"a note about the {target}", at)
 
 
+def all_of(session_id: str) -> str:
+    """What the ids of a session's documents begin with, but for those of its notes."""
+    return _within(session_id, "")
+
+
 def turn_id(session_id: str, number: int) -> str:
     return _within(session_id, f"{number:04d}")
 
