@@ -21,9 +21,9 @@ READS = {
     "turns": "view last_visible view_for_people count get own number asked prefix prefix_number is_indexed search "
     "recall",
     "slots": "held_by get live of_session delegated orphans tools",
-    "log": "entry after of_kind last_close event is_light end",
+    "log": "entry after of_kind last_close event is_light is_taken_back end",
     "archive": "untold ended_before children holds_the_newest",
-    "cursors": "provider providers get due_sessions next_due redeliveries parked count",
+    "cursors": "provider providers get due_sessions next_due redeliveries parked count to_copy copying",
 }
 WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), "lifecycle/") | {
     "cursors": "memory/journal.py"
