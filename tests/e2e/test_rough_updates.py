@@ -12,7 +12,7 @@ from tests.house import until
 from tests.plaza import Plaza, plaza
 
 from everthread.config import PlatformAccount
-from everthread.domain.errors import PlatformUnavailable, StoreBusy
+from everthread.domain.errors import DiskFull, PlatformUnavailable, StoreBusy, StoreError
 from everthread.domain.model import ChatType
 from everthread.gateway import serving
 from everthread.ports.platform import Media, Quoted, Update
@@ -89,8 +89,11 @@ async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is
 
 
 @pytest.mark.parametrize("text", ["/queue something", "/steer something", "/new", "something"])
+@pytest.mark.parametrize(
+    "error", [StoreBusy("another program holds it"), DiskFull("the disk is full")], ids=["busy", "full"]
+)
 async def test_what_can_not_be_stored_is_not_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: StoreError
 ) -> None:
     monkeypatch.setattr(serving, "RETRY_S", 0.01)
     async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
@@ -100,7 +103,7 @@ async def test_what_can_not_be_stored_is_not_acknowledged(
             nonlocal tries
             tries += 1
             if tries == 1:
-                raise StoreBusy("another program holds the write lock; try again")
+                raise error
             return await accept(inbound, **more)
 
         monkeypatch.setattr(there.gateway.lifecycle, "accept", busy_first)

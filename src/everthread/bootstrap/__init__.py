@@ -214,11 +214,12 @@ class Runtime:
 
     def gateway(self) -> Gateway:
         """What serves the platforms, once this is `ready`."""
-        from everthread.bootstrap.platforms import configured
+        from everthread.bootstrap.platforms import configured, transcriber
         from everthread.gateway.serving import Gateway
 
         given = {platform.name for platform in self._platforms}
-        return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
+        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
+        return Gateway(self, platforms, transcriber(self.settings))
 
     @property
     def scheduling(self) -> Scheduling:
@@ -266,6 +267,12 @@ class Runtime:
         from everthread.bootstrap.trials import reach
 
         return await reach(self.settings, model)
+
+    async def reach_platform(self, name: str) -> str:
+        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
+        from everthread.bootstrap.trials import reach_platform
+
+        return await reach_platform(self.settings, self.clock, name)
 
     async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
         """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""

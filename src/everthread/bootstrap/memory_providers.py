@@ -48,11 +48,10 @@ class Adapter(Struct, frozen=True):
 
 _ADAPTERS: dict[str, Adapter] = {
     "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
+    "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
 }
-"""One line for each, such as `"hive": Adapter("everthread.adapters.memory.hive", "Hive", "hive", ("hive_client",))`.
-
-What can be set of it stands in `config/memory_providers.py`.
-"""
+"""What can be set of each stands in `config/memory_providers.py`."""
 
 
 def configured(settings: Settings) -> dict[str, Made]:

@@ -57,18 +57,31 @@ class Entry(Struct, frozen=True):
 
 OWN: dict[str, Entry] = {
     "hindsight": Entry(
-        "Hindsight: a server of your own, or a service, that draws facts from what is said",
+        "draws facts from what is said; on a server of your own, or hosted",
         (
             Field("address", "Address of the server", "address", default="http://127.0.0.1:8888"),
             Field("key", "Its key, if it wants one", "secret", default="HINDSIGHT_API_KEY"),
             Field("bank", "What the names of its banks begin with", default="everthread"),
         ),
     ),
+    "honcho": Entry(
+        "draws conclusions about each person from what they say; hosted, or on a server of your own",
+        (
+            Field("address", "Address of the server", "address", "https://api.honcho.dev"),
+            Field("workspace", "Workspace", default="everthread"),
+            Field("key", "Honcho API key", "secret", "HONCHO_API_KEY"),
+        ),
+    ),
+    "supermemory": Entry(
+        "a hosted memory that searches what was said and keeps a profile of each person",
+        (
+            Field("address", "Address of the service", "address", "https://api.supermemory.ai"),
+            Field("namespace", "What the names of its namespaces begin with", default="everthread"),
+            Field("key", "Supermemory API key", "secret", "SUPERMEMORY_API_KEY", required=True),
+        ),
+    ),
 }
-"""One entry for each, such as `"hive": Entry("a service of bees", (Field("url", "Its address", "address"),))`.
-
-The module that has it stands in `bootstrap/memory_providers.py`.
-"""
+"""The module that has each stands in `bootstrap/memory_providers.py`."""
 
 
 def chosen(table: Table) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, T
 from everthread.domain.wording import call_in_words, counted
 from everthread.gateway.delivery import QUESTION, Delivery
 from everthread.gateway.places import at
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.platform import Address, Button
 
@@ -150,7 +150,7 @@ class Approvals:
         try:
             reply = await self._store.write(lambda uow: _withdrawn(uow, name))
             if reply is not None and reply.platform_message_id and platform.capabilities.edits:
-                last = split(text, platform.capabilities.text_chars_max)[-1]
+                last = parts_of(text, platform.capabilities)[-1]
                 with suppress(PlatformError):
                     async with asyncio.timeout(CLOSE_S_MAX):
                         await platform.edit(Address.of(reply.key), reply.platform_message_id, last)

@@ -18,7 +18,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.domain.model import Reply, ReplyState
 from everthread.domain.wording import excerpt
 from everthread.gateway.places import at
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.platform import Address, Button, File, Outbound
 from everthread.ports.store import Incident
@@ -192,7 +192,7 @@ class Delivery:
         if text is None:
             await self._give_up(reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text")
             return True
-        parts = split(text, platform.capabilities.text_chars_max)
+        parts = parts_of(text, platform.capabilities)
         last = reply.parts + 1 >= len(parts)
         sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
         try:
@@ -218,13 +218,9 @@ class Delivery:
             log.exception("a reply may not have been sent", extra=at(reply.key, reply.session_id, reply.turn_id))
             await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
-        await self._went_out(reply, message_id, safe, last)
-        return last
-
-    async def _went_out(self, reply: Reply, message_id: str, safe: bool, last: bool) -> None:
-        if reply.parts == 0 and reply.platform_message_id == "" and not safe:
-            await self._tell(reply, "the beginning of a reply may stand beside it in")
+        await self._tell_of_beginning(reply, safe)
         await self._mark(_sent(reply, message_id, last))
+        return last
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         try:
@@ -295,9 +291,11 @@ class Delivery:
                 log.warning("what became of a reply is written down later: %s", error)
                 await self._clock.sleep(BACKOFF_S * 4)
 
-    async def _tell(self, reply: Reply, what: str) -> None:
-        """Have whoever runs this know of something that nobody can mend."""
-        text = f"{what} {reply.key.platform} chat {reply.key.chat}"
+    async def _tell_of_beginning(self, reply: Reply, safe: bool) -> None:
+        """If a beginning of it may be out under an id that nobody was told, nobody can take it away."""
+        if safe or reply.parts or reply.platform_message_id != "":
+            return
+        text = f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
         incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
         await self._write(lambda uow: uow.lanes.add_incident(incident))
         log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))

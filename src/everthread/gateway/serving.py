@@ -25,6 +25,7 @@ from everthread.gateway.access import Access
 from everthread.gateway.approving import Approvals
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
+from everthread.gateway.luggage import Luggage
 from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
 from everthread.gateway.routing import is_shared
@@ -37,6 +38,7 @@ from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Clock, Platform, Store
+from everthread.ports.transcriber import Transcriber
 
 log = logging.getLogger("everthread.gateway")
 
@@ -77,8 +79,10 @@ class PlatformState(Struct):
 class Gateway:
     """Serves every platform that it was given."""
 
-    def __init__(self, runtime: Runtime, platforms: Sequence[Platform]) -> None:
+    def __init__(self, runtime: Runtime, platforms: Sequence[Platform], transcriber: Transcriber | None = None) -> None:
+        """Without a `transcriber`, whoever speaks is asked to write."""
         self._runtime = runtime
+        self._transcriber = transcriber
         self.settings, self.clock = runtime.settings, runtime.clock
         self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
         self.new_id = runtime.new_id
@@ -109,6 +113,7 @@ class Gateway:
             self.rates,
             self.working,
             self.delivery,
+            Luggage(self.platforms, self.settings.media_path, transcriber, self.clock),
             lambda key, owner, update: replace(
                 self.desk_at(key, owner, ""), account=update.account, update_id=update.update_id, user=update.user
             ),
@@ -207,6 +212,8 @@ class Gateway:
                 task.cancel()
             elif (error := task.exception()) is not None:
                 log.warning("%s did not close well: %s", name, error, extra={"platform": name})
+        if self._transcriber is not None:
+            await self._transcriber.aclose()
 
     def _hear_of_review(self, event: Reviewed) -> None:
         key = event.ref.key

@@ -33,17 +33,16 @@ class NotThere(Unavailable):
 class Wire:
     """The connections to one back end, opened when first used in the loop that uses them."""
 
-    def __init__(self, provider: str, address: str, *, key: str = "", key_name: str = "") -> None:
+    def __init__(self, provider: str, address: str, *, key: str = "") -> None:
         if not address.startswith(("http://", "https://")):
             raise BadConfig(f"{provider}: {address[:100]!r} is no address of a server; expected https://HOST")
         if not key.isprintable() or " " in key:
-            raise BadConfig(f"{provider}: the key is not one printable word: see {key_name}")
+            raise BadConfig(f"{provider}: its key is not one printable word; look at the .env file")
         self._provider = provider
         self._address = address.rstrip("/")
         self._headers = {"User-Agent": "everthread", "Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        self._key_name = key_name
         self._connections: Connections | None = None
 
     async def ask(
@@ -89,8 +88,7 @@ class Wire:
         if status == 404:
             return NotThere(name, "has nothing there (404); check its address in the settings")
         if status in (401, 403):
-            hint = f"; check {self._key_name}" if self._key_name else ""
-            return Unavailable(name, f"does not take the key ({status}){hint}", retry_after_s=60)
+            return Unavailable(name, f"does not take the key ({status}); look at the .env file", retry_after_s=60)
         if status in _LATER or status >= 500:
             return Unavailable(
                 name, f"answers {status}: overloaded or broken", retry_after_s=_pause_s(answer.retry_after)
