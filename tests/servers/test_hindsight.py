@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -12,21 +11,30 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from tests.back_end import BackEnd
+from tests.bad_day import BadDay
+from tests.house import CLI
+from tests.house import House as Process
 from tests.servers.door import Door
 from tests.servers.hindsight_house import House, hindsight
 from tests.tidy import tidy
 
 from everthread.adapters.memory.hindsight import Hindsight
+from everthread.bootstrap import Runtime
+from everthread.config import load
+from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import ChatType, SessionKey, SessionRef
+from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
+from everthread.memory.journal import Limits
+from everthread.testing.fault_proxy import FaultProxy
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
 from everthread.testing.recording import Effect
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
+LIMITS = Limits(attempt_s_max=3.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
 KINDS = {"work": "delegation"}
-SAID = ("bees live in Aarhus", "boat is called Larkspur", "piano is from Leipzig", "dog is called Bruno")
 KEEPS = r"POST /v1/default/banks/[^/]+/memories"
 
 
@@ -51,7 +59,7 @@ def held(address: str, prefix: str) -> list[Effect]:
     for one in documents(address, prefix):
         about = one["document_metadata"]
         turn = int(about["turn"]) if "turn" in about else None
-        kind: str = KINDS.get(about["kind"], about["kind"])
+        kind = KINDS.get(about["kind"]) or about["kind"]
         effects.append(Effect(about["session"], kind, one["original_text"], turn=turn))
     return effects
 
@@ -315,57 +323,67 @@ def test_the_official_client_finds_what_was_kept(house: House, settings: dict[st
     assert "'session': 's1'" in said
 
 
-class Worker:
-    """A process on a home, which does as it is told."""
-
-    def __init__(self, home: Path) -> None:
-        program = Path(__file__).with_name("bad_day_worker.py")
-        self.process = subprocess.Popen(
-            [sys.executable, program, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def do(self, what: str, text: str = "") -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([what, text]) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, "the process is gone"
-        return json.loads(line)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+class TestABadDay(BadDay):
+    @pytest.fixture
+    def back_end(self, house: House, door: Door, settings: dict[str, Any], prefix: str) -> BackEnd:
+        provider = f"{Hindsight.__module__}:{Hindsight.__qualname__}"
+        return BackEnd(provider, settings, door, lambda: held(house.address, prefix), keeps_closes=False)
 
 
-def test_a_bad_day(house: House, prefix: str, tmp_path: Path) -> None:
-    """A turn, a server that hangs, a new session, the old one again, kill -9, a restart, the server back."""
-    table = f'[memory]\nproviders = ["hindsight"]\n[memory.hindsight]\naddress = "{house.address}"\nbank = "{prefix}"\n'
-    (tmp_path / "config.toml").write_text(table)
-    worker = Worker(tmp_path)
-    try:
-        first = worker.do("say", "my bees live in Aarhus")
-        house.freeze()
-        second = worker.do("new")
-        assert worker.do("say", "my boat is called Larkspur") == second != first
-        assert worker.do("resume", first) == first
-        assert worker.do("say", "my piano is from Leipzig") == first
-        worker.kill()
-        worker = Worker(tmp_path)
-        assert worker.do("say", "my dog is called Bruno") == first
-        house.thaw()
-        assert worker.do("drain", "120")
-        recalled = {
-            what: worker.do("recall", what)[0] for what in ("bees Aarhus", "boat", "piano Leipzig", "dog Bruno")
-        }
-    finally:
-        house.thaw()
-        worker.kill()
-    assert {what: (session, turn) for what, (session, turn, _) in recalled.items()} == {
-        "bees Aarhus": (first, 1),
-        "boat": (second, 1),
-        "piano Leipzig": (first, 2),
-        "dog Bruno": (first, 3),
-    }
-    said = [one.text.partition("\n")[0] for one in held(house.address, prefix) if one.kind == "turn"]
-    assert sorted(said) == sorted(f"user: my {what}" for what in SAID)
+async def test_it_is_chosen_by_its_name_in_the_settings(house: House, prefix: str, tmp_path: Path) -> None:
+    named = f'address = "{house.address}"\nbank = "{prefix}"\n'
+    (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["hindsight"]\n[memory.hindsight]\n{named}')
+    async with Runtime(load(str(tmp_path), {})) as runtime:
+        await runtime.start()
+        await runtime.lifecycle.accept(Inbound(CLI, runtime.settings.owner, "I keep bees"))
+        ticket = await runtime.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, "I keep bees")], "")
+        assert await runtime.drain(30)
+        recall = await runtime.memory.recall("bees", ref=ticket.ref, deadline_s=10)
+        assert [(item.provider, item.session_id, item.turn) for item in recall.items] == [
+            ("hindsight", ticket.ref.session_id, 1)
+        ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_after_faults_of_every_kind_each_turn_is_there_once(
+    house: House, prefix: str, tmp_path: Path, seed: int
+) -> None:
+    """Boundaries happen during the faults, and some requests are done though nobody hears of it."""
+    port = int(house.address.rpartition(":")[2])
+    said: dict[str, list[str]] = {}
+    async with FaultProxy(port, seed=seed, rate=0.4) as proxy:
+        settings = {"hindsight": {"address": proxy.url, "bank": prefix, "profile": "main"}}
+        async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+
+            async def say(word: str) -> str:
+                session = (await process.turn(CLI, word)).ref.session_id
+                said.setdefault(session, []).append(word)
+                return session
+
+            first = await say("apple")
+            await process.note("keeps bees")
+            await say("birch")
+            await process.cross(CLI, New())
+            await say("cedar")
+            await process.cross(CLI, Branch())
+            await say("damson")
+            # So long that many a request is given up.
+            await asyncio.sleep(6)
+            await process.cross(CLI, Resume(first))
+            await say("elder")
+            await asyncio.sleep(3)
+            proxy.heal()
+            deadline = asyncio.get_running_loop().time() + 60
+            while any(status.lanes.waiting_entries for status in await process.memory.journal.status()):
+                assert asyncio.get_running_loop().time() < deadline, await process.memory.journal.status()
+                await asyncio.sleep(0.1)
+    found: dict[str, list[str]] = {}
+    effects = held(house.address, prefix)
+    for one in effects:
+        if one.kind == "turn":
+            found.setdefault(one.session_id, []).append(one.text.partition("\n")[0].removeprefix("user: "))
+    assert found == said
+    assert [one.text for one in effects if one.kind == "note"] == ["keeps bees"]
+    assert sum(proxy.spoiled.values()) > 5, proxy.spoiled

@@ -34,7 +34,6 @@ from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
 
 HINDSIGHT = "hindsight"
 ADDRESS = "http://127.0.0.1:8888"
-KEY_NAME = "HINDSIGHT_API_KEY"
 BANK = "everthread"
 QUERY_CHARS_MAX = 500
 """The server refuses more than 500 tokens."""
@@ -64,7 +63,7 @@ class Hindsight(MemoryProvider):
         """Nothing is asked of the server yet: one that is down now may be up for the first entry."""
         await self.shutdown()
         self._prefix = named(encoded(bank), encoded(profile)) if profile else encoded(bank)
-        self._open = Banks(self.name, Wire(self.name, address, key=key, key_name=KEY_NAME), self._sleep)
+        self._open = Banks(self.name, Wire(self.name, address, key=key), self._sleep)
 
     async def shutdown(self) -> None:
         opened, self._open = self._open, None
