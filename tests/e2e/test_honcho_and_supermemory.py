@@ -7,6 +7,7 @@ from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
+from tests.provider_scenarios import ProviderScenarios
 
 from everthread.adapters.memory.honcho.wording import session_name
 from everthread.testing.fake_honcho import FakeHoncho
@@ -48,4 +49,12 @@ class TestABadDayWithHoncho(OnHoncho, BadDay):
 
 
 class TestABadDayWithSupermemory(OnSupermemory, BadDay):
+    pass
+
+
+class TestScenariosWithHoncho(OnHoncho, ProviderScenarios):
+    pass
+
+
+class TestScenariosWithSupermemory(OnSupermemory, ProviderScenarios):
     pass

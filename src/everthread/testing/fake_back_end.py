@@ -59,6 +59,7 @@ class _Faults:
     rejecting: int = 0
     losing: int = 0
     answering: asyncio.Event = field(default_factory=asyncio.Event)
+    is_only_deaf: bool = False
 
 
 class FakeBackEnd(HttpServer):
@@ -135,7 +136,9 @@ class FakeBackEnd(HttpServer):
         """Of the requests that store words."""
         self._faults.losing = calls
 
-    def hang(self) -> None:
+    def hang(self, *, only_deaf: bool = False) -> None:
+        """`only_deaf`: whoever asks is answered, and who tells something is not."""
+        self._faults.is_only_deaf = only_deaf
         self._in_loop(self._faults.answering.clear)
 
     def heal(self) -> None:
@@ -146,8 +149,9 @@ class FakeBackEnd(HttpServer):
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         method, received = await read_request(reader)
-        await self._faults.answering.wait()
         parts = urlsplit(received.path)
+        if not self._faults.is_only_deaf or self._keeps(method, unquote(parts.path)):
+            await self._faults.answering.wait()
         if self._key and received.headers.get("authorization") != f"Bearer {self._key}":
             return await respond(writer, 401, b'{"detail":"no such key"}')
         try:
@@ -161,6 +165,9 @@ class FakeBackEnd(HttpServer):
         if is_lost:
             return False
         return await respond(writer, status, msgspec.json.encode(answer) if answer is not None else b"")
+
+    def _keeps(self, method: str, path: str) -> bool:
+        return any(keeps and method == own and pattern.fullmatch(path) for own, pattern, keeps, _ in self._routes)
 
     def _answer(self, request: Request) -> tuple[Answered, bool]:
         """The answer, and whether it gets lost on its way."""

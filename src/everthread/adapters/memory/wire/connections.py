@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 
 import aiohttp
 from msgspec import Struct
@@ -42,7 +43,8 @@ class Connections:
             async with session.request(
                 method,
                 self._address + path,
-                data=body,
+                # As a file: a large body of bytes would go out in one piece, and hold everything else up.
+                data=BytesIO(body) if body is not None else None,
                 params=query,
                 # A redirect would take the key along.
                 allow_redirects=False,
