@@ -49,7 +49,7 @@ class TestHoncho(ProviderContract):
 
     @pytest.fixture
     def settings(self, fake: FakeHoncho) -> dict[str, Any]:
-        return {"address": fake.address, "workspace": "everthread", "key": "k-1234"}
+        return {"url": fake.address, "workspace": "everthread", "api_key": "k-1234"}
 
     @pytest.fixture
     def provider(self) -> Honcho:

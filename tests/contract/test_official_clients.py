@@ -98,7 +98,7 @@ def test_honchos_own_client_deletes_a_session_for_good(web: httpx.Client) -> Non
 def test_honchos_own_client_reads_what_everthread_wrote(web: httpx.Client) -> None:
     async def write(address: str) -> None:
         provider = Honcho()
-        await provider.initialize(address=address, workspace="everthread", key="k-1234")
+        await provider.initialize(url=address, workspace="everthread", api_key="k-1234")
         await provider.sync_turn("I keep bees", "How many?", ref=REF, delivery=Delivery("k", 1), turn=1, at=1.0)
         about = {"note_id": "n1"}
         await provider.on_memory_write("add", "user", "keeps bees", about, ref=REF, delivery=Delivery("k2", 2))
@@ -140,7 +140,7 @@ def test_supermemorys_own_client_adds_appends_replaces_and_deletes(web: httpx.Cl
 def test_supermemorys_own_client_reads_what_everthread_wrote(web: httpx.Client) -> None:
     async def write(address: str) -> None:
         provider = Supermemory()
-        await provider.initialize(address=address, namespace="everthread", key="k-1234")
+        await provider.initialize(url=address, namespace="everthread", api_key="k-1234")
         await provider.sync_turn("I keep bees", "How many?", ref=REF, delivery=Delivery("k", 1), turn=1, at=1.0)
         await provider.shutdown()
 

@@ -29,7 +29,7 @@ class TestSupermemory(ProviderContract):
 
     @pytest.fixture
     def settings(self, fake: FakeSupermemory) -> dict[str, Any]:
-        return {"address": fake.address, "namespace": "everthread", "key": "k-1234"}
+        return {"url": fake.address, "namespace": "everthread", "api_key": "k-1234"}
 
     @pytest.fixture
     def provider(self) -> Supermemory:

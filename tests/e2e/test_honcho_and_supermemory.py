@@ -20,7 +20,7 @@ class OnHoncho:
         with FakeHoncho(key="k-1234", derives_s=0.1, deletes_s=0.1) as fake:
             yield BackEnd(
                 "everthread.adapters.memory.honcho:Honcho",
-                {"address": fake.address, "workspace": "everthread", "key": "k-1234"},
+                {"url": fake.address, "workspace": "everthread", "api_key": "k-1234"},
                 fake,
                 lambda: held_by_honcho(fake),
                 settles_s=2.0,
@@ -35,7 +35,7 @@ class OnSupermemory:
         with FakeSupermemory(key="k-1234", takes_in_s=0.1) as fake:
             yield BackEnd(
                 "everthread.adapters.memory.supermemory:Supermemory",
-                {"address": fake.address, "namespace": "everthread", "key": "k-1234"},
+                {"url": fake.address, "namespace": "everthread", "api_key": "k-1234"},
                 fake,
                 lambda: held_by_supermemory(fake),
                 settles_s=2.0,

@@ -34,7 +34,7 @@ def nth(seq: int, session: str = "s1", attempt: int = 1) -> Delivery:
 @asynccontextmanager
 async def honcho(fake: FakeHoncho, **settings: Any) -> AsyncIterator[Honcho]:
     provider = Honcho()
-    await provider.initialize(**{"address": fake.address, "workspace": "everthread", **settings})
+    await provider.initialize(**{"url": fake.address, "workspace": "everthread", **settings})
     try:
         yield provider
     finally:
@@ -242,7 +242,7 @@ async def test_a_deletion_that_never_ends_is_an_outage() -> None:
 
     with FakeHoncho(deletes_s=600) as fake:
         provider = Honcho(sleep=sleep)
-        await provider.initialize(address=fake.address, workspace="everthread")
+        await provider.initialize(url=fake.address, workspace="everthread")
         await say(provider, "I keep bees")
         with pytest.raises(Unavailable, match="deletion"):
             await provider.forget(ForgetScope.SESSION, ref=ref("s1"), delivery=nth(2))
@@ -255,9 +255,9 @@ async def test_a_deletion_that_never_ends_is_an_outage() -> None:
 
 async def test_it_says_what_is_wrong_and_never_the_key() -> None:
     with FakeHoncho(key="k-secret-1234") as fake:
-        async with honcho(fake, key="k-secret-1234") as provider:
+        async with honcho(fake, api_key="k-secret-1234") as provider:
             assert await provider.health() == "ok"
-        async with honcho(fake, key="k-wrong-9999") as provider:
+        async with honcho(fake, api_key="k-wrong-9999") as provider:
             said = await provider.health()
             assert "401" in said
             assert "k-wrong" not in said
@@ -287,10 +287,10 @@ async def test_an_error_does_not_quote_the_conversation() -> None:
         assert "larkspur" not in str(failure.value)
 
 
-@pytest.mark.parametrize("settings", [{"address": "honcho.example"}, {"key": "two words"}, {"key": "line\nline"}])
+@pytest.mark.parametrize("settings", [{"url": "honcho.example"}, {"api_key": "two words"}, {"api_key": "line\nline"}])
 async def test_settings_that_make_no_sense_are_told_at_once(settings: dict[str, Any]) -> None:
     with pytest.raises(BadConfig):
-        await Honcho().initialize(**{"address": "http://127.0.0.1:1", "workspace": "w", **settings})
+        await Honcho().initialize(**{"url": "http://127.0.0.1:1", "workspace": "w", **settings})
 
 
 async def test_its_tools_act_on_the_person_of_the_turn() -> None:

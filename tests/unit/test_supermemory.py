@@ -34,7 +34,7 @@ def turn(number: int, text: str, *, inherited: bool = False) -> Turn:
 @asynccontextmanager
 async def supermemory(fake: FakeSupermemory, **settings: Any) -> AsyncIterator[Supermemory]:
     provider = Supermemory()
-    await provider.initialize(**{"address": fake.address, "namespace": "everthread", **settings})
+    await provider.initialize(**{"url": fake.address, "namespace": "everthread", **settings})
     try:
         yield provider
     finally:
@@ -120,7 +120,7 @@ async def test_a_queue_that_does_not_move_holds_no_close_up_for_long() -> None:
 
     with FakeSupermemory(takes_in_s=600) as fake:
         provider = Supermemory(sleep=sleep)
-        await provider.initialize(address=fake.address, namespace="everthread")
+        await provider.initialize(url=fake.address, namespace="everthread")
         await say(provider, "I keep bees")
         await close(provider, turn(1, "I keep bees"))
         assert sum(naps) == 20
@@ -184,9 +184,9 @@ async def test_its_tools_act_on_the_person_of_the_turn() -> None:
 
 async def test_it_says_what_is_wrong_and_never_the_key() -> None:
     with FakeSupermemory(key="k-secret-1234") as fake:
-        async with supermemory(fake, key="k-secret-1234") as provider:
+        async with supermemory(fake, api_key="k-secret-1234") as provider:
             assert await provider.health() == "ok"
-        async with supermemory(fake, key="k-wrong-9999") as provider:
+        async with supermemory(fake, api_key="k-wrong-9999") as provider:
             said = await provider.health()
             assert "401" in said
             assert "k-wrong" not in said

@@ -229,12 +229,17 @@ class Runtime:
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
         """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.access import Access
         from everthread.gateway.schedule import Scheduler
 
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
+        settings, scheduling = self.settings, self.scheduling
         agent, choices = self._workshop.scheduled, self._workshop.models.choices
-        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
+        access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
+        return Scheduler(
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+        )
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""

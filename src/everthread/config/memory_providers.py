@@ -67,17 +67,17 @@ OWN: dict[str, Entry] = {
     "honcho": Entry(
         "draws conclusions about each person from what they say; hosted, or on a server of your own",
         (
-            Field("address", "Address of the server", "address", "https://api.honcho.dev"),
-            Field("workspace", "Workspace", default="everthread"),
-            Field("key", "Honcho API key", "secret", "HONCHO_API_KEY"),
+            Field("url", "Address of the server", "address", "https://api.honcho.dev"),
+            Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
+            Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
         ),
     ),
     "supermemory": Entry(
         "a hosted memory that searches what was said and keeps a profile of each person",
         (
-            Field("address", "Address of the service", "address", "https://api.supermemory.ai"),
-            Field("namespace", "What the names of its namespaces begin with", default="everthread"),
-            Field("key", "Supermemory API key", "secret", "SUPERMEMORY_API_KEY", required=True),
+            Field("url", "Address of the service", "address", "https://api.supermemory.ai"),
+            Field("namespace", "What its namespaces' names begin with, if not everthread-PROFILE"),
+            Field("api_key", "Its key", "secret", "SUPERMEMORY_API_KEY", required=True),
         ),
     ),
 }

@@ -42,10 +42,12 @@ class Honcho(MemoryProvider):
         self._sleep = sleep
         self._open: tuple[Api, Homes] | None = None
 
-    async def initialize(self, *, address: str, workspace: str, key: str = "", **settings: Any) -> None:
+    async def initialize(
+        self, *, url: str, api_key: str = "", workspace: str = "", profile: str = "main", **settings: Any
+    ) -> None:
         """Nothing is asked of the server yet: one that is down now may be up for the first entry."""
         await self.shutdown()
-        api = Api(Wire(self.name, address, key=key), encoded(workspace))
+        api = Api(Wire(self.name, url, key=api_key), encoded(workspace or f"everthread-{profile}"))
         self._open = (api, Homes(self.name, api, self._sleep))
 
     async def shutdown(self) -> None:

@@ -51,10 +51,13 @@ class Supermemory(MemoryProvider):
         self._open: Api | None = None
         self._prefix = ""
 
-    async def initialize(self, *, address: str, namespace: str, key: str = "", **settings: Any) -> None:
+    async def initialize(
+        self, *, url: str, api_key: str = "", namespace: str = "", profile: str = "main", **settings: Any
+    ) -> None:
         """Nothing is asked of the service yet: if it is down now, it may be up for the first entry."""
         await self.shutdown()
-        self._open, self._prefix = Api(self.name, Wire(self.name, address, key=key)), namespace
+        self._open = Api(self.name, Wire(self.name, url, key=api_key))
+        self._prefix = namespace or f"everthread-{profile}"
 
     async def shutdown(self) -> None:
         opened, self._open = self._open, None
