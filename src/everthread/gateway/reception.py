@@ -18,7 +18,7 @@ from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, Sess
 from everthread.gateway.access import Access, Guest, TurnedAway
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
-from everthread.gateway.luggage import Luggage
+from everthread.gateway.luggage import Luggage, Unpacked
 from everthread.gateway.rates import Rates
 from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
 from everthread.gateway.working import Working
@@ -112,11 +112,14 @@ class Reception:
             self._working.wake(key)
             return
         command = found is not None
-        text = update.text if command else await self._words(update, key, owner)
+        packed = Unpacked(()) if command else self._luggage.handed_over(update)
+        text = update.text if command else words_of(replace(update, media=packed.media), key)
+        if packed.notice:
+            await self._say(_name("unheard", update), key, owner, packed.notice)
         if not text:
             return
         row, new = await self._lifecycle.accept(
-            Inbound(key, owner, text, update.account, update.update_id, command, update.user)
+            Inbound(key, owner, text, update.account, update.update_id, command, update.user, packed.to_fetch)
         )
         self.taken += new
         if not new:
@@ -124,13 +127,6 @@ class Reception:
             self._rates.give_back(who.owner)
         if new or row.state is InboxState.WAITING:
             self._working.take(row, self.busy_mode(update.platform))
-
-    async def _words(self, update: Update, key: SessionKey, owner: str) -> str:
-        """What the model reads. Whoever wrote it is told of what it can't."""
-        update, notice = await self._luggage.taken_in(update)
-        if notice:
-            await self._say(_name("unheard", update), key, owner, notice)
-        return words_of(update, key)
 
     def _refusal(self, found: Order | Unknown | None, who: Guest) -> str | None:
         """What somebody is told who may not write this now; `None` if they may."""

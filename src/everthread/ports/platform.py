@@ -11,25 +11,9 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from everthread.domain.media import Media as Media
+from everthread.domain.media import MediaKind as MediaKind
 from everthread.domain.model import ChatType, SessionKey
-
-MediaKind = Literal["image", "audio", "voice", "video", "file"]
-"""`voice` is somebody speaking, in place of writing."""
-
-
-class Media(Struct, frozen=True):
-    """Something that came with a message: what it is, not what is in it."""
-
-    kind: MediaKind
-    name: str = ""
-    mime: str = ""
-    size: int | None = None
-    handle: str = ""
-    """What the platform is asked for it by; empty if it can't be."""
-    path: str = ""
-    """Where it is kept here, once it was fetched."""
-    words: str = ""
-    """What is said or written in it, as far as that is known."""
 
 
 class Quoted(Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from everthread.domain.events import EntryKind, Event, LogEntry, View
+from everthread.domain.media import Media
 from everthread.domain.model import (
     Binding,
     Fate,
@@ -422,6 +423,12 @@ class Inbox(Protocol):
 
     def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
         """The messages that a running turn of the key answers: the one it began with, and those it was steered by."""
+        ...
+
+    def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...]) -> bool:
+        """What came with the message was fetched: it reads so from now on; without a text, nothing is to be answered.
+        False if it waits no longer.
+        """
         ...
 
     def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
