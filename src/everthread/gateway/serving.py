@@ -186,6 +186,7 @@ class Gateway:
     async def start(self) -> None:
         """Take up what was left behind, then listen. Comes back at once: a platform that is down is tried again."""
         self.started_at = self.clock.now()
+        await self.lifecycle.remove_files()
         await self.delivery.begin()
         await self.working.recover(self._is_served)
         self.agent.attend_to_reviews(self._hear_of_review)

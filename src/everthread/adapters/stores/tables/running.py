@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
+from everthread.adapters.stores.tables.media import media_in, media_text
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.media import Media
@@ -45,21 +45,6 @@ def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
     number, key, owner, text, account, update_id, command, user, media, accepted_at, state, session_id, turn_id = row
     inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user, media_in(media))
     return InboxRow(number, inbound, accepted_at, InboxState(state), session_id, turn_id)
-
-
-def media_in(text: str) -> tuple[Media, ...]:
-    """What a row says came with a message: mostly nothing."""
-    if not text:
-        return ()
-    try:
-        return msgspec.json.decode(text, type=tuple[Media, ...])
-    except msgspec.DecodeError:
-        # A fact that was forgotten stood in the middle of it: the message is left without what came with it.
-        return ()
-
-
-def _media_text(media: tuple[Media, ...]) -> str:
-    return msgspec.json.encode(media).decode() if media else ""
 
 
 def _tool_row(row: tuple[Any, ...]) -> ToolRow:
@@ -189,7 +174,7 @@ class InboxTables:
                 f"RETURNING {_INBOX}",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
-                    *(inbound.command, inbound.user, _media_text(inbound.media), now),
+                    *(inbound.command, inbound.user, media_text(inbound.media), now),
                 ),
             )
         )
@@ -264,7 +249,7 @@ class InboxTables:
         row = first(
             self._execute(
                 "UPDATE inbox SET content = ?, media = ?, state = ? WHERE id = ? AND state = 'waiting' RETURNING id",
-                (text, _media_text(media), state.value, inbox_id),
+                (text, media_text(media), state.value, inbox_id),
             )
         )
         return row is not None
