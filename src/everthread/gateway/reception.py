@@ -24,8 +24,9 @@ from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
 from everthread.gateway.working import Working
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.pairing import Pairings
-from everthread.ports import Clock, Store
-from everthread.ports.platform import Update
+from everthread.ports import Clock, Store, UnitOfWork
+from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
+from everthread.ports.store import Incident
 
 log = logging.getLogger("everthread.gateway")
 
@@ -72,11 +73,52 @@ class Reception:
         self._profile = profile
         self._gateway = gateway
         self._accounts = accounts
+        self._moved: dict[tuple[str, str], str] | None = None
+        """By platform and the id there, what chats are known as that have moved; none: not read yet."""
         self.taken = 0
         self.turned_away = 0
 
-    async def take(self, update: Update) -> None:
+    async def take(self, update: Incoming) -> None:
         """Comes back once the update is stored, or turned away for good. Raises only if it could not be stored."""
+        match update:
+            case Update():
+                await self._take_in(await self._settled(update))
+            case MovedChat():
+                await self._move(update)
+            case Unreadable():
+                await self._pass_over(update)
+
+    async def _settled(self, update: Update) -> Update:
+        """Under the id by which the chat is known here."""
+        if self._moved is None:
+            self._moved = await self._store.peek(lambda uow: uow.inbox.moved_chats())
+        known_as = self._moved.get((update.platform, update.chat)) if self._moved else None
+        return replace(update, chat=known_as) if known_as is not None else update
+
+    async def _move(self, moved: MovedChat) -> None:
+        """The conversations of the chat go on under the id that they have."""
+
+        def move(uow: UnitOfWork) -> dict[tuple[str, str], str]:
+            known_as = uow.inbox.moved_chats().get((moved.platform, moved.chat), moved.chat)
+            uow.inbox.move_chat(moved.platform, moved.to, known_as)
+            return uow.inbox.moved_chats()
+
+        if moved.to != moved.chat:
+            self._moved = await self._store.write(move)
+            log.info("%s: a chat has moved", moved.platform, extra={"platform": moved.platform})
+
+    async def _pass_over(self, unreadable: Unreadable) -> None:
+        """Nobody can do anything with it, now or later; that it is lost is told."""
+        platform, number = unreadable.platform, unreadable.update_id
+        text = (
+            f"{platform}: update {number} could not be read ({unreadable.problem}) and was passed over; "
+            "if this comes again, look for a newer version of the program"
+        )
+        log.warning("%s", text, extra={"platform": platform})
+        incident = Incident(self._clock.now(), "platform", None, text)
+        await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+
+    async def _take_in(self, update: Update) -> None:
         try:
             _check_names(update)
             key = key_of(update, self._profile, self._sharings(update.platform))

@@ -39,6 +39,26 @@ class Update(Struct, frozen=True):
     reply_to: Quoted | None = None
 
 
+class MovedChat(Struct, frozen=True):
+    """A chat has another id from now on. It is known by the one that it had: what comes from the new one is taken for
+    it, and the platform finds the way to it.
+    """
+
+    platform: str
+    chat: str
+    to: str
+
+
+class Unreadable(Struct, frozen=True):
+    """Something came in that nothing can be made of, now or later. `problem` repeats nothing of it."""
+
+    platform: str
+    update_id: str
+    problem: str
+
+
+Incoming = Update | MovedChat | Unreadable
+
 BUTTON_COMMAND_BYTES_MAX = 64
 """As much as every platform with buttons keeps behind one."""
 
@@ -108,8 +128,8 @@ class Capabilities(Struct, frozen=True):
     """What the adapter makes of the Markdown that it is handed; `none` shows it as it is written."""
 
 
-Take = Callable[[Update], Awaitable[None]]
-"""Comes back once the update is stored, or was turned away for good: only then may it be acknowledged upstream."""
+Take = Callable[[Incoming], Awaitable[None]]
+"""Comes back once it is stored, or was turned away for good: only then may it be acknowledged upstream."""
 
 
 class Platform(Protocol):

@@ -447,6 +447,14 @@ class Inbox(Protocol):
         """The messages `of_turn` are done, or set aside: their words stand in the turn, if anywhere."""
         ...
 
+    def move_chat(self, platform: str, chat: str, known_as: str) -> None:
+        """The chat that has this id on its platform now is the one that is known by another."""
+        ...
+
+    def moved_chats(self) -> dict[tuple[str, str], str]:
+        """By platform and the id there: what such a chat is known as."""
+        ...
+
     def put_reply(self, reply: Reply) -> Reply:
         """What is known of it then: the platform's id of a draft is kept."""
         ...

@@ -282,6 +282,18 @@ class InboxTables:
             )
         )
 
+    def move_chat(self, platform: str, chat: str, known_as: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO moved_chats (platform, chat, known_as) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (platform, chat, known_as),
+            )
+        )
+
+    def moved_chats(self) -> dict[tuple[str, str], str]:
+        rows = self._execute("SELECT platform, chat, known_as FROM moved_chats")
+        return {(platform, chat): known_as for platform, chat, known_as in rows}
+
     def put_reply(self, reply: Reply) -> Reply:
         r = reply
         # Once it is out, or never will be, its words stand in the turn and nowhere else.
