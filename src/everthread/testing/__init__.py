@@ -13,7 +13,7 @@ A kit is a pytest class. Subclass it in a test module, give it its fixtures, and
 adapter. The kits need the extra `everthread[testing]`.
 
 Platforms to try one on, each a server on loopback that tests script: `loopback`, and `telegram`, whose Bot API bots of
-any library can be tested with.
+any library can be tested with. Memory services that can't be had on a test machine: `fake_honcho`, `fake_supermemory`.
 """
 
 from __future__ import annotations
