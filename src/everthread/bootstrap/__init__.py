@@ -158,6 +158,7 @@ class Runtime:
             hooks=self._hooks,
             review_every=self.settings.review.every_turns,
             told_of_expiry=self._told_of_expiry(),
+            remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
         )
         self.memory = MemoryManager(
             self.providers, self.store, self.clock, self.lanes, random=random.random, settings=_told(described)
@@ -229,12 +230,17 @@ class Runtime:
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
         """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.access import Access
         from everthread.gateway.schedule import Scheduler
 
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
+        settings, scheduling = self.settings, self.scheduling
         agent, choices = self._workshop.scheduled, self._workshop.models.choices
-        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
+        access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
+        return Scheduler(
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+        )
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""

@@ -19,7 +19,9 @@ def embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
     """A vector of length one."""
     vector = [0.0] * dimensions
     for word in _WORD.findall(text.lower()):
-        for piece, weight in ((word, 1.0), (f"{word[:_STEM_CHARS]}*", _STEM_WEIGHT)):
+        # Short words are in everything, and say little.
+        whole = min(len(word), _STEM_CHARS) / _STEM_CHARS
+        for piece, weight in ((word, whole), (f"{word[:_STEM_CHARS]}*", whole * _STEM_WEIGHT)):
             number = _hashed(piece)
             vector[number // 2 % dimensions] += weight if number % 2 else -weight
     length = math.sqrt(sum(value * value for value in vector))
