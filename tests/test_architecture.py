@@ -75,7 +75,8 @@ def adapters() -> list[str]:
     places = [path for kind in (SOURCE / "adapters").iterdir() if kind.is_dir() for path in kind.iterdir()]
     found = [path.relative_to(SOURCE).with_suffix("").as_posix() for path in places if not path.stem.startswith("__")]
     # What several adapters share is none itself.
-    return sorted(name for name in found if name not in ("adapters/stores/tables", "adapters/models/wire"))
+    shared = ("adapters/stores/tables", "adapters/models/wire", "adapters/memory/wire")
+    return sorted(name for name in found if name not in shared)
 
 
 @pytest.mark.parametrize("part", READS)

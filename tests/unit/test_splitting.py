@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import room_of, split
+from everthread.ports.platform import Capabilities
 
 TEXTS = st.lists(
     st.sampled_from(
@@ -98,6 +99,21 @@ def test_whatever_fences_there_are_it_comes_to_an_end(text: str, chars_max: int)
     assert all(len(part) <= chars_max for part in parts)
     for mark in "bcx":
         assert "".join(parts).count(mark) >= text.count(mark)
+
+
+@given(st.text(st.sampled_from("ab 🙂🎉\n`"), max_size=400), st.integers(64, 200))
+def test_where_some_characters_count_twice_no_part_is_too_long(text: str, chars_max: int) -> None:
+    parts = split(text, chars_max, utf16=True)
+    assert all(len(part.encode("utf-16-le")) // 2 <= chars_max for part in parts)
+    for mark in "ab🙂🎉":
+        assert "".join(parts).count(mark) == text.count(mark)
+
+
+def test_a_beginning_that_is_shown_has_room_for_what_goes_on() -> None:
+    able = Capabilities(100, counts_utf16=True)
+    assert room_of(able, "x" * 500, 2) == 98
+    assert room_of(able, "🙂" * 500, 2) == 49
+    assert room_of(Capabilities(100), "🙂" * 500, 2) == 98
 
 
 def left_open(text: str) -> str:

@@ -215,11 +215,12 @@ class Runtime:
 
     def gateway(self) -> Gateway:
         """What serves the platforms, once this is `ready`."""
-        from everthread.bootstrap.platforms import configured
+        from everthread.bootstrap.platforms import configured, transcriber
         from everthread.gateway.serving import Gateway
 
         given = {platform.name for platform in self._platforms}
-        return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
+        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
+        return Gateway(self, platforms, transcriber(self.settings))
 
     @property
     def scheduling(self) -> Scheduling:
@@ -229,12 +230,17 @@ class Runtime:
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
         """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.access import Access
         from everthread.gateway.schedule import Scheduler
 
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
+        settings, scheduling = self.settings, self.scheduling
         agent, choices = self._workshop.scheduled, self._workshop.models.choices
-        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
+        access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
+        return Scheduler(
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+        )
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
@@ -285,6 +291,12 @@ class Runtime:
         from everthread.bootstrap.trials import try_memory
 
         return await try_memory(self.settings, name)
+
+    async def reach_platform(self, name: str) -> str:
+        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
+        from everthread.bootstrap.trials import reach_platform
+
+        return await reach_platform(self.settings, self.clock, name)
 
     async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
         """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""

@@ -44,11 +44,11 @@ class Adapter(Struct, frozen=True):
     """Modules that come with the extra. They are imported by `initialize`, and not with the adapter."""
 
 
-_ADAPTERS = dict[str, Adapter]()
-"""One line for each, such as `"hive": Adapter("everthread.adapters.memory.hive", "Hive", "hive", ("hive_client",))`.
-
-What can be set of it stands in `config/memory_providers.py`.
-"""
+_ADAPTERS: dict[str, Adapter] = {
+    "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
+}
+"""What can be set of each stands in `config/memory_providers.py`."""
 
 
 def configured(settings: Settings) -> dict[str, Made]:

@@ -28,6 +28,7 @@ from everthread.config.schema import (
     Terminal,
     Told,
     Tools,
+    Trigger,
     Webhook,
     built_in_providers,
     without_secrets,
@@ -53,6 +54,7 @@ __all__ = [
     "Settings",
     "Terminal",
     "Tools",
+    "Trigger",
     "Webhook",
     "Variables",
     "child_environment",
@@ -151,6 +153,11 @@ class Settings(Struct, frozen=True, eq=False):
     def skills_path(self) -> Path:
         """The folder of the user's own skills."""
         return self.home / "skills"
+
+    @property
+    def media_path(self) -> Path:
+        """The folder of what came with messages on platforms."""
+        return self.home / "media"
 
     @property
     def file_folders(self) -> tuple[Path, ...]:

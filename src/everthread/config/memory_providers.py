@@ -56,11 +56,25 @@ class Entry(Struct, frozen=True):
     fields: tuple[Field, ...] = ()
 
 
-OWN = dict[str, Entry]()
-"""One entry for each, such as `"hive": Entry("a service of bees", (Field("url", "Its address", "address"),))`.
-
-The module that has it stands in `bootstrap/memory_providers.py`.
-"""
+OWN: dict[str, Entry] = {
+    "honcho": Entry(
+        "draws conclusions about each person from what they say; hosted, or on a server of your own",
+        (
+            Field("url", "Address of the server", "address", "https://api.honcho.dev"),
+            Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
+            Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
+        ),
+    ),
+    "supermemory": Entry(
+        "a hosted memory that searches what was said and keeps a profile of each person",
+        (
+            Field("url", "Address of the service", "address", "https://api.supermemory.ai"),
+            Field("namespace", "What its namespaces' names begin with, if not everthread-PROFILE"),
+            Field("api_key", "Its key", "secret", "SUPERMEMORY_API_KEY", required=True),
+        ),
+    ),
+}
+"""The module that has each stands in `bootstrap/memory_providers.py`."""
 
 
 def chosen(table: Table) -> tuple[str, ...]:

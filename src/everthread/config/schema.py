@@ -145,6 +145,7 @@ class Terminal(Struct, frozen=True):
 
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
+Trigger = Literal["mention", "all"]
 Approvers = Literal["admins", "everybody", "nobody"]
 
 
@@ -169,6 +170,12 @@ class PlatformAccount(Struct, frozen=True):
     threads: Sharing = "shared"
     stream: bool = True
     """Show answers while they are written, where the platform can."""
+    trigger: Trigger = "mention"
+    """What is answered in a group: what names the agent or answers it, or all that is said."""
+    webhook_url: str = ""
+    """Where the platform brings what comes in, as seen from outside; empty if it is asked for it instead."""
+    webhook_host: str = "127.0.0.1"
+    webhook_port: int = 8643
 
 
 class Webhook(Struct, frozen=True):
@@ -222,6 +229,8 @@ class Gateway(Struct, frozen=True):
     spend_per_day: float | None = None
     """In US dollars, for each person; None is no limit but that of `limits`."""
     admin_commands: tuple[str, ...] = ("model",)
+    transcription_model: str = ""
+    """PROVIDER/MODEL that makes words of voice messages; if it is empty, whoever speaks is asked to write."""
     links: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Who is one person: an owner, and PLATFORM:USER of each account they have."""
     http: Http = Http()

@@ -19,12 +19,13 @@ from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands import Desk, withheld
 from everthread.config import Settings
-from everthread.domain.errors import EverthreadError, PlatformError
+from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.approving import Approvals
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
+from everthread.gateway.luggage import Luggage
 from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
 from everthread.gateway.routing import is_shared
@@ -37,6 +38,7 @@ from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Clock, Platform, Store
+from everthread.ports.transcriber import Transcriber
 
 log = logging.getLogger("everthread.gateway")
 
@@ -77,8 +79,10 @@ class PlatformState(Struct):
 class Gateway:
     """Serves every platform that it was given."""
 
-    def __init__(self, runtime: Runtime, platforms: Sequence[Platform]) -> None:
+    def __init__(self, runtime: Runtime, platforms: Sequence[Platform], transcriber: Transcriber | None = None) -> None:
+        """Without a `transcriber`, whoever speaks is asked to write."""
         self._runtime = runtime
+        self._transcriber = transcriber
         self.settings, self.clock = runtime.settings, runtime.clock
         self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
         self.new_id = runtime.new_id
@@ -109,6 +113,7 @@ class Gateway:
             self.rates,
             self.working,
             self.delivery,
+            Luggage(self.platforms, self.settings.media_path, transcriber, self.clock),
             lambda key, owner, update: replace(
                 self.desk_at(key, owner, ""), account=update.account, update_id=update.update_id, user=update.user
             ),
@@ -207,6 +212,8 @@ class Gateway:
                 task.cancel()
             elif (error := task.exception()) is not None:
                 log.warning("%s did not close well: %s", name, error, extra={"platform": name})
+        if self._transcriber is not None:
+            await self._transcriber.aclose()
 
     def _hear_of_review(self, event: Reviewed) -> None:
         key = event.ref.key
@@ -236,10 +243,12 @@ class Gateway:
     async def _listen(self, platform: Platform) -> None:
         pause_s, state = RETRY_S, self.states[platform.name]
         while True:
-            began_at = asyncio.get_running_loop().time()
+            began_at, told_s = asyncio.get_running_loop().time(), 0.0
             try:
                 state.up = True
                 await platform.run(self.reception.take)
+            except PlatformUnavailable as error:
+                state.problem, told_s = str(error), error.retry_after
             except PlatformError as error:
                 state.problem = str(error)
             except EverthreadError as error:
@@ -254,15 +263,18 @@ class Gateway:
             if asyncio.get_running_loop().time() - began_at > RETRY_S_MAX:
                 # What was wrong before that is over.
                 pause_s = RETRY_S
+            # Who says how long to wait is asked again right after that; who says nothing, ever less often.
+            wait_s = max(told_s, RETRY_S) if told_s else pause_s
             log.warning(
                 "%s: %s; tried again in %.0f s",
                 platform.name,
                 state.problem,
-                pause_s,
+                wait_s,
                 extra={"platform": platform.name},
             )
-            await self.clock.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            await self.clock.sleep(wait_s)
+            if not told_s:
+                pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     async def _sweep(self) -> None:
         """Now and then, look for what nobody was told of: a killed process's turns, a notice written by a timer."""
