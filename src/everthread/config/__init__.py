@@ -58,6 +58,7 @@ __all__ = [
     "Webhook",
     "Variables",
     "child_environment",
+    "hermes_home",
     "debugging",
     "default_model",
     "load",
@@ -257,6 +258,11 @@ def wants_local_model(settings: Settings) -> bool:
         return default_model(settings) == LOCAL_MODEL
     except BadConfig:
         return False
+
+
+def hermes_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where Hermes keeps what it keeps, unless it was told another place."""
+    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
 
 
 def child_environment(**more: str) -> dict[str, str]:

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -50,8 +51,9 @@ from everthread.ports import Clock, Store
 from everthread.ports.store import Incident, UnitOfWork
 
 if TYPE_CHECKING:
-    from everthread.domain.exchange import Item, NoteLine, SessionLine
+    from everthread.domain.exchange import NoteLine, SessionLine
     from everthread.lifecycle.importing import Imported
+    from everthread.lifecycle.taking_in import Items
 
 log = logging.getLogger("everthread.lifecycle")
 
@@ -88,10 +90,12 @@ class Lifecycle:
         hooks: frozenset[str] = frozenset(),
         review_every: int = 0,
         told_of_expiry: frozenset[str] = frozenset(),
+        remove_file: Callable[[str], None] | None = None,
     ) -> None:
         """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never.
 
-        On the platforms `told_of_expiry` people are told when a conversation has ended by itself.
+        On the platforms `told_of_expiry` people are told when a conversation has ended by itself. `remove_file` removes
+        one that came with a message, by its path in their folder; it may be gone already.
         """
         self._store = store
         self._clock = clock
@@ -101,6 +105,7 @@ class Lifecycle:
         self._hooks = hooks
         self._review_every = review_every
         self._told_of_expiry = told_of_expiry
+        self._remove_file = remove_file
 
     async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
         """Take a message in for good; false if the platform had delivered it before.
@@ -432,13 +437,28 @@ class Lifecycle:
         return count
 
     async def _clear_traces(self) -> None:
-        """Take what was deleted out of the index and the write-ahead log for good."""
+        """Take what was deleted out of the index and the write-ahead log for good, and its files with it."""
+        await self.remove_files()
         # In slices, so that nobody waits while the index is worked over.
         more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
         if not await self._store.tidy():
             await self._store.write(lambda uow: uow.lanes.add_incident(self._untidy()))
+
+    async def remove_files(self) -> None:
+        """Remove the files of what was forgotten, also those that a process which is gone has left."""
+        if self._remove_file is None:
+            return
+        for path in await self._store.read(lambda uow: uow.forgetting.discarded()):
+            try:
+                await asyncio.to_thread(self._remove_file, path)
+            except OSError as error:
+                text = f"a file of what was forgotten could not be removed ({error.strerror}); remove media/{path}"
+                incident = Incident(self._clock.now(), "forget", None, text)
+                await self._store.write(lambda uow, incident=incident: uow.lanes.add_incident(incident))
+            else:
+                await self._store.write(lambda uow, path=path: uow.forgetting.removed(path))
 
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
@@ -447,17 +467,21 @@ class Lifecycle:
     async def import_session(
         self,
         line: SessionLine,
-        items: Iterable[Item],
+        items: Items,
         *,
         owner: str,
         before: Mapping[str, Imported],
+        routed: frozenset[SessionKey] = frozenset(),
         dry_run: bool = False,
     ) -> Imported:
-        """Take in what is new of an exported session. `before` says what became of those before it in the file."""
+        """Take in what is new of an exported session. `before` says what became of those before it in the file,
+        `routed` which keys its source has on it.
+        """
         from everthread.lifecycle.taking_in import Arrival, take_in  # noqa: PLC0415 - as with all that is rarely done
 
         _check_owner(owner)
-        return await take_in(self._store, self._clock.now, Arrival(line, owner, before), items, dry_run=dry_run)
+        arrival = Arrival(line, owner, before, routed)
+        return await take_in(self._store, self._clock.now, arrival, items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
         """Take in an exported note; false if it is there already, or was forgotten."""
