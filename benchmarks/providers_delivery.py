@@ -23,7 +23,7 @@ import aiohttp
 import msgspec
 
 from benchmarks import corpus
-from benchmarks.answering import BATCH, SAID_WORDS, Office, model_server, texts, tools
+from benchmarks.answering import SAID_WORDS, Office, model_server, texts, tools
 from benchmarks.measuring import Figure, batch_cpu_ms
 from benchmarks.stage import Stage, keys, staged
 from everthread.adapters.lanes.local import LocalLanes
@@ -36,7 +36,9 @@ from everthread.memory import MemoryManager
 from everthread.ports import Capability, MemoryProvider, RecallItem
 
 CLOSED_PORT = 9
-PAIRS = 40
+PAIRS = 120
+KEYS = 6
+"""Few at a time, so that what else the machine does hits both alike."""
 SESSIONS, TURNS_EACH = 40, 50
 ROUNDS = 3
 BACKLOG = 100_000
@@ -84,7 +86,7 @@ async def dead_provider(folder: Path) -> dict[str, Figure]:
     words = texts()
     async with model_server() as url, _office(folder / "a", url) as without:
         async with _office(folder / "b", url, Remote("dead", CLOSED_PORT)) as beside:
-            places = [(place, await place.sessions(BATCH, 100, words)) for place in (without, beside)]
+            places = [(place, await place.sessions(KEYS, 100, words)) for place in (without, beside)]
             for place, _ in places:
                 await place.reviewed()
             ratios: list[float] = []

@@ -109,7 +109,7 @@ def test_a_person_is_asked_for_what_the_provider_declares_and_a_key_is_never_sho
     terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory"])
     try:
         for question, answer in (
-            ("(?s)1  builtin.*2  attic.*Memories to use", "1 attic"),
+            ("(?s)1  builtin.*attic.*Memories to use", "1 attic"),
             ("attic: Its address", "nowhere"),
             ("(?s)is no http address.*attic: Its address", "http://127.0.0.1:9"),
             (r"attic: How many boxes \[3\]", ""),

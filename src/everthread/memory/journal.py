@@ -108,8 +108,8 @@ class Journal:
         if too_late is not None or row.open_until > latest:
             await self._bring_forward(provider, lease)
             return now
+        # What is new meanwhile is looked through afterwards: no turn pays for a provider that is not there.
         if row.open_until > now:
-            # What is new meanwhile is looked through then: nobody's turn pays for a provider that is not there.
             return row.open_until
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)

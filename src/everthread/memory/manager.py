@@ -17,6 +17,7 @@ from everthread.memory.journal import Journal, Limits
 from everthread.memory.older import as_provider
 from everthread.memory.recall import PendingRecall, Recall, Rests, gather
 from everthread.ports import Capability, Clock, Lanes, RecallItem, Store
+from everthread.ports.memory import is_told
 
 log = logging.getLogger("everthread.memory")
 
@@ -79,7 +80,7 @@ class MemoryManager:
     ) -> Recall:
         """What the providers remember of the ref's owner, labelled with the ref it was asked for."""
         now = self._clock.now()
-        able = [caller for caller in await self._working() if Capability.RECALL in caller.provider.capabilities]
+        able = await self._working(c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities)
         asked = [caller for caller in able if self._rests.may_ask((caller.name, caller.is_ready), now)]
         ask = {caller.name: partial(_ask, caller, query, ref, deadline_s) for caller in asked}
         recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
@@ -100,14 +101,14 @@ class MemoryManager:
         return PendingRecall(ref, asyncio.ensure_future(self.recall(query, ref=ref)))
 
     async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._from_all(await self._working(), "system_prompt_block", ref=ref)
+        found = await self._from_all(await self._working_with("system_prompt_block"), "system_prompt_block", ref=ref)
         return tuple(block for block in found.values() if block)
 
     async def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
-        await self._from_all(await self._working(), "on_turn_start", user, ref=ref)
+        await self._from_all(await self._working_with("on_turn_start"), "on_turn_start", user, ref=ref)
 
     async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._from_all(await self._working(), "on_pre_compress", messages, ref=ref)
+        found = await self._from_all(await self._working_with("on_pre_compress"), "on_pre_compress", messages, ref=ref)
         return tuple(text for text in found.values() if text)
 
     async def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
@@ -132,14 +133,18 @@ class MemoryManager:
         await self.journal.stop()
         await self._from_all(self._callers.values(), "shutdown")
 
-    async def _working(self) -> list[Caller]:
-        """The providers whose breaker is closed. One that nothing is delivered to has none."""
-        if not self.journal.told:
-            return list(self._callers.values())
+    async def _working_with(self, hook: str) -> list[Caller]:
+        return await self._working(caller for caller in self._callers.values() if caller.has(hook))
+
+    async def _working(self, callers: Iterable[Caller]) -> list[Caller]:
+        """Those of them whose breaker is closed. One that nothing is delivered to has none."""
+        asked = list(callers)
+        if not any(is_told(caller.provider) for caller in asked):
+            return asked
         now = self._clock.now()
         rows = await self._store.peek(lambda uow: uow.cursors.providers())
         broken = {row.name for row in rows if row.open_until > now}
-        return [caller for name, caller in self._callers.items() if name not in broken]
+        return [caller for caller in asked if caller.name not in broken]
 
     async def _from_all(self, callers: Iterable[Caller], hook: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Call a hook of every provider that has it, all at once; those that fail are missing from the result."""

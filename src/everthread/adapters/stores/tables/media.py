@@ -25,10 +25,8 @@ def media_text(media: tuple[Media, ...]) -> str:
 
 def discard(execute: Execute, owner: str, session_id: str | None = None) -> None:
     """Note for removal what came with the owner's messages, or with those of one session."""
-    where, given = (
-        ("owner = ?", (owner,)) if session_id is None else ("owner = ? AND session_id = ?", (owner, session_id))
-    )
-    rows = list(execute(f"SELECT id, media FROM inbox WHERE media <> '' AND {where}", given))
+    came = "SELECT id, media FROM inbox WHERE media <> '' AND owner = ?1 AND (?2 IS NULL OR session_id = ?2)"
+    rows = list(execute(came, (owner, session_id)))
     for number, text in rows:
         for media in media_in(text):
             if media.path:
