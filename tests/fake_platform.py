@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable
 from everthread.domain.model import ChatType
-from everthread.ports.platform import Address, Button, Capabilities, Outbound, Take, Update
+from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
 
 Fault = Callable[[], Exception | None]
 
@@ -25,6 +25,8 @@ class FakePlatform:
         """Each message as it reads now, by its id."""
         self.edits: list[tuple[str, str]] = []
         self.typing = 0
+        self.files: dict[str, bytes] = {}
+        """What came with messages, by its handle."""
         self.faults: deque[Exception] = deque()
         """What the next sends come to."""
         self.taken: list[str] = []
@@ -97,6 +99,13 @@ class FakePlatform:
         self.typing += 1
         if not self.capabilities.typing:
             raise PlatformUnavailable("no such thing")
+
+    async def fetch(self, media: Media, bytes_max: int) -> bytes:
+        if self.faults:
+            raise self.faults.popleft()
+        if media.handle not in self.files or len(self.files[media.handle]) > bytes_max:
+            raise PlatformRefused("it is gone, or too large")
+        return self.files[media.handle]
 
     async def aclose(self) -> None:
         pass

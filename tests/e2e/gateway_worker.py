@@ -22,7 +22,7 @@ from everthread.domain.errors import PlatformUnavailable
 from everthread.domain.model import ChatType
 from everthread.plugins import hookimpl
 from everthread.ports import MemoryProvider
-from everthread.ports.platform import Address, Button, Capabilities, Outbound, Take, Update
+from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
 
 NAME = "post"
 
@@ -71,6 +71,9 @@ class Post:
         raise NotImplementedError
 
     async def show_typing(self, to: Address) -> None:
+        raise NotImplementedError
+
+    async def fetch(self, media: Media, bytes_max: int) -> bytes:
         raise NotImplementedError
 
     async def aclose(self) -> None:

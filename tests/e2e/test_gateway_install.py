@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -133,3 +134,21 @@ def test_files_that_are_not_in_the_home_are_found_by_the_service_too() -> None:
     text = systemd.unit(settings)
     assert "--home" not in text
     assert "Environment=XDG_CONFIG_HOME=/c\nEnvironment=XDG_DATA_HOME=/d\n" in text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd to ask")
+@pytest.mark.parametrize("user", ["", "root"])
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, user: str) -> None:
+    home = tmp_path / "a home"
+    home.mkdir()
+    written = tmp_path / systemd.NAME
+    for text, is_right in (
+        (systemd.unit(Settings(home), user), True),
+        (systemd.unit(Settings(home), user).replace("WatchdogSec", "WatchDogs"), False),
+    ):
+        written.write_text(text)
+        verify = ["systemd-analyze", "verify", "--man=no", str(written)]
+        found = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
+        # Of other units on this machine it may find something to say.
+        about_it = [line for line in found.stderr.splitlines() if systemd.NAME in line]
+        assert (not about_it) == is_right, found.stderr

@@ -34,6 +34,7 @@ EXAMPLES = {
     "sessions prune --older-than 1y --yes": {"found", "kept"},
     "skills list": {"skills", "problems"},
     "pairing list": {"waiting", "guests"},
+    "cron add @daily hello": {"when", "missed"},
     "backup {place}/all.tar.gz": {"file", "schema"},
     "restore --force {place}/all.tar.gz": {"home", "schema"},
     "forget 日本旅行 --yes": {"forgotten"},

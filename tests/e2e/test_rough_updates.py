@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.house import until
 from tests.plaza import Plaza, plaza
 
 from everthread.config import PlatformAccount
-from everthread.domain.errors import PlatformUnavailable, StoreBusy
+from everthread.domain.errors import DiskFull, PlatformUnavailable, StoreBusy, StoreError
 from everthread.domain.model import ChatType
 from everthread.gateway import serving
 from everthread.ports.platform import Media, Quoted, Update
@@ -89,8 +90,11 @@ async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is
 
 
 @pytest.mark.parametrize("text", ["/queue something", "/steer something", "/new", "something"])
+@pytest.mark.parametrize(
+    "error", [StoreBusy("another program holds it"), DiskFull("the disk is full")], ids=["busy", "full"]
+)
 async def test_what_can_not_be_stored_is_not_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: StoreError
 ) -> None:
     monkeypatch.setattr(serving, "RETRY_S", 0.01)
     async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
@@ -100,7 +104,7 @@ async def test_what_can_not_be_stored_is_not_acknowledged(
             nonlocal tries
             tries += 1
             if tries == 1:
-                raise StoreBusy("another program holds the write lock; try again")
+                raise error
             return await accept(inbound, **more)
 
         monkeypatch.setattr(there.gateway.lifecycle, "accept", busy_first)
@@ -134,6 +138,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "RETRY_S", 0.01)
+    monkeypatch.setattr(serving, "RETRY_S_MAX", 0.5)
 
     class Shaky(FakePlatform):
         runs = 0
@@ -143,7 +148,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
             if self.runs < 5:
                 raise PlatformUnavailable("down")
             if self.runs == 5:
-                there.clock.ahead_s += 3600.0
+                await asyncio.sleep(0.6)
                 raise PlatformUnavailable("down for once")
             await super().run(take)
 
@@ -160,3 +165,32 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
         await _still_served(there)
         assert platform.runs == 6
         assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.16)] == [0.01, 0.02, 0.04, 0.08, 0.01]
+
+
+async def test_a_platform_that_says_how_long_to_wait_is_asked_again_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "RETRY_S", 0.01)
+
+    class Busy(FakePlatform):
+        runs = 0
+
+        async def run(self, take: Any) -> None:
+            self.runs += 1
+            if self.runs < 5:
+                raise PlatformUnavailable("too much at once", 0.25)
+            await super().run(take)
+
+    pauses: list[float] = []
+    platform = Busy()
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, platform) as there:
+        sleep = there.clock.sleep
+
+        async def noted(seconds: float) -> None:
+            pauses.append(seconds)
+            await sleep(seconds)
+
+        monkeypatch.setattr(there.clock, "sleep", noted)
+        await _still_served(there)
+        assert platform.runs == 5
+        assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.25)] == [0.25] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from tests.plaza import ANNA, Plaza, plaza
 from everthread import plugins as plugin_hooks
 from everthread.commands import COMMANDS
 from everthread.config import Compression, Gateway, PlatformAccount, Provider, Review
-from everthread.domain.boundary import New
-from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
+from everthread.domain.boundary import New, Resume
+from everthread.domain.model import ChatType, Inbound, Kind, NoteTarget, SessionKey, ToolCall, TurnStatus
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.ports.model import Usage
 from everthread.testing.model_replies import Say
@@ -338,6 +339,33 @@ async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(t
         assert not any("review" in text.lower() for text in there.platform.texts())
 
 
+@pytest.mark.parametrize("told", [True, False])
+async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp_path: Path, told: bool) -> None:
+    note = ToolCall("c1", "memory", '{"action": "add", "target": "user", "content": "Sails a boat called Bruno"}')
+    steps = iter([(note,)])
+
+    def script(request: Any) -> Say:
+        return Say(calls=next(steps, ())) if "[A review." in str(request) else Say("Aye.")
+
+    gateway = Gateway(review_notices=told)
+    async with (
+        ModelServer(script) as server,
+        plaza(tmp_path, server, review=Review(every_turns=2), gateway=gateway) as there,
+    ):
+        for text in ("I sail", "a boat called Bruno"):
+            await there.hear(text)
+        owner = (await there.session()).owner
+
+        await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
+        assert await there.runtime.store.read(lambda uow: uow.notes.current(owner, NoteTarget.USER))
+        if told:
+            await until(lambda: len(there.platform.texts()) == 3, "a line")
+            assert "Sails a boat called Bruno" in there.platform.texts()[-1]
+            assert "/memory undo" in there.platform.texts()[-1]
+        await asyncio.sleep(0.3)
+        assert len(there.platform.texts()) == 2 + told
+
+
 async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(tmp_path: Path) -> None:
     """All keys go along, the reply comes to where it was asked, and nothing said is lost."""
     answers = Say("of boats and masts " * 500, usage=Usage(9_000, 3_000))
@@ -349,7 +377,8 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
         endpoints = {"stub": Provider("openai_compat", server.base_url, context_tokens=20_000)}
         async with plaza(tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)) as there:
             await there.hear("one")
-            first = (await there.session()).id
+            first, desk = (await there.session()).id, SessionKey.parse("agent:main:cli:dm:desk")
+            await there.runtime.lifecycle.cross(desk, Resume(first), owner=(await there.session()).owner)
             for text in ("two", "three", "four"):
                 await there.hear(text)
             await until(lambda: any(b"Bring the summary" in body for body in server.requests), "a summary")
@@ -357,6 +386,10 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
             tip = await there.session()
             assert tip.id != first
             assert tip.parent_id is not None
+            assert (await there.session(desk)).id == tip.id
+            said = [turn.user_text for turn in await there.turns(first)]
+            assert said[:2] == ["one", "two"], "what is stored stays whole"
+            assert b"## Facts" in server.requests[-1]
             (found, *_) = await there.hear("/search three")
             assert "three" in found
 

@@ -277,6 +277,21 @@ async def test_one_person_on_two_platforms_is_one_owner(tmp_path: Path) -> None:
         assert await access.admit(update("1")) == Guest("ann"), "what the settings say counts first"
 
 
+async def test_what_is_sent_reaches_only_whoever_may_still_write(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as house:
+        off = {**ACCOUNTS, "off": PlatformAccount("off", enabled=False, allow_all=True)}
+        access = Access(house.store, Gateway(links={"ann": ("telegram:1", "off:1")}), off)
+
+        async def reaches(key: str, owner: str) -> bool:
+            return await house.store.read(lambda uow: access.reaches(uow, SessionKey.parse(key), owner))
+
+        assert await reaches("agent:main:telegram:dm:1", "ann")
+        assert not await reaches("agent:main:telegram:dm:1", "bea"), "somebody else's by now"
+        assert not await reaches("agent:main:telegram:dm:7", "telegram:7"), "not let in"
+        assert not await reaches("agent:main:off:dm:1", "ann"), "not served"
+        assert not await reaches("agent:main:gone:dm:1", "ann"), "not set up"
+
+
 # --- Limits ----------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from everthread.config import (
     Price,
     Provider,
     Review,
+    Schedule,
     Settings,
     Terminal,
     Tools,
@@ -350,7 +351,7 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
 
 
 KINDS = (
-    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review, Terminal),
+    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review, Schedule, Terminal),
     *(Gateway, Http, Webhook, PlatformAccount),
 )
 NAMED = [
@@ -385,7 +386,7 @@ def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
-    tables |= {"gateway", "platforms", "terminal"}
+    tables |= {"gateway", "platforms", "schedule", "terminal", "memory_providers"}
     scalars = {field.name for field in fields(Settings)} - tables
     for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name

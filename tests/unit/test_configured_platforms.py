@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from tests.fake_platform import FakePlatform
 
 from everthread.bootstrap import SystemClock, platforms
-from everthread.config import PlatformAccount, Settings, Variables
+from everthread.config import Gateway, PlatformAccount, Settings, Variables
 from everthread.domain.errors import BadConfig
 
 
@@ -60,3 +61,36 @@ def test_one_that_can_not_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) ->
     installed(monkeypatch, pigeon="no_such_package:make")
     with pytest.raises(BadConfig, match="no_such_package:make can't be loaded"):
         configured(loft=PlatformAccount("pigeon"))
+
+
+def test_telegram_without_its_extra_says_which_command_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch)
+    for name in [name for name in sys.modules if name.startswith("everthread.adapters.platforms.telegram")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "telegram", None)
+    with pytest.raises(BadConfig, match=r"python -m pip install 'everthread\[telegram\]' installs it"):
+        configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")
+
+
+def test_telegram_takes_its_token_from_its_usual_variable_and_never_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("telegram")
+    installed(monkeypatch)
+    with pytest.raises(BadConfig, match=r"TELEGRAM_BOT_TOKEN is not set; put TELEGRAM_BOT_TOKEN=\.\.\. into"):
+        configured(telegram=PlatformAccount("telegram"))
+    with pytest.raises(BadConfig, match="TOKEN is no token of a bot") as failure:
+        configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="not a token")
+    assert "not a token" not in str(failure.value)
+    (there,) = configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")
+    assert there.name == "telegram"
+
+
+def test_a_voice_is_heard_by_a_provider_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(model: str) -> Any:
+        return platforms.transcriber(Settings(Path("/nowhere"), gateway=Gateway(transcription_model=model)))
+
+    assert of("") is None
+    assert of("openai/whisper-1") is not None
+    with pytest.raises(BadConfig, match="'anthropic' is no OpenAI-compatible provider"):
+        of("anthropic/x")

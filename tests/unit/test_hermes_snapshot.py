@@ -119,3 +119,26 @@ def test_a_copy_of_two_moments_is_made_again_but_not_for_ever(
         with pytest.raises(StoreBusy, match="try again"), copied(path):
             pass
     database.close()
+
+
+def test_what_is_moved_into_the_file_between_two_copies_makes_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    database = made(path, "WAL")
+    database.execute("PRAGMA wal_autocheckpoint = 0")
+    meddled: set[Path] = set()
+
+    def meddle(source: Path, target: Path, advance: Callable[[int], None]) -> None:
+        real(source, target, advance)
+        if source not in meddled:
+            meddled.add(source)
+            database.execute("UPDATE accounts SET holds = holds + 1, filler = filler || 'y' WHERE id % 2 = 0")
+            database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            database.execute("UPDATE accounts SET holds = holds + 1, filler = filler || 'y' WHERE id % 2 = 1")
+
+    real = snapshot._copy  # noqa: SLF001 - to be there in the middle of it
+    monkeypatch.setattr(snapshot, "_copy", meddle)
+    with copied(path) as copy:
+        assert money(copy) in {ACCOUNTS * 100 + half * ACCOUNTS // 2 for half in range(5)}
+    database.close()

@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 from tests.house import CLI, AsyncDiary, Call, Gate, House, until
 
-from everthread.domain.model import SessionRef
+from everthread.adapters.lanes.local import LEASE_S
+from everthread.domain.errors import Unavailable
+from everthread.domain.model import Lease, SessionRef
 from everthread.memory import manager
 from everthread.memory.calling import Caller
 from everthread.memory.journal import Limits
@@ -187,3 +189,26 @@ async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tm
         await house.reported("memory:diary", "the call was cancelled by itself")
         await house.settled()
     assert "hello" in diary.book.words()
+
+
+async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_has_it(tmp_path: Path) -> None:
+    """A full disk keeps a process from renewing its lease, and from noticing that another has it."""
+
+    async def down(call: Call) -> None:
+        raise Unavailable("diary", "down")
+
+    diary = AsyncDiary()
+    diary.before = down
+    async with House(tmp_path, diary, limits=Limits(backoff_s=0.2, backoff_s_max=0.2, breaker_failures=99)) as house:
+        await house.turn(CLI, "hello")
+        await house.reported("memory:diary", "down")
+        now = house.clock.now()
+
+        def taken_over(uow: UnitOfWork) -> Lease | None:
+            return uow.lanes.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
+
+        assert await house.store.write(taken_over) is not None
+        diary.before = None
+        tried = len(diary.book.begun)
+        await asyncio.sleep(0.6)
+        assert len(diary.book.begun) == tried

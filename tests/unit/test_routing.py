@@ -49,3 +49,44 @@ def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> No
     assert words_of(update, key_of(update, "main", Sharings())) == (
         '(In answer to "shall I?")\nlook\n[image: cat.png, image/png, 34 kB]\n[audio]'
     )
+
+
+def test_names_and_sizes_are_kept_short_and_whole() -> None:
+    long = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "x", "9"), user_name="A\nb " + "c" * 200)
+    words = words_of(long, key_of(long, "main", Sharings()))
+    assert words == f"A b {'c' * 76}: x"
+    nameless = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "x", "9"))
+    assert words_of(nameless, key_of(nameless, "main", Sharings())) == "42: x"
+    sizes = tuple(Media("file", size=size) for size in (0, 1, 1_000_000, None))
+    sent = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", ""), media=sizes)
+    assert words_of(sent, key_of(sent, "main", Sharings())) == "[file]\n[file: 1 kB]\n[file: 1.0 MB]\n[file]"
+    quoted = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", "yes"), reply_to=Quoted("q" * 1000))
+    assert len(words_of(quoted, key_of(quoted, "main", Sharings()))) < 400
+
+
+def test_what_says_nothing_is_nothing() -> None:
+    for text, quoted in (("", None), ("  \n", None), ("", Quoted("  "))):
+        blank = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", text), reply_to=quoted)
+        assert words_of(blank, key_of(blank, "main", Sharings())) == ""
+        in_thread = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", text, "9"), reply_to=quoted)
+        assert words_of(in_thread, key_of(in_thread, "main", Sharings())) == ""
+
+
+def test_half_a_character_does_not_get_in() -> None:
+    half = Update(
+        *("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "a\ud83d", "9"),
+        user_name="n\ud83d",
+        media=(Media("file", "f\ud83d", "m\ud83d"),),
+        reply_to=Quoted("q\ud83d"),
+    )
+    words_of(half, key_of(half, "main", Sharings())).encode()
+
+
+def test_a_channel_is_as_a_group_and_an_empty_thread_is_none() -> None:
+    channel = Update(*("telegram", "bot", "1", "-7", ChatType.CHANNEL, "42", "x", ""))
+    assert str(key_of(channel, "main", Sharings())) == "agent:main:telegram:channel:-7::42"
+    shared = key_of(channel, "main", Sharings(groups="shared"))
+    assert str(shared) == "agent:main:telegram:channel:-7"
+    assert is_shared(shared)
+    assert owner_of(shared, "anna") == "group:telegram:-7"
+    assert not is_shared(key_of(DM, "main", Sharings(groups="shared")))

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import room_of, split
+from everthread.ports.platform import Capabilities
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["word ", "\n", "\n\n", "```python\n", "\n```\n", "~~~\n", "\n~~~\n", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
+        ["word ", "\n", "\n\n", "```Q\n", "\n```\n", "~~~\n", "\n~~~\n", "x = 1\n", "a" * 90, "ü ", "````\n", "  "]
     ),
     max_size=80,
 ).map("".join)
@@ -60,6 +61,19 @@ def test_what_only_begins_like_code_comes_to_an_end_as_well(text: str) -> None:
     assert "".join(parts).count("x") == text.count("x")
 
 
+def test_no_part_is_blank() -> None:
+    assert split("a" * 64 + "\n" * 300 + "b" * 10, 64) == ["a" * 64, "b" * 10]
+    assert split("a" * 64 + " " * 300, 64) == ["a" * 64]
+    assert split("a" * 64 + " " * 300 + "b", 64) == ["a" * 64, " " * 44 + "b"]
+
+
+def test_a_block_whose_first_line_is_long_is_cut_inside_that_line() -> None:
+    parts = split("```py\n" + "x" * 300 + "\n```", 64)
+    assert all(part.startswith("```py\n") and part.endswith("\n```") for part in parts)
+    assert [part.count("x") for part in parts[:-1]] == [54] * (len(parts) - 1)
+    assert sum(part.count("x") for part in parts) == 300
+
+
 def test_a_part_must_have_some_room() -> None:
     with pytest.raises(ValueError, match="at least"):
         split("x", 10)
@@ -73,8 +87,9 @@ def test_nothing_is_lost_and_nothing_is_too_long(text: str, chars_max: int) -> N
     marks = ("`", "~", " ", "\n")
     kept = "".join("".join(parts).translate({ord(mark): None for mark in marks}).split())
     said = "".join(text.translate({ord(mark): None for mark in marks}).split())
-    # The language of a block that was cut is said again.
-    assert kept.replace("python", "") == said.replace("python", "")
+    # The language of a block that was cut is said again. It has one letter here, so that it is not cut itself.
+    assert kept.replace("Q", "") == said.replace("Q", "")
+    assert kept.count("Q") >= said.count("Q")
     assert len(parts) == 1 or all(part.strip() for part in parts)
 
 
@@ -84,3 +99,43 @@ def test_whatever_fences_there_are_it_comes_to_an_end(text: str, chars_max: int)
     assert all(len(part) <= chars_max for part in parts)
     for mark in "bcx":
         assert "".join(parts).count(mark) >= text.count(mark)
+
+
+@given(st.text(st.sampled_from("ab 🙂🎉\n`"), max_size=400), st.integers(64, 200))
+def test_where_some_characters_count_twice_no_part_is_too_long(text: str, chars_max: int) -> None:
+    parts = split(text, chars_max, utf16=True)
+    assert all(len(part.encode("utf-16-le")) // 2 <= chars_max for part in parts)
+    for mark in "ab🙂🎉":
+        assert "".join(parts).count(mark) == text.count(mark)
+
+
+def test_a_beginning_that_is_shown_has_room_for_what_goes_on() -> None:
+    able = Capabilities(100, counts_utf16=True)
+    assert room_of(able, "x" * 500, 2) == 98
+    assert room_of(able, "🙂" * 500, 2) == 49
+    assert room_of(Capabilities(100), "🙂" * 500, 2) == 98
+
+
+def left_open(text: str) -> str:
+    """The fence that a reader of Markdown would take to be open at the end, line by line; empty if none is."""
+    fence = ""
+    for line in text.split("\n"):
+        bare = line.lstrip(" ")
+        mark = bare[:1]
+        run = len(bare) - len(bare.lstrip(mark)) if mark in ("`", "~") and mark else 0
+        if run < 3 or len(line) - len(bare) > 3:
+            continue
+        after = bare[run:]
+        if not fence and "`" not in after:
+            fence = mark * run
+        elif fence and mark == fence[0] and run >= len(fence) and not after.strip():
+            fence = ""
+    return fence
+
+
+@given(TEXTS, st.integers(64, 200))
+def test_no_part_but_the_last_leaves_code_open(text: str, chars_max: int) -> None:
+    *parts, last = split(text, chars_max)
+    assert [part for part in parts if left_open(part)] == []
+    if not left_open(text.strip("\n")):
+        assert not left_open(last)

@@ -81,11 +81,12 @@ class Outcome(Struct, frozen=True):
 
 def tools_of_children(toolbox: Toolbox, allowed: Collection[str]) -> Toolbox:
     """The tools that delegated work has: none that hands it on, writes memory, or would have to ask somebody."""
+    return toolbox.only(lambda tool: tool.name != _DELEGATE.name and is_usable_alone(tool, allowed))
 
-    def wanted(tool: Tool) -> bool:
-        return tool.name != _DELEGATE.name and not tool.remembers and (not tool.dangerous or tool.name in allowed)
 
-    return toolbox.only(wanted)
+def is_usable_alone(tool: Tool, allowed: Collection[str]) -> bool:
+    """Whether it may be used where nobody is there: it writes no memory, and nobody has to be asked."""
+    return not tool.remembers and (not tool.dangerous or tool.name in allowed)
 
 
 def key_of(use: ToolUse) -> SessionKey:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.agent.asking import Asker, Choice, Progress
 from everthread.agent.compressing import Compressor
@@ -92,6 +93,10 @@ class Manner(Struct, frozen=True):
     """Whether an owner is somebody who is not to know how the models are set up."""
     lasting: bool = True
     """The process goes on after the turn: what is begun in the background may come to its end."""
+    tools: frozenset[str] | None = None
+    """Of those that there are, only these may be used; None is all."""
+    spend: float | None = None
+    """In US dollars, for this turn; None is no limit but the usual ones."""
 
 
 class _End(Struct, frozen=True):
@@ -278,6 +283,9 @@ class Agent:
         progress, ticket = running.progress, running.ticket
         # Once: the tools of a turn stay what the model was told at its start.
         toolbox = await self._toolbox()
+        if (only := manner.tools) is not None:
+            toolbox = toolbox.only(lambda tool: tool.name in only)
+        asker = self._asker if manner.spend is None else replace(self._asker, spend_per_turn=manner.spend)
         # One after the other: what was prepared before is there at once.
         prepared = await self._preparer.prepare(ticket.ref, manner.choices[0], toolbox)
         recall = await self._recall(ticket, manner)
@@ -298,7 +306,7 @@ class Agent:
             running.go_on()
             # Right before a step, so that whatever is taken up is answered.
             await self._take_up_steering(running, manner.listen)
-            answer = await self._asker.ask(
+            answer = await asker.ask(
                 manner.choices,
                 request_to,
                 ref=ticket.ref,

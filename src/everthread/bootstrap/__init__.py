@@ -9,7 +9,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from everthread.adapters.stores.sqlite.files import alone, forgotten, inspect, r
 from everthread.bootstrap.presence import Presence
 from everthread.config import Settings
 from everthread.domain.errors import EverthreadError, StoreError
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.forget import fact_identity
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
+    from everthread.bootstrap.memory_providers import Made
+    from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
+    from everthread.lifecycle.scheduling import Scheduling
     from everthread.web import Web
 
 log = logging.getLogger("everthread")
@@ -59,6 +62,11 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def _loop_time() -> float:
+    """For bounds on how long something takes: the clock on the wall may be put forward or back meanwhile."""
+    return asyncio.get_running_loop().time()
 
 
 def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
@@ -129,14 +137,17 @@ class Runtime:
 
     @property
     def provider_names(self) -> tuple[str, ...]:
-        """The memory providers that are used here, its own first. Needs no store."""
-        return (BUILTIN, *(provider.name for provider in self._given_providers))
+        """The memory providers that are used here, those of the settings first. Needs no store."""
+        return (*self.settings.memory.providers, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = loaded(self._plugins)
         self._hooks = wanted(manager)
+        # Before anything is opened: one that is missing is told of, and nothing has to be let go.
+        described = self._described_providers()
         self.store = await SqliteStore.open(self.settings.db_path)
-        self.providers = (BuiltinMemory(self.store, self.clock), *self._given_providers)
+        own = (described[n].provider if n in described else self._builtin() for n in self.settings.memory.providers)
+        self.providers = (*own, *self._given_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
         self.lifecycle = Lifecycle(
             self.store,
@@ -148,7 +159,9 @@ class Runtime:
             review_every=self.settings.review.every_turns,
             told_of_expiry=self._told_of_expiry(),
         )
-        self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
+        self.memory = MemoryManager(
+            self.providers, self.store, self.clock, self.lanes, random=random.random, settings=_told(described)
+        )
         self.notebook = _notebook(self.settings, self.store, self.lifecycle)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
@@ -161,6 +174,17 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.stop(STOP_S_MAX if error is None else 0.0)
+
+    def _builtin(self) -> MemoryProvider:
+        return BuiltinMemory(self.store, self.clock)
+
+    def _described_providers(self) -> Mapping[str, Made]:
+        """Those that the settings name besides the one that is always there."""
+        if self.settings.memory.providers == (BUILTIN,):
+            return {}
+        from everthread.bootstrap.memory_providers import configured
+
+        return configured(self.settings)
 
     async def start(self) -> None:
         """Register the providers and serve the lanes, until `stop`."""
@@ -190,11 +214,32 @@ class Runtime:
 
     def gateway(self) -> Gateway:
         """What serves the platforms, once this is `ready`."""
-        from everthread.bootstrap.platforms import configured
+        from everthread.bootstrap.platforms import configured, transcriber
         from everthread.gateway.serving import Gateway
 
         given = {platform.name for platform in self._platforms}
-        return Gateway(self, (*self._platforms, *configured(self.settings, self.clock, besides=given)))
+        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
+        return Gateway(self, platforms, transcriber(self.settings))
+
+    @property
+    def scheduling(self) -> Scheduling:
+        from everthread.lifecycle.scheduling import Scheduling
+
+        return Scheduling(self.store, self.clock, self.new_id)
+
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
+        """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.access import Access
+        from everthread.gateway.schedule import Scheduler
+
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        settings, scheduling = self.settings, self.scheduling
+        agent, choices = self._workshop.scheduled, self._workshop.models.choices
+        access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
+        return Scheduler(
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+        )
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
@@ -202,9 +247,13 @@ class Runtime:
 
         return Web(gateway)
 
+    @property
+    def platform_names(self) -> frozenset[str]:
+        """Where people write from elsewhere."""
+        return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
     def _told_of_expiry(self) -> frozenset[str]:
-        names = {*self.settings.platforms, *(platform.name for platform in self._platforms)}
-        return frozenset(names) if self.settings.gateway.notices else frozenset()
+        return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Bring the files of an owner's notes and the store into step; what went wrong, if anything.
@@ -223,6 +272,12 @@ class Runtime:
         from everthread.bootstrap.trials import reach
 
         return await reach(self.settings, model)
+
+    async def reach_platform(self, name: str) -> str:
+        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
+        from everthread.bootstrap.trials import reach_platform
+
+        return await reach_platform(self.settings, self.clock, name)
 
     async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
         """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""
@@ -278,9 +333,9 @@ class Runtime:
 
         The rest is left to whichever process comes next. What is due only after the bound is not waited for.
         """
-        deadline = self.clock.now() + bound_s
-        while await self.store.read(lambda uow: self._is_waiting(uow, deadline)):
-            if self._serving is None or self._serving.done() or self.clock.now() >= deadline:
+        due, deadline = self.clock.now() + bound_s, _loop_time() + bound_s
+        while await self.store.read(lambda uow: self._is_waiting(uow, due)):
+            if self._serving is None or self._serving.done() or _loop_time() >= deadline:
                 return False
             await self.clock.sleep(_LOOK_S)
         return True
@@ -298,13 +353,13 @@ class Runtime:
             return
         self._stopped = True
         try:
-            deadline = self.clock.now() + drain_s
+            deadline = _loop_time() + drain_s
             await self._finish_turns(deadline)
             if self._workshop is not None:
                 await self._close_workshop(self._workshop, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
-                await self.drain(max(deadline - self.clock.now(), 0.0))
+                await self.drain(max(deadline - _loop_time(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
@@ -321,7 +376,7 @@ class Runtime:
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
-        while self.clock.now() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+        while _loop_time() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:
@@ -369,6 +424,10 @@ def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> Noteboo
         return await store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
 
     return Notebook(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
+
+
+def _told(described: Mapping[str, Made]) -> dict[str, dict[str, object]]:
+    return {name: made.settings for name, made in described.items()}
 
 
 def _report_end(serving: asyncio.Task[None]) -> None:

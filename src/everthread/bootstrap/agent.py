@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from everthread.agent.asking import Asker, Choice
 from everthread.agent.compressing import Compressor
 from everthread.agent.condensing import Room, Wrote
-from everthread.agent.delegation import Delegation, tools_of_children
+from everthread.agent.delegation import Delegation, is_usable_alone, tools_of_children
 from everthread.agent.memory_tools import memory_tools
 from everthread.agent.prepared import COUNT_MAX, Preparer
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.review_tools import review_tools
 from everthread.agent.reviewing import Reviewer
+from everthread.agent.schedule_tool import ScheduleTool
 from everthread.agent.skill_tools import skill_tools
 from everthread.agent.summarising import Summariser
 from everthread.agent.titles import Titler
@@ -145,6 +146,7 @@ class Workshop:
         self.models = Models(runtime.settings)
         self._skills = runtime.skills
         self.agent = self._agent()
+        self.scheduled = self._scheduled()
         self._delegation = self._delegating()
 
     async def open(self) -> tuple[str, ...]:
@@ -158,7 +160,12 @@ class Workshop:
             user_chars=settings.memory.user_chars,
             written=runtime.sync_notes,
         )
-        others = (*runtime.tools, *skill_tools(self._skills, settings.owner), self._delegation.tool())
+        others = (
+            *runtime.tools,
+            *skill_tools(self._skills, settings.owner),
+            self._delegation.tool(),
+            *self._schedule_tool(),
+        )
         brought, left_out = await provider_tools(runtime.memory, {tool.name for tool in (*remembering, *others)})
         self._own_tools = (*remembering, *brought, *others)
         problems: dict[str, str] = {}
@@ -185,11 +192,15 @@ class Workshop:
     async def _tools_of_children(self) -> Toolbox:
         return tools_of_children(await self._tools_of_a_turn(), self._settings.tools.allow)
 
+    async def _tools_of_schedules(self) -> Toolbox:
+        return (await self._tools_of_a_turn()).only(lambda tool: is_usable_alone(tool, self._settings.tools.allow))
+
     async def aclose(self) -> None:
         await self._titler.aclose()
         await self._reviewer.aclose()
         await self._compressor.aclose()
         await self._delegation.aclose()
+        await self.scheduled.aclose()
         await self.agent.aclose()
         if self._mcp is not None:
             await self._mcp.aclose()
@@ -294,9 +305,29 @@ class Workshop:
             runtime.lifecycle,
             worker,
             self.models.choices,
-            self.agent.is_stopped,
+            lambda turn_id: self.agent.is_stopped(turn_id) or self.scheduled.is_stopped(turn_id),
             runtime.clock,
             parallel_max=own.parallel,
+        )
+
+    def _schedule_tool(self) -> tuple[Tool, ...]:
+        runtime, settings = self._runtime, self._settings
+        if not settings.schedule.per_owner:
+            return ()
+        return (ScheduleTool(runtime.scheduling, runtime.clock, settings, runtime.platform_names).tool(),)
+
+    def _scheduled(self) -> Agent:
+        """What does scheduled tasks: nobody is there to be asked, and nothing of it is remembered or recalled to."""
+        runtime, limits = self._runtime, self._settings.limits
+        return Agent(
+            runtime.lifecycle,
+            runtime.memory,
+            self._preparer(count_max=CHILDREN_PREPARED_MAX),
+            Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of),
+            self._runner(),
+            self._tools_of_schedules,
+            runtime.clock,
+            limits=TurnLimits(limits.iterations, limits.turn_s, limits.output_tokens, recall_s=0.0),
         )
 
     def _preparer(self, count_max: int = COUNT_MAX) -> Preparer:

@@ -6,23 +6,25 @@ it leads to is called with the platform's name, its account, its token and a clo
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 from collections.abc import Callable, Collection, Mapping
-from importlib import import_module
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import cast
 
 from everthread.config import PlatformAccount, Settings
 from everthread.config.reading import nearest
 from everthread.domain.errors import BadConfig
 from everthread.ports import Clock, Platform
+from everthread.ports.transcriber import Transcriber
 
 GROUP = "everthread.platforms"
 
 MakePlatform = Callable[[str, PlatformAccount, str, Clock], Platform]
 """From the name that the platform has in session keys, its account, its token (empty if it has none), and a clock."""
-
-_OWN: Mapping[str, tuple[str, str]] = dict[str, tuple[str, str]]()
-"""Kind -> module and function."""
 
 
 def configured(settings: Settings, clock: Clock, *, besides: Collection[str] = ()) -> tuple[Platform, ...]:
@@ -34,23 +36,27 @@ def configured(settings: Settings, clock: Clock, *, besides: Collection[str] = (
     return tuple(_made(name, account, settings, clock, others) for name, account in wanted.items())
 
 
+def one(settings: Settings, clock: Clock, name: str) -> Platform:
+    """That platform, enabled or not. Raises `BadConfig`."""
+    others = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return _made(name, settings.platforms[name], settings, clock, others)
+
+
 def _made(
     name: str, account: PlatformAccount, settings: Settings, clock: Clock, others: Mapping[str, EntryPoint]
 ) -> Platform:
     where = f"{settings.config_path}: platforms.{name}"
-    make = _maker(account.kind, where, others)
-    token = (settings.secret(account.token_env) if account.token_env else None) or ""
-    if account.token_env and not token:
-        raise BadConfig(
-            f"{where}: {account.token_env} is not set; put {account.token_env}=... into {settings.env_path}"
-        )
+    make = _maker(account.kind, where, others, settings)
+    variable = account.token_env or _TOKENS.get(account.kind, "")
+    token = (settings.secret(variable) if variable else None) or ""
+    if variable and not token:
+        raise BadConfig(f"{where}: {variable} is not set; put {variable}=... into {settings.env_path}")
     return make(name, account, token, clock)
 
 
-def _maker(kind: str, where: str, others: Mapping[str, EntryPoint]) -> MakePlatform:
+def _maker(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Settings) -> MakePlatform:
     if kind in _OWN:
-        module, function = _OWN[kind]
-        return cast("MakePlatform", getattr(import_module(module), function))
+        return partial(_OWN[kind], settings)
     if kind not in others:
         known = sorted({*_OWN, *others})
         hint = nearest(kind, known) if known else "none is installed; enabled = false leaves it out"
@@ -59,3 +65,64 @@ def _maker(kind: str, where: str, others: Mapping[str, EntryPoint]) -> MakePlatf
         return cast("MakePlatform", others[kind].load())
     except Exception as error:
         raise BadConfig(f"{where}: {others[kind].value} can't be loaded: {error!r}; install it anew") from error
+
+
+def transcriber(settings: Settings) -> Transcriber | None:
+    """What makes words of voice messages; `None` if nothing does. Raises `BadConfig` if it can't."""
+    name, _, model = settings.gateway.transcription_model.partition("/")
+    if not name:
+        return None
+    where = f"{settings.config_path}: gateway.transcription_model"
+    provider = settings.providers.get(name)
+    if provider is None or provider.kind != "openai_compat":
+        known = sorted(name for name, one in settings.providers.items() if one.kind == "openai_compat")
+        raise BadConfig(f"{where}: {name!r} is no OpenAI-compatible provider; {nearest(name, known)}")
+    from everthread.adapters.hearing.openai_compat import OpenAICompatTranscriber
+
+    key = (settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
+    return OpenAICompatTranscriber(provider.base_url, model, key, headers=settings.filled_in(provider.headers))
+
+
+def _telegram(settings: Settings, name: str, account: PlatformAccount, token: str, clock: Clock) -> Platform:
+    try:
+        from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
+    except ImportError as error:
+        raise BadConfig(_not_installed(settings, name, "telegram", error)) from error
+    if not TOKEN.fullmatch(token):
+        variable = account.token_env or _TOKENS["telegram"]
+        raise BadConfig(f"{variable} is no token of a bot; @BotFather gives one like 123456789:AA... to you")
+    from everthread.commands import COMMANDS, withheld
+
+    hidden = withheld(settings.gateway.admin_commands, admin=False)
+    return TelegramPlatform(
+        name,
+        account,
+        token,
+        TokenLock(_shared_folder(settings), token),
+        commands={command.name: command.help.splitlines()[0] for command in COMMANDS if command.name not in hidden},
+        secret=secrets.token_urlsafe(32),
+    )
+
+
+def _not_installed(settings: Settings, name: str, extra: str, error: ImportError) -> str:
+    return (
+        f"{settings.config_path}: platforms.{name}: {error.name or extra} is not installed; "
+        f"python -m pip install 'everthread[{extra}]' installs it, enabled = false leaves it out"
+    )
+
+
+def _shared_folder(settings: Settings) -> Path:
+    """What all homes of this user have in common."""
+    state = os.environ.get("XDG_STATE_HOME") or ""
+    try:
+        base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return settings.home / "bots"
+    return base / "everthread" / "bots"
+
+
+TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,100}")
+_TOKENS = {"telegram": "TELEGRAM_BOT_TOKEN"}
+"""Kind -> the variable that has its token, unless the settings name another."""
+
+_OWN: Mapping[str, Callable[[Settings, str, PlatformAccount, str, Clock], Platform]] = {"telegram": _telegram}

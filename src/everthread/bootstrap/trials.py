@@ -38,6 +38,25 @@ async def reach(settings: Settings, model: str = "") -> str:
         await models.aclose()
 
 
+async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:
+    """What one is called on that platform, as it says itself. Raises `BadConfig` or `PlatformError`.
+
+    One that is not ours is only made: it has nothing to be asked.
+    """
+    from everthread.bootstrap.platforms import one
+
+    platform = one(settings, clock, name)
+    try:
+        if settings.platforms[name].kind != "telegram":
+            return name
+        from everthread.adapters.platforms.telegram import TelegramPlatform
+
+        assert isinstance(platform, TelegramPlatform)
+        return f"@{(await platform.who()).username}"
+    finally:
+        await platform.aclose()
+
+
 async def try_mcp(settings: Settings, clock: Clock, *, offline: bool) -> dict[str, str]:
     """Start the servers and end them; what is wrong with each that can't be used."""
     wanted = {name: server for name, server in enabled_servers(settings).items() if server.command or not offline}

@@ -27,6 +27,7 @@ from everthread.config.schema import Background
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
 from everthread.domain.wording import counted, excerpt
+from everthread.gateway.access import Access
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
@@ -242,6 +243,7 @@ class Chat:
             known_models=runtime.known_models(),
             spend_per_day=settings.limits.spend_per_day,
             skills=runtime.skills,
+            reaches=Access(runtime.store, settings.gateway, settings.platforms, settings.owner).reaches,
         )
 
     # --- What the face asks for --------------------------------------------------------------------------------------

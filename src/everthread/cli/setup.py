@@ -60,6 +60,35 @@ def setup(
 
 
 @setup.command()
+@click.option("--token-env", metavar="NAME", default="", help="The variable that has the token; nothing is asked then.")
+@click.option("--allow", metavar="USER", multiple=True, help="A user who may write, by number; may be repeated.")
+@click.option("--offline", is_flag=True, help="Do not try the token.")
+@json_option
+@home_option
+@pass_invocation
+def telegram(invocation: Invocation, token_env: str, allow: tuple[str, ...], offline: bool, as_json: bool) -> None:
+    """Have a bot on Telegram answered: its token, tried and kept.
+
+    Ask @BotFather on Telegram for a bot (/newbot); it gives you the token. It is typed without being shown, tried, and
+    written into .env, which only you can read; config.toml gets a table [platforms.telegram]. Needs the extra:
+    python -m pip install 'everthread[telegram]'
+
+    \b
+    Examples:
+      everthread setup telegram
+      everthread setup telegram --token-env TELEGRAM_BOT_TOKEN --allow 12345678
+      everthread setup telegram --token-env MY_TOKEN --offline --json
+    """
+    from everthread.cli.bots import set_up
+
+    if not token_env and (as_json or not sys.stdin.isatty()):
+        raise click.UsageError("There is nobody to ask; give --token-env NAME, with the token in that variable")
+    done = set_up(invocation, "telegram", token_env, allow, offline=offline)
+    if as_json:
+        show.print_json(done)
+
+
+@setup.command()
 @click.option("--if-needed", is_flag=True, help="Do nothing if a key or a model is configured; then say nothing.")
 @json_option
 @home_option

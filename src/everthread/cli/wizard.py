@@ -187,7 +187,7 @@ def _questions(settings: Settings) -> Wanted:
     model = click.prompt(
         "Model, as the provider calls it", default=present_model if name == present_provider else None, type=str
     ).strip()
-    key = _ask_key(settings, provider.api_key_env) if provider.api_key_env else ""
+    key = ask_key(settings, provider.api_key_env) if provider.api_key_env else ""
     return Wanted(model if model.startswith(f"{name}/") else f"{name}/{model}", key=key, endpoint=endpoint)
 
 
@@ -236,7 +236,7 @@ def _checked(problem_of: Callable[[str], str]) -> Callable[[str], str]:
     return checked
 
 
-def _ask_key(settings: Settings, variable: str) -> str:
+def ask_key(settings: Settings, variable: str, what: str = "Key") -> str:
     """A new key; empty to go on with the one that there is."""
     there = settings.secret(variable) is not None
     if os.path.lexists(settings.env_path) and settings.variables.environ.get(variable):
@@ -251,6 +251,6 @@ def _ask_key(settings: Settings, variable: str) -> str:
         return key
 
     keeps = ", Enter keeps the present one" if there else ""
-    question = f"Key ({variable}; what you type is not shown{keeps})"
+    question = f"{what} ({variable}; what you type is not shown{keeps})"
     default = "" if there else None
     return click.prompt(question, default=default, hide_input=True, show_default=False, value_proc=checked)

@@ -59,6 +59,10 @@ class Desk(Struct, frozen=True):
     """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
     user: str = ""
     """Who asks, by the platform's own id, as in `Inbound`."""
+    stop_next: Callable[[], Awaitable[bool]] | None = None
+    """Stops what is about to be answered here and was said before this; false if there is nothing."""
+    reaches: Callable[[UnitOfWork, SessionKey, str], bool] = lambda uow, key, owner: True
+    """Whether what is sent to a key reaches that owner: the account is there, and theirs."""
     only_into: str = ""
     """The session that a message must go to which a command takes in; empty is wherever the key is."""
     order: int | None = None

@@ -24,6 +24,8 @@ async def stop(desk: Desk, _: str) -> Said:
     session = await session_here(desk)
     if session is not None and desk.agent.stop(session.id):
         return Said("Stopped; what there is of the answer is kept. /undo takes it back.")
+    if desk.stop_next is not None and await desk.stop_next():
+        return Said("Stopped before it was begun; the message is kept. /retry asks it again.")
     if session is not None and await desk.store.read(lambda uow: uow.slots.live(session.id)):
         return refused("The answer is being written by another process; stop it there.")
     return refused("Nothing is running here.")

@@ -126,8 +126,13 @@ async def handoff(desk: Desk, platform: str) -> Said:
 
 def _elsewhere(uow: UnitOfWork, desk: Desk) -> list[SessionKey]:
     """Where the owner writes to the agent alone, on other platforms."""
-    keys = uow.sessions.keys_of(desk.owner)
-    return [key for key in keys if key.chat_type is ChatType.DM and key.platform not in (desk.key.platform, *_NO_CHATS)]
+    return [
+        key
+        for key in uow.sessions.keys_of(desk.owner)
+        if key.chat_type is ChatType.DM
+        and key.platform not in (desk.key.platform, *_NO_CHATS)
+        and desk.reaches(uow, key, desk.owner)
+    ]
 
 
 async def undo(desk: Desk, count: str) -> Said:

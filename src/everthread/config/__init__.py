@@ -24,8 +24,11 @@ from everthread.config.schema import (
     Provider,
     ProviderKind,
     Review,
+    Schedule,
     Terminal,
+    Told,
     Tools,
+    Trigger,
     Webhook,
     built_in_providers,
     without_secrets,
@@ -47,9 +50,11 @@ __all__ = [
     "Provider",
     "ProviderKind",
     "Review",
+    "Schedule",
     "Settings",
     "Terminal",
     "Tools",
+    "Trigger",
     "Webhook",
     "Variables",
     "child_environment",
@@ -108,8 +113,11 @@ class Settings(Struct, frozen=True, eq=False):
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()
+    memory_providers: Mapping[str, Told] = field(default_factory=dict[str, Told])
+    """What is said of each in its own table, `[memory.NAME]`."""
     compression: Compression = Compression()
     review: Review = Review()
+    schedule: Schedule = Schedule()
     tools: Tools = Tools()
     terminal: Terminal = Terminal()
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
@@ -146,6 +154,21 @@ class Settings(Struct, frozen=True, eq=False):
     def skills_path(self) -> Path:
         """The folder of the user's own skills."""
         return self.home / "skills"
+
+    @property
+    def media_path(self) -> Path:
+        """The folder of what came with messages on platforms."""
+        return self.home / "media"
+
+    @property
+    def file_folders(self) -> tuple[Path, ...]:
+        """Where answers of scheduled tasks may be written; a path that does not say where is in the first of them."""
+        return (self.home / "files", *self.schedule.folders)
+
+    @property
+    def zone(self) -> str:
+        """Whose clock scheduled tasks go by, unless one says otherwise."""
+        return self.schedule.zone or local_zone(self.variables.environ)
 
     @property
     def local_model_path(self) -> Path:
@@ -264,6 +287,24 @@ def user_units(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of the services that a user's systemd starts."""
     folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
     return (folder if folder.is_absolute() else _expanded("~/.config")) / "systemd" / "user"
+
+
+def local_zone(environ: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:
+    """The IANA name of this machine's time zone; UTC if it does not say."""
+    named = (environ.get("TZ") or "").removeprefix(":")
+    if not named:
+        try:
+            named = os.readlink(link).partition("zoneinfo/")[2]
+        except OSError:
+            named = ""
+    from everthread.domain.errors import BadPolicy  # noqa: PLC0415 - only some commands ask
+    from everthread.domain.zones import zone_named  # noqa: PLC0415 - as above
+
+    try:
+        zone_named(named or "UTC")
+    except BadPolicy:
+        return "UTC"
+    return named or "UTC"
 
 
 def debugging(environ: Mapping[str, str] = os.environ) -> bool:

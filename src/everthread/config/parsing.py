@@ -9,6 +9,7 @@ from typing import TypedDict, cast, get_args
 
 from msgspec.structs import fields, replace
 
+from everthread.config.memory_providers import chosen, described
 from everthread.config.reaching import gateway, one_of, platforms
 from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
@@ -26,7 +27,9 @@ from everthread.config.schema import (
     Provider,
     ProviderKind,
     Review,
+    Schedule,
     Terminal,
+    Told,
     Tools,
     built_in_providers,
 )
@@ -34,6 +37,7 @@ from everthread.config.secrets import address_problem, references_problem, varia
 from everthread.domain.errors import BadConfig, BadPolicy
 from everthread.domain.model import OWNER_CHARS_MAX, ChatType
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.zones import zone_named
 
 MCP_SERVERS = "mcpServers"
 _TOP = (
@@ -47,6 +51,7 @@ _TOP = (
         "memory",
         "compression",
         "review",
+        "schedule",
         "tools",
         "terminal",
     ),
@@ -78,8 +83,10 @@ class FromFile(TypedDict, total=False):
     delegation: Delegation
     prices: Mapping[str, Price]
     memory: Memory
+    memory_providers: Mapping[str, Told]
     compression: Compression
     review: Review
+    schedule: Schedule
     tools: Tools
     terminal: Terminal
     mcp_servers: Mapping[str, McpServer]
@@ -101,8 +108,10 @@ def parsed(top: Table, home: Path) -> FromFile:
         "prices": _prices(top.table("prices"), providers),
         "delegation": _delegation(top.table("delegation")),
         "memory": _memory(top.table("memory")),
+        "memory_providers": described(top.table("memory"), [field.name for field in fields(Memory)]),
         "compression": _compression(top.table("compression")),
         "review": _review(top.table("review")),
+        "schedule": _schedule(top.table("schedule"), home),
         "tools": _tools(top.table("tools")),
         "terminal": _terminal(top.table("terminal")),
         "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
@@ -232,9 +241,9 @@ def _delegation(table: Table) -> Delegation:
 
 
 def _memory(table: Table) -> Memory:
-    table.allow(*(field.name for field in fields(Memory)))
     usual = Memory()
     return Memory(
+        providers=chosen(table),
         recall_s=table.number("recall_s", usual.recall_s, 0.01, 60),
         recall_tokens=table.whole("recall_tokens", usual.recall_tokens, 1, 1_000_000),
         notes_chars=table.whole("notes_chars", usual.notes_chars, 1, 1_000_000),
@@ -265,6 +274,22 @@ def _review(table: Table) -> Review:
         every_turns=table.whole("every_turns", usual.every_turns, 0, 10_000),
         iterations=table.whole("iterations", usual.iterations, 1, 100),
         spend=table.number_or_none("spend", 0, 1_000_000),
+    )
+
+
+def _schedule(table: Table, home: Path) -> Schedule:
+    table.allow(*(field.name for field in fields(Schedule)))
+    usual = Schedule()
+    zone = table.text("zone", usual.zone)
+    try:
+        zone_named(zone or "UTC")
+    except BadPolicy as error:
+        raise table.bad("zone", "is no known time zone; give an IANA name such as Europe/Berlin or UTC") from error
+    return Schedule(
+        zone,
+        tuple(_path(table, "folders", text, home) for text in table.texts("folders", _argument_problem)),
+        per_owner=table.whole("per_owner", usual.per_owner, 0, 10_000),
+        every_minutes=table.number("every_minutes", usual.every_minutes, 1, _IDLE_MINUTES_MAX),
     )
 
 
@@ -330,12 +355,14 @@ def _argument_problem(text: str) -> str:
 
 def _folder(table: Table, home: Path) -> Path | None:
     written = table.text("cwd")
-    if not written:
-        return None
+    return _path(table, "cwd", written, home) if written else None
+
+
+def _path(table: Table, key: str, written: str, home: Path) -> Path:
     try:
         return home / Path(written).expanduser()
     except RuntimeError as error:
-        raise table.bad("cwd", "begins with ~, and there is no such user; write the whole path") from error
+        raise table.bad(key, "begins with ~, and there is no such user; write the whole path") from error
 
 
 # --- When a conversation starts afresh -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import cast, get_args
 from msgspec.structs import fields
 
 from everthread.config.reading import Check, Table, nearest
-from everthread.config.schema import Approvers, BusyMode, Gateway, Http, PlatformAccount, Sharing, Webhook
+from everthread.config.schema import Approvers, BusyMode, Gateway, Http, PlatformAccount, Sharing, Trigger, Webhook
 from everthread.config.secrets import address_problem, variable_problem
 from everthread.domain.access import owner_problem
 from everthread.domain.model import HANDED_OVER
@@ -18,6 +18,8 @@ _RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
 _USER = re.compile(r"[^\s]{1,128}")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
 _COMMAND = re.compile(r"[a-z][a-z_-]{0,31}")
+_ONLY_HERE = re.compile(r"http://(127\.0\.0\.1|localhost)[:/]")
+_MODEL = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]{0,63}/\S{1,200})?")
 _ENTRIES_MAX = 1000
 _TEMPLATE_CHARS_MAX = 10_000
 
@@ -29,6 +31,7 @@ def gateway(table: Table) -> Gateway:
         busy=cast("BusyMode", table.text("busy", usual.busy, one_of(get_args(BusyMode)))),
         drain_s=table.number("drain_s", usual.drain_s, 0, 600),
         notices=table.flag("notices", usual.notices),
+        review_notices=table.flag("review_notices", usual.review_notices),
         approvals=cast("Approvers", table.text("approvals", usual.approvals, one_of(get_args(Approvers)))),
         approval_s=table.number("approval_s", usual.approval_s, 5, 3600),
         pairing=table.flag("pairing", usual.pairing),
@@ -37,6 +40,7 @@ def gateway(table: Table) -> Gateway:
         admin_commands=table.texts("admin_commands", _command_problem)
         if "admin_commands" in table
         else usual.admin_commands,
+        transcription_model=table.text("transcription_model", "", _model_problem),
         links=_links(table.table("links")),
         http=_http(table.table("http")),
         webhooks=_webhooks(table.table("webhooks")),
@@ -63,6 +67,10 @@ def _account(name: str, table: Table) -> PlatformAccount:
         groups=cast("Sharing", table.text("groups", usual.groups, sharing)),
         threads=cast("Sharing", table.text("threads", usual.threads, sharing)),
         stream=table.flag("stream", usual.stream),
+        trigger=cast("Trigger", table.text("trigger", usual.trigger, one_of(get_args(Trigger)))),
+        webhook_url=table.text("webhook_url", "", _webhook_problem),
+        webhook_host=table.text("webhook_host", usual.webhook_host, _host_problem),
+        webhook_port=table.whole("webhook_port", usual.webhook_port, 0, 65535),
     )
     if account.allow_all and account.allow:
         raise table.bad("allow_all", "lets everybody in, so `allow` means nothing; keep one of them")
@@ -87,7 +95,7 @@ def _http(table: Table) -> Http:
     usual = Http()
     return Http(
         enabled=table.flag("enabled", usual.enabled),
-        host=table.text("host", usual.host, lambda text: "" if text and " " not in text else "is no address"),
+        host=table.text("host", usual.host, _host_problem),
         port=table.whole("port", usual.port, 0, 65535),
     )
 
@@ -111,6 +119,20 @@ def _webhook(table: Table) -> Webhook:
 
 def one_of(known: tuple[str, ...]) -> Check:
     return lambda text: "" if text in known else f"must be {' or '.join(known)}; {nearest(text, known)}"
+
+
+def _model_problem(text: str) -> str:
+    return "" if _MODEL.fullmatch(text) else "must be PROVIDER/MODEL, such as openai/whisper-1"
+
+
+def _host_problem(text: str) -> str:
+    return "" if text and " " not in text else "is no address"
+
+
+def _webhook_problem(text: str) -> str:
+    if problem := address_problem(text):
+        return problem
+    return "" if text.startswith("https://") or _ONLY_HERE.match(text) else "must begin with https://"
 
 
 def _platform_problem(text: str) -> str:

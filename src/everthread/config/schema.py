@@ -56,6 +56,10 @@ class Delegation(Struct, frozen=True):
     """In US dollars, for one piece; None is no limit but that of the day."""
 
 
+Told = Mapping[str, str | int | float | bool]
+"""What a table says of one memory provider, by its keys; `memory_providers` knows what may be there."""
+
+
 class Memory(Struct, frozen=True):
     recall_s: float = 2.0
     recall_tokens: int = 1500
@@ -63,6 +67,8 @@ class Memory(Struct, frozen=True):
     """How much of MEMORY.md the model is shown."""
     user_chars: int = 4000
     """How much of USER.md."""
+    providers: tuple[str, ...] = ("builtin",)
+    """Where memories are kept and found, all at once."""
 
 
 class Compression(Struct, frozen=True):
@@ -84,6 +90,19 @@ class Review(Struct, frozen=True):
     """At most so many steps for one review."""
     spend: float | None = None
     """In US dollars, for one review; None is no limit but that of the day."""
+
+
+class Schedule(Struct, frozen=True):
+    """Scheduled tasks: whose clock they go by, and what the agent may do about them by itself."""
+
+    zone: str = ""
+    """An IANA name; empty is the zone of this machine."""
+    folders: tuple[Path, ...] = ()
+    """Where answers may be written to files, besides the folder `files` of the home."""
+    per_owner: int = 20
+    """So many tasks may the agent keep for one person."""
+    every_minutes: float = 15.0
+    """It may have nothing done more often than that."""
 
 
 class Tools(Struct, frozen=True):
@@ -126,6 +145,7 @@ class Terminal(Struct, frozen=True):
 
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
+Trigger = Literal["mention", "all"]
 Approvers = Literal["admins", "everybody", "nobody"]
 
 
@@ -150,6 +170,12 @@ class PlatformAccount(Struct, frozen=True):
     threads: Sharing = "shared"
     stream: bool = True
     """Show answers while they are written, where the platform can."""
+    trigger: Trigger = "mention"
+    """What is answered in a group: what names the agent or answers it, or all that is said."""
+    webhook_url: str = ""
+    """Where the platform brings what comes in, as seen from outside; empty if it is asked for it instead."""
+    webhook_host: str = "127.0.0.1"
+    webhook_port: int = 8643
 
 
 class Webhook(Struct, frozen=True):
@@ -189,6 +215,8 @@ class Gateway(Struct, frozen=True):
     """How long what runs may take to end when the gateway stops."""
     notices: bool = True
     """Tell people when their conversation has ended by itself."""
+    review_notices: bool = False
+    """Tell people in a line what a background review has noted of their conversation."""
     approvals: Approvers = "admins"
     """Who may allow a dangerous tool in a chat, each for themselves: a platform's admins and the owner at this machine,
     everybody who may write, or nobody."""
@@ -201,6 +229,8 @@ class Gateway(Struct, frozen=True):
     spend_per_day: float | None = None
     """In US dollars, for each person; None is no limit but that of `limits`."""
     admin_commands: tuple[str, ...] = ("model",)
+    transcription_model: str = ""
+    """PROVIDER/MODEL that makes words of voice messages; if it is empty, whoever speaks is asked to write."""
     links: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Who is one person: an owner, and PLATFORM:USER of each account they have."""
     http: Http = Http()

@@ -3,6 +3,7 @@
 EverthreadError
 ├── BadInput                 the caller's words are off: say them again, corrected
 │   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  BadSkill  TooLarge
+│   ├── BadRecurrence  BadSchedule
 │   ├── TitleTaken
 │   ├── Ambiguous            what was named fits several sessions; carries them
 │   └── NotesFull  AlreadyNoted
@@ -62,6 +63,14 @@ class BadTitle(BadInput):
 
 class BadPolicy(BadInput):
     """A reset policy that means nothing."""
+
+
+class BadRecurrence(BadInput):
+    """A time, an interval or a cron expression that can't be read, or never comes."""
+
+
+class BadSchedule(BadInput):
+    """A scheduled task that can't be kept as it was asked for."""
 
 
 class BadBoundary(BadInput):

@@ -31,6 +31,10 @@ HANDED_OVER = "subagent"
 """The platform of keys at which work is done that was handed over: nobody writes there."""
 
 
+SCHEDULED = "cron"
+"""The platform of keys at which scheduled tasks are done: nobody writes there either."""
+
+
 class ChatType(StrEnum):
     DM = "dm"
     GROUP = "group"
@@ -374,6 +378,8 @@ class Reply(Struct, frozen=True):
     """Empty if a beginning of it may be out, under an id that nobody was told."""
     parts: int = 0
     """So many parts of it are out."""
+    file: str = ""
+    """The name of a file that goes out with it, if one does."""
 
 
 class ToolState(StrEnum):

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from everthread.config import Gateway, PlatformAccount
 from everthread.domain.access import USER_CHARS_MAX, account_of
-from everthread.domain.model import ChatType
-from everthread.ports import Store
+from everthread.domain.model import ChatType, SessionKey
+from everthread.ports import Store, UnitOfWork
 from everthread.ports.platform import Update
 
 
@@ -54,12 +54,38 @@ class Access:
 
         Who a person is, the settings' links say first, then the pairing; without either an account is a person.
         """
-        account = self._accounts.get(update.platform)
-        if account is None or not 0 < len(update.user) <= USER_CHARS_MAX:
+        if update.platform not in self._accounts or not 0 < len(update.user) <= USER_CHARS_MAX:
             return TurnedAway()
-        paired = await self._store.peek(lambda uow: uow.access.guest(update.platform, update.user))
-        admin = update.user in account.admins
-        if not (admin or account.allow_all or update.user in account.allow or paired is not None):
+        guest = await self._store.peek(lambda uow: self._guest(uow, update.platform, update.user))
+        if guest is None:
             return TurnedAway(may_pair=self._gateway.pairing and update.chat_type is ChatType.DM)
-        name = account_of(update.platform, update.user)
+        return guest
+
+    def reaches(self, uow: UnitOfWork, key: SessionKey, owner: str) -> bool:
+        """Whether whoever writes at that key, in a chat of two, still may, and is that owner."""
+        account = self._accounts.get(key.platform)
+        if account is None or not account.enabled:
+            return False
+        # Of what was said long ago it is not known who wrote it; most platforms call such a chat by the person.
+        guest = self._guest(uow, key.platform, uow.inbox.last_user(key) or key.chat)
+        return guest is not None and guest.owner == owner
+
+    def is_turned_out(self, uow: UnitOfWork, owner: str) -> bool:
+        """Whether an owner is somebody who writes from a platform, and may do so no more.
+
+        Whoever is known by no account is not: a task may be kept for anybody at this machine.
+        """
+        accounts = (*self._gateway.links.get(owner, ()), *(guest.account for guest in uow.access.guests(owner)), owner)
+        theirs = [(platform, user) for platform, _, user in (account.partition(":") for account in accounts) if user]
+        known = [(platform, user) for platform, user in theirs if platform in self._accounts]
+        if not known or owner == self._home_owner:
+            return False
+        return all(self._guest(uow, platform, user) is None for platform, user in known)
+
+    def _guest(self, uow: UnitOfWork, platform: str, user: str) -> Guest | None:
+        account, paired = self._accounts[platform], uow.access.guest(platform, user)
+        admin = user in account.admins
+        if not (admin or account.allow_all or user in account.allow or paired is not None):
+            return None
+        name = account_of(platform, user)
         return Guest(self._owners.get(name) or (paired.owner if paired is not None else name), admin)

@@ -22,7 +22,7 @@ from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, T
 from everthread.domain.wording import call_in_words, counted
 from everthread.gateway.delivery import QUESTION, Delivery
 from everthread.gateway.places import at
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.platform import Address, Button
 
@@ -120,7 +120,8 @@ class Approvals:
             raise NotApproved(NOT_YOU)
         code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
         wanted = call_in_words(call.name, call.arguments)
-        text = f"May I do this?\n{_fenced(wanted)}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
+        asked = f"May I do this?\n{_fenced(wanted)}"
+        text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
         question = _Question(code, user, wanted, text, asyncio.get_running_loop().create_future())
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
         outcome = "No longer asked."
@@ -140,7 +141,7 @@ class Approvals:
             if self._open.get(key) is question:
                 del self._open[key]
             log.info("%s: %s", call.name, outcome, extra=at(key, ref.session_id))
-            closing = asyncio.ensure_future(self._close(platform, name, f"{text}\n{outcome}"))
+            closing = asyncio.ensure_future(self._close(platform, name, f"{asked}\n{outcome}"))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         return yes
@@ -150,7 +151,7 @@ class Approvals:
         try:
             reply = await self._store.write(lambda uow: _withdrawn(uow, name))
             if reply is not None and reply.platform_message_id and platform.capabilities.edits:
-                last = split(text, platform.capabilities.text_chars_max)[-1]
+                last = parts_of(text, platform.capabilities)[-1]
                 with suppress(PlatformError):
                     async with asyncio.timeout(CLOSE_S_MAX):
                         await platform.edit(Address.of(reply.key), reply.platform_message_id, last)

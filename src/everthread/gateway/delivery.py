@@ -18,7 +18,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.domain.model import Reply, ReplyState
 from everthread.domain.wording import excerpt
 from everthread.gateway.places import at
-from everthread.gateway.splitting import split
+from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.platform import Address, Button, File, Outbound
 from everthread.ports.store import Incident
@@ -28,6 +28,8 @@ log = logging.getLogger("everthread.gateway")
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 SWEPT_MAX = 1000
+AS_TEXT_BYTES_MAX = 400_000
+"""Of a file that is said as text: more would be hundreds of messages."""
 HANDED_OVER_MAX = 4
 HAND_OVER_S_MAX = 0.25
 STOPPED_S = 0.3
@@ -125,8 +127,8 @@ class Delivery:
         return found, (found[-1].at, found[-1].turn_id) if len(found) == SWEPT_MAX else None
 
     async def finish(self, deadline: float) -> None:
-        """Let what is queued go out until then; what has not is left to the next process."""
-        while self._tasks and (left := deadline - self._clock.now()) > 0:
+        """Let what is queued go out until then, by the loop's clock; what has not is left to the next process."""
+        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._tasks.values(), timeout=left)
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -188,13 +190,19 @@ class Delivery:
 
     async def _send_part(self, platform: Platform, reply: Reply) -> bool:
         safe = platform.capabilities.idempotent_send
-        parts = split(reply.text, platform.capabilities.text_chars_max)
+        text = await self._text(platform, reply)
+        if text is None:
+            await self._give_up(
+                reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text, or too long a one"
+            )
+            return True
+        parts = parts_of(text, platform.capabilities)
         last = reply.parts + 1 >= len(parts)
         sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
         try:
             message_id = await asyncio.shield(sent)
         except asyncio.CancelledError:
-            await self._stopped(sent, reply, safe)
+            await self._stopped(sent, reply, safe, last)
             raise
         except SendUncertain as error:
             if safe:
@@ -214,8 +222,8 @@ class Delivery:
             log.exception("a reply may not have been sent", extra=at(reply.key, reply.session_id, reply.turn_id))
             await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
-        state = ReplyState.SENT if last else ReplyState.READY
-        await self._mark(replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id))
+        await self._tell_of_beginning(reply, safe)
+        await self._mark(_sent(reply, message_id, last))
         return last
 
     async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
@@ -228,6 +236,9 @@ class Delivery:
 
     async def _send_or_edit(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
+        if last and reply.file and platform.capabilities.files:
+            content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+            files = (*files, File(reply.file, content or b""))
         to, name = Address.of(reply.key), f"{reply.turn_id}.{reply.parts}"
         if _is_edit(reply) and (known := reply.platform_message_id):
             try:
@@ -248,16 +259,25 @@ class Delivery:
             await platform.edit(to, message_id, text, buttons)
         return message_id
 
-    async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool) -> None:
+    async def _text(self, platform: Platform, reply: Reply) -> str | None:
+        """What is said; where no files can be sent, what is in its file as well. `None` if nobody could read that."""
+        if not reply.file or platform.capabilities.files:
+            return reply.text
+        content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+        if content is not None and len(content) > AS_TEXT_BYTES_MAX:
+            return None
+        try:
+            return "\n\n".join(part for part in (reply.text, (content or b"").decode()) if part)
+        except UnicodeDecodeError:
+            return None
+
+    async def _stopped(self, sent: asyncio.Future[str], reply: Reply, safe: bool, last: bool) -> None:
         """The process ends: if the part goes out in the next moment, that is written down."""
         done, _ = await asyncio.wait({sent}, timeout=STOPPED_S)
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
-            parts = split(reply.text, self._platforms[reply.key.platform].capabilities.text_chars_max)
-            state = ReplyState.SENT if reply.parts + 1 >= len(parts) else ReplyState.READY
-            out = replace(reply, state=state, parts=reply.parts + 1, platform_message_id=sent.result())
-            await self._mark_or_leave(out)
+            await self._mark_or_leave(_sent(reply, sent.result(), last))
         elif not safe and isinstance(sent.exception(), PlatformUnavailable):
             await self._mark_or_leave(replace(reply, state=ReplyState.READY))
 
@@ -277,6 +297,15 @@ class Delivery:
                 log.warning("what became of a reply is written down later: %s", error)
                 await self._clock.sleep(BACKOFF_S * 4)
 
+    async def _tell_of_beginning(self, reply: Reply, safe: bool) -> None:
+        """If a beginning of it may be out under an id that nobody was told, nobody can take it away."""
+        if safe or reply.parts or reply.platform_message_id != "":
+            return
+        text = f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
+        incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
+        await self._write(lambda uow: uow.lanes.add_incident(incident))
+        log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))
+
     async def _give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
         def give_up(uow: UnitOfWork) -> None:
             _update(uow, replace(reply, state=state))
@@ -287,6 +316,12 @@ class Delivery:
         await self._write(give_up)
         where = at(reply.key, reply.session_id, reply.turn_id)
         log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=where)
+
+
+def _sent(reply: Reply, message_id: str, last: bool) -> Reply:
+    """After one more part of it went out."""
+    state = ReplyState.SENT if last else ReplyState.READY
+    return replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id)
 
 
 def _is_edit(reply: Reply) -> bool:

@@ -18,6 +18,7 @@ from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, Sess
 from everthread.gateway.access import Access, Guest, TurnedAway
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
+from everthread.gateway.luggage import Luggage
 from everthread.gateway.rates import Rates
 from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
 from everthread.gateway.working import Working
@@ -50,6 +51,7 @@ class Reception:
         rates: Rates,
         working: Working,
         delivery: Delivery,
+        luggage: Luggage,
         desk: MakeDesk,
         *,
         profile: str,
@@ -65,6 +67,7 @@ class Reception:
         self._rates = rates
         self._working = working
         self._delivery = delivery
+        self._luggage = luggage
         self._desk = desk
         self._profile = profile
         self._gateway = gateway
@@ -109,7 +112,7 @@ class Reception:
             self._working.wake(key)
             return
         command = found is not None
-        text = update.text if command else words_of(update, key)
+        text = update.text if command else await self._words(update, key, owner)
         if not text:
             return
         row, new = await self._lifecycle.accept(
@@ -121,6 +124,13 @@ class Reception:
             self._rates.give_back(who.owner)
         if new or row.state is InboxState.WAITING:
             self._working.take(row, self.busy_mode(update.platform))
+
+    async def _words(self, update: Update, key: SessionKey, owner: str) -> str:
+        """What the model reads. Whoever wrote it is told of what it can't."""
+        update, notice = await self._luggage.taken_in(update)
+        if notice:
+            await self._say(_name("unheard", update), key, owner, notice)
+        return words_of(update, key)
 
     def _refusal(self, found: Order | Unknown | None, who: Guest) -> str | None:
         """What somebody is told who may not write this now; `None` if they may."""

@@ -72,7 +72,12 @@ def _named(media: Media) -> str:
         )
         if part
     )
-    return f"[{media.kind}{f': {about}' if about else ''}]"
+    if media.path:
+        about = f"{about}; kept as {media.path}" if about else f"kept as {media.path}"
+    if media.kind == "voice" and media.words:
+        return f"[spoken] {whole(media.words)}"
+    named = f"[{media.kind}{f': {about}' if about else ''}]"
+    return f"{named}\n{whole(media.words)}" if media.words else named
 
 
 def _size(size: int) -> str:

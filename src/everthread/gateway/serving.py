@@ -14,18 +14,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.asking import Choice
+from everthread.agent.events import Reviewed
 from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands import Desk, withheld
 from everthread.config import Settings
-from everthread.domain.errors import EverthreadError, PlatformError
-from everthread.domain.model import InboxRow, SessionKey
+from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
+from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.approving import Approvals
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
+from everthread.gateway.luggage import Luggage
 from everthread.gateway.rates import Rates
 from everthread.gateway.reception import Reception
+from everthread.gateway.routing import is_shared
+from everthread.gateway.schedule import Scheduler
 from everthread.gateway.stalls import Stalls
 from everthread.gateway.streaming import Showing
 from everthread.gateway.working import Working
@@ -34,6 +38,7 @@ from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
 from everthread.ports import Clock, Platform, Store
+from everthread.ports.transcriber import Transcriber
 
 log = logging.getLogger("everthread.gateway")
 
@@ -59,6 +64,7 @@ class Runtime(Protocol):
 
     def choices(self, model: str = "") -> Sequence[Choice]: ...
     def known_models(self) -> tuple[str, ...]: ...
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler: ...
     @property
     def skills(self) -> SkillFolders: ...
 
@@ -73,8 +79,10 @@ class PlatformState(Struct):
 class Gateway:
     """Serves every platform that it was given."""
 
-    def __init__(self, runtime: Runtime, platforms: Sequence[Platform]) -> None:
+    def __init__(self, runtime: Runtime, platforms: Sequence[Platform], transcriber: Transcriber | None = None) -> None:
+        """Without a `transcriber`, whoever speaks is asked to write."""
         self._runtime = runtime
+        self._transcriber = transcriber
         self.settings, self.clock = runtime.settings, runtime.clock
         self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
         self.new_id = runtime.new_id
@@ -105,6 +113,7 @@ class Gateway:
             self.rates,
             self.working,
             self.delivery,
+            Luggage(self.platforms, self.settings.media_path, transcriber, self.clock),
             lambda key, owner, update: replace(
                 self.desk_at(key, owner, ""), account=update.account, update_id=update.update_id, user=update.user
             ),
@@ -112,9 +121,11 @@ class Gateway:
             gateway=self.settings.gateway,
             accounts=self.settings.platforms,
         )
+        self.schedules = runtime.scheduler(self.delivery.put)
         self.stalls = Stalls(self.clock)
         self.started_at = 0.0
         self._listening: list[asyncio.Future[None]] = []
+        self._telling: set[asyncio.Future[None]] = set()
         self.draining = False
 
     # --- What the work is done with (see `working.Bench`) ------------------------------------------------------------
@@ -135,6 +146,7 @@ class Gateway:
             order=row.id,
             user=user,
             decide=partial(self.approvals.answer, key, user),
+            stop_next=partial(self.working.stop_next, key, row.id),
         )
 
     def desk_at(self, key: SessionKey, owner: str, model: str) -> Desk:
@@ -156,6 +168,7 @@ class Gateway:
             skills=runtime.skills if owner == settings.owner else None,
             withheld=withheld(settings.gateway.admin_commands, admin=False),
             guest=self.is_guest(owner),
+            reaches=self.access.reaches,
         )
 
     def showing(self, platform: str) -> Showing | None:
@@ -172,20 +185,22 @@ class Gateway:
         self.started_at = self.clock.now()
         await self.delivery.begin()
         await self.working.recover(self._is_served)
-        self.agent.attend_to_reviews()
+        self.agent.attend_to_reviews(self._hear_of_review)
         self._listening = [asyncio.ensure_future(self._listen(platform)) for platform in self.platforms.values()]
-        self._listening += [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self.stalls.watch())]
+        self._listening += [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self.schedules.run())]
+        self._listening += [asyncio.ensure_future(self.stalls.watch())]
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Take nothing more in, let what runs end within the bound, give the rest back."""
         self.draining = True
-        deadline = self.clock.now() + (self.settings.gateway.drain_s if drain_s is None else drain_s)
+        # By the loop's clock: the one on the wall may be put forward or back meanwhile.
+        deadline = asyncio.get_running_loop().time() + (self.settings.gateway.drain_s if drain_s is None else drain_s)
         for task in self._listening:
             task.cancel()
         if self._listening:
             await asyncio.wait(self._listening, timeout=LEAVE_S)
         await self.door.finish()
-        await self.working.finish(deadline)
+        await asyncio.gather(self.working.finish(deadline), self.schedules.finish(deadline))
         await self.approvals.finish()
         await self.delivery.finish(deadline)
         closing = {asyncio.ensure_future(platform.aclose()): name for name, platform in self.platforms.items()}
@@ -197,6 +212,30 @@ class Gateway:
                 task.cancel()
             elif (error := task.exception()) is not None:
                 log.warning("%s did not close well: %s", name, error, extra={"platform": name})
+        if self._transcriber is not None:
+            await self._transcriber.aclose()
+
+    def _hear_of_review(self, event: Reviewed) -> None:
+        key = event.ref.key
+        # What is noted of a person is not for others who read along.
+        alone = key.chat_type is ChatType.DM or is_shared(key)
+        if self.settings.gateway.review_notices and key.platform in self.platforms and alone:
+            telling = asyncio.ensure_future(self._tell_of_review(event))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    async def _tell_of_review(self, event: Reviewed) -> None:
+        ref, name = event.ref, f"reviewed-{event.ref.session_id}-{event.window.mark}"
+        reply = Reply(name, ref.key, ref.session_id, ref.owner, event.text, ReplyState.READY, self.clock.now())
+        try:
+            stored = await self.store.write(
+                lambda uow: None if uow.inbox.reply(name) is not None else uow.inbox.put_reply(reply)
+            )
+        except EverthreadError as error:
+            log.warning("nobody was told what a review noted: %s", error)
+        else:
+            if stored is not None:
+                self.delivery.put(stored)
 
     def _is_served(self, platform: str) -> bool:
         return platform in self.platforms or platform in (HTTP, "hooks")
@@ -204,10 +243,12 @@ class Gateway:
     async def _listen(self, platform: Platform) -> None:
         pause_s, state = RETRY_S, self.states[platform.name]
         while True:
-            began_at = self.clock.now()
+            began_at, told_s = asyncio.get_running_loop().time(), 0.0
             try:
                 state.up = True
                 await platform.run(self.reception.take)
+            except PlatformUnavailable as error:
+                state.problem, told_s = str(error), error.retry_after
             except PlatformError as error:
                 state.problem = str(error)
             except EverthreadError as error:
@@ -219,18 +260,21 @@ class Gateway:
             else:
                 state.problem = "it stopped"
             state.up = False
-            if self.clock.now() - began_at > RETRY_S_MAX:
+            if asyncio.get_running_loop().time() - began_at > RETRY_S_MAX:
                 # What was wrong before that is over.
                 pause_s = RETRY_S
+            # Who says how long to wait is asked again right after that; who says nothing, ever less often.
+            wait_s = max(told_s, RETRY_S) if told_s else pause_s
             log.warning(
                 "%s: %s; tried again in %.0f s",
                 platform.name,
                 state.problem,
-                pause_s,
+                wait_s,
                 extra={"platform": platform.name},
             )
-            await self.clock.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            await self.clock.sleep(wait_s)
+            if not told_s:
+                pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     async def _sweep(self) -> None:
         """Now and then, look for what nobody was told of: a killed process's turns, a notice written by a timer."""

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import re
 
+from everthread.ports.platform import Capabilities
+
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _SMALLEST = 64
 
 
-def split(text: str, chars_max: int) -> list[str]:
+def room_of(able: Capabilities, text: str, less: int = 0) -> int:
+    """How many characters of a text a message of that platform can begin with, if that and so much more is to fit."""
+    return _fitting(text, able.text_chars_max - less) if able.counts_utf16 else able.text_chars_max - less
+
+
+def _fitting(text: str, units_max: int) -> int:
+    """How many of its first characters are at most so many units of UTF-16; as many as that, if it is shorter."""
+    begun = text[:units_max]
+    if begun.isascii() or len(units := begun.encode("utf-16-le", "surrogatepass")) <= 2 * units_max:
+        return units_max
+    return len(units[: 2 * units_max].decode("utf-16-le", "ignore"))
+
+
+def parts_of(text: str, able: Capabilities) -> list[str]:
+    """The parts of a text that a platform takes."""
+    return split(text, able.text_chars_max, utf16=able.counts_utf16)
+
+
+def split(text: str, chars_max: int, *, utf16: bool = False) -> list[str]:
     """The parts of a text, each at most that long; at least one, and none of them blank but that one.
 
-    A code block that must be cut is closed in the one part and opened again, in its language, in the next.
+    With `utf16`, a character outside the basic plane counts as two. A code block that must be cut is closed in the one
+    part and opened again, in its language, in the next.
     """
     if chars_max < _SMALLEST:
         raise ValueError(f"a part has at least {_SMALLEST} characters")
     parts: list[str] = []
     rest = text.strip("\n")
-    while len(rest) > chars_max:
-        part, rest = _cut(rest, chars_max)
+    while len(rest) > (room := _fitting(rest, chars_max) if utf16 else chars_max):
+        part, rest = _cut(rest, room)
         if part.strip():
             parts.append(part)
     return [*parts, rest] if rest.strip() or not parts else parts

@@ -9,7 +9,9 @@ from contextlib import suppress
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
 from everthread.agent.waiting import until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
+from everthread.domain.model import ChatType
 from everthread.gateway.places import at
+from everthread.gateway.splitting import room_of
 from everthread.lifecycle import Lifecycle, Ticket
 from everthread.ports import Clock, Platform
 from everthread.ports.platform import Address, Outbound
@@ -81,7 +83,7 @@ class Showing:
             await self._clock.sleep(TYPING_S)
 
     async def _show_text(self, ticket: Ticket) -> None:
-        to, every_s = Address.of(ticket.ref.key), self._platform.capabilities.edit_every_s
+        to, every_s = Address.of(ticket.ref.key), self._every_s(ticket.ref.key.chat_type)
         pause_s = FIRST_S
         try:
             while True:
@@ -116,6 +118,11 @@ class Showing:
             await self._platform.edit(to, self._message_id, text)
         self._shown = text
 
+    def _every_s(self, chat_type: ChatType) -> float:
+        able = self._platform.capabilities
+        in_groups = None if chat_type is ChatType.DM else able.edit_every_s_in_groups
+        return able.edit_every_s if in_groups is None else in_groups
+
     def _beginning(self) -> str:
-        room = self._platform.capabilities.text_chars_max - len(GOING_ON)
+        room = room_of(self._platform.capabilities, self._text, len(GOING_ON))
         return self._text[:room].rstrip() + GOING_ON if self._text.strip() else ""

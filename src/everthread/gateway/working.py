@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 from everthread.agent.events import TurnEnded
 from everthread.agent.turn import Manner
@@ -33,6 +35,8 @@ from everthread.lifecycle import Ticket
 log = logging.getLogger("everthread.gateway")
 
 BUSY_LOOK_S = 0.25
+BUSY_S_MAX = 5.0
+STOPPED_FIRST = "stopped before it was begun"
 STORE_PAUSE_S = 2.0
 GIVE_BACK_S = 0.5
 
@@ -60,8 +64,16 @@ class _Place:
         self.behind: list[int] = []
         """Messages that came in while none did, to be steered by if one does."""
 
-    def begin(self, ticket: Ticket) -> None:
+        self.beginning = False
+        """A turn is being begun, and nobody was told of it yet."""
+        self.stop_before: int | None = None
+        """A turn that is begun next is stopped at once, if its message came in before that."""
+
+    def begin(self, ticket: Ticket) -> bool:
+        """A turn has begun; whether it is to be stopped at once."""
         self.at, self.user = ticket.ref, ticket.message.inbound.user
+        self.beginning, stop_before, self.stop_before = False, self.stop_before, None
+        return stop_before is not None and ticket.message.id < stop_before
 
 
 class Working:
@@ -143,9 +155,11 @@ class Working:
             self._wake(place)
 
     async def finish(self, deadline: float) -> None:
-        """Begin nothing more, let what runs end until then; what has not is given back for the next process."""
+        """Begin nothing more, let what runs end until then, by the loop's clock; what has not is given back for another
+        process.
+        """
         self._stopping = True
-        while (tasks := self._tasks()) and (left := deadline - self._bench.clock.now()) > 0:
+        while (tasks := self._tasks()) and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(tasks, timeout=left)
         tasks = self._tasks()
         for task in tasks:
@@ -239,16 +253,18 @@ class Working:
         except BadConfig as error:
             return await self._keep_unanswered(place, take, error)
         showing = self._bench.showing(platform)
-        listener = Listener(place.begin, showing, self._hearing, self._delivery.hold)
+        listener = Listener(partial(self._begun, place), showing, self._hearing, self._delivery.hold)
         approve = self._bench.approvals.of_turn(lambda: place.user)
         manner = Manner(choices, listener.hear, approve, outbox=self._served(platform), is_guest=self._bench.is_guest)
+        place.beginning = True
         try:
             ended = await ask(manner)
         except Busy:
+            place.beginning = False
             await self._until_free(place)
             return True
         finally:
-            where, place.at = place.at, None
+            where, place.at, place.beginning = place.at, None, False
             if where is not None:
                 self._free(where.session_id)
             if showing is not None:
@@ -269,6 +285,21 @@ class Working:
             await self._delivery.sweep()
         if ended.committed.reply is not None:
             self._delivery.put(ended.committed.reply)
+        return True
+
+    def _begun(self, place: _Place, ticket: Ticket) -> None:
+        if place.begin(ticket):
+            self._bench.agent.stop(ticket.ref.session_id, STOPPED_FIRST)
+
+    async def stop_next(self, key: SessionKey, order: int) -> bool:
+        """Stop what is about to be answered there, and came in before that command. False if there is nothing."""
+        place = self._place(key)
+        if not place.beginning:
+            first = await self._bench.store.peek(lambda uow: uow.inbox.first_waiting(key))
+            if place.at is not None or first is None or first.id > order:
+                return False
+        place.stop_before = order
+        self._wake(place)
         return True
 
     async def _keep_unanswered(
@@ -297,18 +328,26 @@ class Working:
         return True
 
     async def _until_free(self, place: _Place) -> None:
-        """Another key is answered in the same session: wait for it. Another process's end is only seen by looking."""
-        here = await self._bench.lifecycle.current(place.key)
+        """Another key is answered in the same session: wait for it. That another process is done is seen by whether
+        anything was written at all, which is all that is asked while nothing is.
+        """
+        store, here = self._bench.store, await self._bench.lifecycle.current(place.key)
         if here is None:
             return
-        freed = self._freed.setdefault(here.session_id, asyncio.Event())
-        try:
-            async with asyncio.timeout(BUSY_LOOK_S):
-                await freed.wait()
-        except TimeoutError:
-            # Whoever else waits looks again as well.
-            if self._freed.get(here.session_id) is freed:
-                del self._freed[here.session_id]
+        freed, seen = self._freed.setdefault(here.session_id, asyncio.Event()), -1
+        loop = asyncio.get_running_loop()
+        until = loop.time() + BUSY_S_MAX
+        while not (freed.is_set() or place.woken or self._stopping) and loop.time() < until:
+            if (now := await store.changed()) != seen:
+                seen = now
+                if await store.peek(lambda uow: uow.slots.live(here.session_id)) is None:
+                    break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BUSY_LOOK_S):
+                    await freed.wait()
+        # Whoever else waits looks again as well.
+        if self._freed.get(here.session_id) is freed:
+            self._free(here.session_id)
 
     def _free(self, session_id: str) -> None:
         if (freed := self._freed.pop(session_id, None)) is not None:

@@ -17,6 +17,7 @@ from everthread.domain.errors import BadInput, BadKey, BudgetSpent, TitleTaken, 
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     OWNER_CHARS_MAX,
+    SCHEDULED,
     Inbound,
     InboxRow,
     Lease,
@@ -181,6 +182,17 @@ class Lifecycle:
         _check_key(key)
         return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
+    async def begin_scheduled(
+        self, schedule_id: str, due_at: float, profile: str
+    ) -> tuple[SessionKey, InboxRow] | None:
+        """Have what is asked at that time of a task wait in a session of its own; where, and what is known of it.
+
+        `None` if it is over, or another time of the task is being done.
+        """
+        from everthread.lifecycle.scheduling import begin  # noqa: PLC0415 - it is rarely wanted
+
+        return await self._store.write(lambda uow: begin(uow, schedule_id, due_at, profile, self._setting("schedule")))
+
     async def start_tool(
         self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
     ) -> None:
@@ -274,7 +286,7 @@ class Lifecycle:
                     f"the limit of ${limit_of_session:g} for this piece of work would be passed; hand over less at once"
                 )
             if limit_of_turn is not None and uow.spend.of_turn(ref, turn_id, now - DAY_S) + amount > limit_of_turn:
-                return f"the limit of ${limit_of_turn:g} for a review would be passed; raise review.spend"
+                return _passed(ref, limit_of_turn)
             return uow.spend.reserve(ref, turn_id, model, amount, now)
 
         reserved = await self._store.write(reserve)
@@ -566,6 +578,12 @@ def _check_key(key: SessionKey) -> None:
 
 def _spent_in(uow: UnitOfWork, ref: SessionRef) -> float:
     return sum(used.amount for used in uow.spend.by_model(ref.owner, 0.0, [ref.session_id]))
+
+
+def _passed(ref: SessionRef, limit: float) -> str:
+    if ref.key.platform == SCHEDULED:
+        return f"the limit of ${limit:g} for this task would be passed; add it anew with a higher --spend"
+    return f"the limit of ${limit:g} for a review would be passed; raise review.spend"
 
 
 def _check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:

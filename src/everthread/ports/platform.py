@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from everthread.domain.model import ChatType, SessionKey
 
-MediaKind = Literal["image", "audio", "video", "file"]
+MediaKind = Literal["image", "audio", "voice", "video", "file"]
+"""`voice` is somebody speaking, in place of writing."""
 
 
 class Media(Struct, frozen=True):
@@ -24,7 +25,11 @@ class Media(Struct, frozen=True):
     mime: str = ""
     size: int | None = None
     handle: str = ""
-    """What the platform would be asked for it by."""
+    """What the platform is asked for it by; empty if it can't be."""
+    path: str = ""
+    """Where it is kept here, once it was fetched."""
+    words: str = ""
+    """What is said or written in it, as far as that is known."""
 
 
 class Quoted(Struct, frozen=True):
@@ -103,9 +108,15 @@ class Capabilities(Struct, frozen=True):
     """A message that is out can be given another text: answers are shown while they are written."""
     edit_every_s: float = 1.0
     """Not more often than that, in one chat."""
+    edit_every_s_in_groups: float | None = None
+    """If it is another there."""
+    counts_utf16: bool = False
+    """A character outside the basic plane counts as two, of `text_chars_max`."""
     typing: bool = False
     buttons: bool = False
     files: bool = False
+    fetches: bool = False
+    """What comes with a message can be fetched."""
     threads: bool = False
     idempotent_send: bool = False
     """What is sent twice under one id goes out once: a send of which nothing was heard can be repeated."""
@@ -148,6 +159,10 @@ class Platform(Protocol):
 
     async def show_typing(self, to: Address) -> None:
         """Show for some seconds that an answer is being written."""
+        ...
+
+    async def fetch(self, media: Media, bytes_max: int) -> bytes:
+        """What is in something that came in. Raises `PlatformRefused` if it is gone, or larger than that."""
         ...
 
     async def aclose(self) -> None: ...

@@ -41,6 +41,7 @@ from everthread.domain.spend import Spent, Used
 from everthread.ports.access import AccessRows
 from everthread.ports.news import BoundaryRow as BoundaryRow
 from everthread.ports.news import News
+from everthread.ports.schedules import Schedules
 from everthread.ports.tokens import Tokens
 
 T = TypeVar("T")
@@ -56,6 +57,19 @@ class Cursor(Struct, frozen=True):
     attempts: int = 0
     due_at: float | None = None
     error: str | None = None
+    copy_to: int = 0
+    """Up to here it is told the past as it stands now."""
+
+
+class ToCopy(Struct, frozen=True):
+    """A session that a provider was not told of from its beginning."""
+
+    session_id: str
+    entries: int
+    turns: int
+    characters: int
+    is_at_rest: bool
+    """Nothing of it waits for the provider."""
 
 
 class Redelivery(Struct, frozen=True):
@@ -87,6 +101,8 @@ class LaneCount(Struct, frozen=True):
     waiting_entries: int
     waiting_sessions: int
     parked: int
+    oldest_at: float | None = None
+    """When the oldest entry that waits was written."""
 
 
 class QueuedHook(Struct, frozen=True):
@@ -199,7 +215,7 @@ class Sessions(Protocol):
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
         """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
 
-        Work that was delegated is left out, unless it is asked for.
+        Work that was delegated or scheduled is left out, unless it is asked for.
         """
         ...
 
@@ -340,7 +356,14 @@ class Log(Protocol):
 
     def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]: ...
     def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None: ...
-    def event(self, entry: LogEntry, missing: tuple[int, ...]) -> Event: ...
+    def event(self, entry: LogEntry, missing: tuple[int, ...], *, as_of_now: bool = False) -> Event:
+        """What an entry tells; with `as_of_now`, a close leaves out what was taken back after it."""
+        ...
+
+    def is_taken_back(self, session_id: str, number: int) -> bool:
+        """Whether the turn was hidden since."""
+        ...
+
     def is_light(self, entry: LogEntry) -> bool:
         """Whether its event is read in microseconds."""
         ...
@@ -373,6 +396,18 @@ class Cursors(Protocol):
         """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
         ...
 
+    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+        """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
+        ...
+
+    def copy(self, provider: str, session_id: str, now: float) -> bool:
+        """Start the lane of such a session at its log's beginning; false if it is none, or something of it waits."""
+        ...
+
+    def copying(self, provider: str) -> tuple[int, int]:
+        """Sessions and entries that are left of the copies that were started."""
+        ...
+
     def new_replay(self, provider: str, session_id: str) -> int: ...
     def add_redelivery(self, row: Redelivery) -> None: ...
     def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]: ...
@@ -401,6 +436,10 @@ class Inbox(Protocol):
 
     def next(self, key: SessionKey) -> InboxRow | None:
         """The key's next message or command; also a command that was begun and never answered."""
+        ...
+
+    def last_user(self, key: SessionKey) -> str:
+        """Who wrote there last; empty if nobody did, or it is not known. Not to be asked often."""
         ...
 
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
@@ -439,6 +478,11 @@ class Inbox(Protocol):
         """What is known of it then: the platform's id of a draft is kept."""
         ...
 
+    def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
+        """What goes out with a reply, kept until nothing more is to become of it."""
+        ...
+
+    def attached(self, turn_id: str) -> bytes | None: ...
     def reply(self, turn_id: str) -> Reply | None: ...
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         """The oldest first, from behind the one of that time and turn."""
@@ -668,6 +712,8 @@ class UnitOfWork(Protocol):
     def tokens(self) -> Tokens: ...
     @property
     def news(self) -> News: ...
+    @property
+    def schedules(self) -> Schedules: ...
 
 
 class Store(Protocol):

@@ -104,7 +104,7 @@ def _the_back_end_has_it_all(town: Evidence, backend: Backend) -> None:
             _the_effect_is_true(town, backend.name, session, effect)
         # A delivery that a stopped process had under way may arrive after another has told to forget: nobody can know.
         if not (session.forgotten and town.time_was_bent):
-            _in_order(backend, session, effects)
+            _in_order(town, backend, session, effects)
         _complete(town, backend, session, effects)
     hold(not by_session, f"{backend.name} was told of sessions that are none: {list(by_session)}")
 
@@ -151,9 +151,12 @@ def _same_part(town: Evidence, told: object, wanted: object) -> bool:
     return told == wanted or (isinstance(wanted, str) and told in town.world.words.told(wanted))
 
 
-def _in_order(backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+def _in_order(town: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
     """Log order within each replay; only what was once rejected may come later, and is then followed by a close."""
     newest: defaultdict[int, int] = defaultdict(int)
+    # Nobody waits for the telling of a note that is forgotten. Where it is under way when its process is taken for one
+    # that is gone, it comes when it comes.
+    overtaken = town.world.forgotten_notes(session) if town.time_was_bent else ()
     for place, effect in enumerate(effects):
         seq, replay = effect.delivery.seq, effect.delivery.replay
         if effect.delivery.key in backend.rejected and seq < newest[replay]:
@@ -163,6 +166,8 @@ def _in_order(backend: Backend, session: ModelSession, effects: list[Effect]) ->
                 not passed or closed or effect.kind == "close" or session.forgotten,
                 f"{backend.name}: no close after the late entry {effect.delivery.key}",
             )
+            continue
+        if seq in overtaken and seq < newest[replay]:
             continue
         hold(seq > newest[replay], f"{backend.name}: {effect.delivery.key} came after entry {newest[replay]}")
         newest[replay] = seq

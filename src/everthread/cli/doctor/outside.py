@@ -1,4 +1,4 @@
-"""Checks of what is elsewhere: the model, MCP servers, memory providers."""
+"""Checks of what is elsewhere: the model, platforms, MCP servers, memory providers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,30 @@ async def model(case: Case) -> Finding:
         return well(f"{await case.unopened.reach()} has answered")
     except EverthreadError as error:
         return bad(str(error), "everthread setup chooses a model and a key, and tries them")
+
+
+async def platforms(case: Case) -> Finding:
+    from everthread.domain.errors import EverthreadError
+
+    assert case.unopened is not None
+    assert case.settings is not None
+    wanted = [name for name, account in case.settings.platforms.items() if account.enabled]
+    if not wanted:
+        return skipped("none is configured")
+    if case.offline:
+        return skipped("--offline")
+    reached: list[str] = []
+    wrong: list[str] = []
+    for name in wanted:
+        try:
+            known_as = await case.unopened.reach_platform(name)
+            reached.append(name if known_as == name else f"{name} ({known_as})")
+        except EverthreadError as error:
+            wrong.append(f"{name}: {error}")
+    if wrong:
+        fix = "see to its token and its table in config.toml; enabled = false leaves it out"
+        return bad("; ".join(wrong), fix)
+    return well(", ".join(reached))
 
 
 async def mcp(case: Case) -> Finding:

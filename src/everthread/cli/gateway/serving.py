@@ -95,15 +95,16 @@ class _Service:
 
     async def stop(self) -> None:
         """Take nothing more, let what runs end, give the rest back, tell the plugins; within `gateway.drain_s`."""
-        clock, drain_s = self._runtime.clock, self._runtime.settings.gateway.drain_s
-        deadline = clock.now() + drain_s
+        # By the loop's clock: the one on the wall may be put forward or back meanwhile.
+        now, drain_s = asyncio.get_running_loop().time, self._runtime.settings.gateway.drain_s
+        deadline = now() + drain_s
         wrap_up_s = min(WRAP_UP_S, drain_s / 2)
         if self.gateway is not None:
             await _within(drain_s, self.gateway.stop(drain_s - wrap_up_s), "the platforms")
         if self._web is not None:
             # Since the gateway stops, it takes nothing more either; now it has nothing left to wait for.
-            await _within(max(deadline - clock.now(), wrap_up_s), self._web.stop(), "HTTP")
-        await self._runtime.stop(max(deadline - clock.now(), wrap_up_s) - wrap_up_s / 2, shutdown_s=SHUTDOWN_S)
+            await _within(max(deadline - now(), wrap_up_s), self._web.stop(), "HTTP")
+        await self._runtime.stop(max(deadline - now(), wrap_up_s) - wrap_up_s / 2, shutdown_s=SHUTDOWN_S)
 
 
 async def _within(bound_s: float, work: Coroutine[Any, Any, None], what: str) -> None:

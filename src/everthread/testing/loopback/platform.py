@@ -12,7 +12,7 @@ import msgspec
 
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType
-from everthread.ports.platform import Address, Button, Capabilities, Outbound, Take, Update
+from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
 from everthread.testing.loopback import wire
 from everthread.testing.loopback.server import TEXT_CHARS_MAX
 
@@ -71,6 +71,9 @@ class LoopbackPlatform:
 
     async def show_typing(self, to: Address) -> None:
         await self._call("typing", wire.Typing(to.chat), None)
+
+    async def fetch(self, media: Media, bytes_max: int) -> bytes:
+        raise PlatformRefused("nothing comes with a message here")
 
     async def aclose(self) -> None:
         session, self._session = self._session, None

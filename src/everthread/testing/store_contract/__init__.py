@@ -17,6 +17,7 @@ from everthread.testing.store_contract.access import WhoMayWrite
 from everthread.testing.store_contract.following import Following
 from everthread.testing.store_contract.lanes import CursorsAndLanes
 from everthread.testing.store_contract.reviews import WindowsOfReviews
+from everthread.testing.store_contract.schedules import TasksAndTheirTimes
 from everthread.testing.store_contract.stage import OpenStore
 from everthread.testing.store_contract.tokens import KeysOfTheInterface
 from everthread.testing.store_contract.turns import RunningTurns
@@ -36,6 +37,7 @@ class StoreContract(
     WindowsOfReviews,
     WhoMayWrite,
     KeysOfTheInterface,
+    TasksAndTheirTimes,
     Following,
 ):
     """Every test here is a promise that the rest of the program relies on."""

@@ -21,6 +21,8 @@ _TEXTS_OF_OWNER = (
     ("inbox", "content"),
     ("replies", "content"),
     ("note_versions", "content"),
+    ("schedules", "content"),
+    ("occurrences", "problem"),
 )
 
 # Words inside our own records: only the values in them may change.
@@ -113,6 +115,9 @@ class ForgettingTables:
             "DELETE FROM wrong_codes WHERE scope = ?",
             "DELETE FROM guests WHERE owner = ?",
             "DELETE FROM tokens WHERE owner = ?",
+            "DELETE FROM occurrences WHERE owner = ?",
+            "DELETE FROM schedules WHERE owner = ?",
+            "DELETE FROM reply_files WHERE owner = ?",
         ):
             run(self._execute(sql, (owner,)))
         self._scrub_errors(owner)
@@ -258,6 +263,7 @@ class ForgettingTables:
         )
 
     def _scrub_turn(self, turn_id: str) -> None:
+        run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (turn_id,)))
         run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
         run(
             self._execute(

@@ -33,14 +33,14 @@ def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None 
 def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
     """The same of any owner, of what a person has to do with: nothing forgotten, and no session that only has notes.
 
-    Work that was delegated is left out, unless it is asked for.
+    Work that was delegated or scheduled is left out, unless it is asked for.
     """
-    left_out = Kind.NOTES if delegated else Kind.SUBAGENT
+    left_out = (Kind.NOTES, Kind.NOTES) if delegated else (Kind.SUBAGENT, Kind.CRON)
     rows = execute(
         # The newest are chosen by as little as possible: sorting whole rows of many sessions would take twice as long.
         f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM sessions WHERE forgotten_seq IS NULL "
-        "AND kind NOT IN (?, ?) ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
-        (Kind.NOTES.value, left_out.value, limit),
+        "AND kind NOT IN (?, ?, ?) ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
+        (Kind.NOTES.value, *(kind.value for kind in left_out), limit),
     )
     return tuple(session_of(row) for row in rows)
 
@@ -49,9 +49,9 @@ def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | N
     """The same of one owner, behind the one that was active then and has that id."""
     clauses = ["1"] + ["(active_at, id) < (?, ?)"] * (before is not None)
     rows = execute(
-        f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?) "
+        f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?, ?) "
         f"AND {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
-        (owner, Kind.NOTES.value, Kind.SUBAGENT.value, *(before or ()), limit),
+        (owner, Kind.NOTES.value, Kind.SUBAGENT.value, Kind.CRON.value, *(before or ()), limit),
     )
     return tuple(session_of(row) for row in rows)
 

@@ -27,10 +27,11 @@ from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, command, user, accepted_at, state, session_id, turn_id"
-_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts"
+_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file"
 # Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
 _UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.SENDING, ReplyState.AMBIGUOUS, ReplyState.FAILED)
+_SETTLED = (ReplyState.SENT, ReplyState.WITHHELD, ReplyState.AMBIGUOUS, ReplyState.FAILED)
 
 
 def _slot(row: tuple[Any, ...]) -> Slot:
@@ -211,6 +212,10 @@ class InboxTables:
         )
         return _inbox_row(row) if row else None
 
+    def last_user(self, key: SessionKey) -> str:
+        row = first(self._execute("SELECT user FROM inbox WHERE key = ? ORDER BY id DESC LIMIT 1", (str(key),)))
+        return row[0] if row else ""
+
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
         rows = self._execute(f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND command ORDER BY id", (str(key),))
         return tuple(_inbox_row(row) for row in rows)
@@ -270,19 +275,33 @@ class InboxTables:
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
         row = first(
             self._execute(
-                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 8}?) ON CONFLICT (turn_id) DO UPDATE SET "
+                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 9}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
                 # An id that is known is not given up for one that is not.
                 "platform_message_id = COALESCE(NULLIF(excluded.platform_message_id, ''), platform_message_id, "
                 "excluded.platform_message_id) RETURNING platform_message_id",
                 (
                     *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at),
-                    *(r.platform_message_id, r.parts),
+                    *(r.platform_message_id, r.parts, r.file),
                 ),
             )
         )
         assert row is not None
+        if r.file and r.state in _SETTLED:
+            run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (r.turn_id,)))
         return reply if row[0] == r.platform_message_id else replace(reply, platform_message_id=row[0])
+
+    def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
+        run(
+            self._execute(
+                "INSERT INTO reply_files (turn_id, owner, name, content) VALUES (?, ?, ?, ?)",
+                (turn_id, owner, name, content),
+            )
+        )
+
+    def attached(self, turn_id: str) -> bytes | None:
+        row = first(self._execute("SELECT content FROM reply_files WHERE turn_id = ?", (turn_id,)))
+        return bytes(row[0]) if row else None
 
     def reply(self, turn_id: str) -> Reply | None:
         row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))

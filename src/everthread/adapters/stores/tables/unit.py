@@ -14,6 +14,7 @@ from everthread.adapters.stores.tables.rests import RestTables
 from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.adapters.stores.tables.rows import Execute, tolerant
 from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
+from everthread.adapters.stores.tables.schedules import ScheduleTables
 from everthread.adapters.stores.tables.sessions import SessionTables
 from everthread.adapters.stores.tables.tokens import TokenTables
 from everthread.adapters.stores.tables.turns import TurnTables
@@ -38,3 +39,4 @@ class Tables:
         self.access = AccessTables(execute)
         self.tokens = TokenTables(execute)
         self.news = NewsTables(execute)
+        self.schedules = ScheduleTables(execute)

@@ -1,0 +1,207 @@
+"""When something is to happen again and again: at a time, every so often, or by a cron expression. Pure.
+
+What is written down is the text and the zone; an occurrence is an instant, and the same text gives the same instants
+whoever asks, and however often. So an occurrence is known by its instant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from everthread.domain.cron import Expression, parse_cron
+from everthread.domain.errors import BadRecurrence
+from everthread.domain.zones import first_reading, wall, zone_named
+
+TEXT_CHARS_MAX = 200
+EVERY_S_MIN = 60.0
+EVERY_S_MAX = 366 * 86_400.0
+AT_S_MAX = 10 * EVERY_S_MAX
+ALL_MAX = 24
+"""However many were missed: no more than the latest of these are made up for."""
+ON_TIME_S = 60.0
+"""What is no later than this was not missed."""
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_EVERY = re.compile(r"(?:\d{1,9}[smhdw])+")
+_PIECE = re.compile(r"(\d{1,9})([smhdw])")
+_COMPARED_MAX = 64
+_YEAR_MIN, _YEAR_MAX = 1970, 9999
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+
+
+class At(Struct, frozen=True):
+    """Once."""
+
+    instant: float
+
+    def after(self, instant: float) -> float | None:
+        return self.instant if self.instant > instant else None
+
+
+class Every(Struct, frozen=True):
+    """Every so many seconds that pass, whatever the clocks show, counted from the anchor."""
+
+    seconds: float
+    anchor: float
+
+    def after(self, instant: float) -> float:
+        if instant < self.anchor:
+            return self.anchor + self.seconds
+        return self.anchor + (math.floor((instant - self.anchor) / self.seconds) + 1) * self.seconds
+
+
+class Cron(Struct, frozen=True):
+    expression: Expression
+    zone: str
+
+    def after(self, instant: float) -> float | None:
+        return self.expression.after(instant, zone_named(self.zone))
+
+
+Recurrence = At | Every | Cron
+
+
+class Missed(StrEnum):
+    """What becomes of occurrences that nobody was there for."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Due(Struct, frozen=True):
+    """What is to be done now, in order, and when to look again; `skipped` is the latest that is left out."""
+
+    now: tuple[float, ...]
+    next_at: float | None
+    skipped: float | None = None
+
+
+def parse(text: str, zone: str, anchor: float) -> Recurrence:
+    """What was written: `at 2026-11-23 08:00`, `at 8:00`, `in 20m`, `every 2h`, or a cron expression.
+
+    `anchor` is when it was written: intervals are counted from there, and a time without a date is the next one after.
+    Raises `BadRecurrence`, and `BadPolicy` for the zone.
+    """
+    said = " ".join(text.split())
+    if not said or len(text) > TEXT_CHARS_MAX or not said.isprintable():
+        raise BadRecurrence(
+            'say when: a cron expression such as "0 8 * * 1-5", "every 2h", "in 20m", or "at 2026-11-23 08:00"'
+        )
+    zone_named(zone)
+    word, _, rest = said.lower().partition(" ")
+    if word == "every":
+        return Every(_interval(rest, text), anchor)
+    if word == "in":
+        return At(anchor + _interval(rest, text))
+    if word == "at":
+        return At(_instant(rest, zone, anchor))
+    return Cron(parse_cron(said), zone)
+
+
+def shortest_s(plan: Recurrence, since: float) -> float:
+    """The least time between two occurrences, among the next few dozen of about a year; `inf` if there is but one."""
+    if isinstance(plan, Every):
+        return plan.seconds
+    found: list[float] = []
+    for at in occurrences(plan, since):
+        # Not for ever: to go through a century of 29ths of February takes a while.
+        if len(found) == _COMPARED_MAX or (found and at > found[0] + EVERY_S_MAX):
+            break
+        found.append(at)
+    return min((later - sooner for sooner, later in zip(found, found[1:], strict=False)), default=math.inf)
+
+
+def occurrences(plan: Recurrence, after: float) -> Iterator[float]:
+    """All that come after that instant, in order."""
+    while (found := plan.after(after)) is not None:
+        yield found
+        after = found
+
+
+def due(plan: Recurrence, next_at: float, now: float, missed: Missed) -> Due:
+    """What is due of a plan whose next occurrence was to be at `next_at`, when it is looked at `now`."""
+    if next_at > now:
+        return Due((), next_at)
+    latest = _latest(plan, next_at, now)
+    following = plan.after(now)
+    late = [at for at in latest if now - at > ON_TIME_S]
+    on_time = tuple(at for at in latest if now - at <= ON_TIME_S)
+    match missed:
+        case Missed.ALL:
+            return Due(latest, following)
+        case Missed.ONCE:
+            return Due(latest[-1:], following, latest[-2] if len(latest) > 1 else None)
+        case Missed.SKIP:
+            return Due(on_time, following, late[-1] if late else None)
+
+
+def in_zone(instant: float, zone: str) -> str:
+    """For people: `Mon 2026-11-23 08:00 Europe/Berlin`; which of the two it is, where a clock shows it twice."""
+    there = datetime.fromtimestamp(instant, zone_named(zone))
+    offset = f" ({there:%Z})" if there.replace(fold=1 - there.fold).utcoffset() != there.utcoffset() else ""
+    return f"{there:%a %Y-%m-%d %H:%M}{f':{there:%S}' if there.second else ''}{offset} {zone}"
+
+
+def _latest(plan: Recurrence, first: float, now: float) -> tuple[float, ...]:
+    """The last few occurrences up to now, from `first` on, without going through all that there were."""
+    span_s = 120.0
+    while True:
+        begin = max(first, now - span_s)
+        found = [begin] if begin == first else []
+        for at in occurrences(plan, begin):
+            if at > now:
+                break
+            found.append(at)
+        if begin == first or len(found) >= ALL_MAX:
+            return tuple(found[-ALL_MAX:])
+        span_s *= 4
+
+
+def _interval(text: str, whole: str) -> float:
+    said = text.replace(" ", "")
+    if not _EVERY.fullmatch(said):
+        raise BadRecurrence(f"{whole[:60]!r} has no length of time; write one such as 30m, 2h, 1h30m or 7d")
+    seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PIECE.findall(said)))
+    if not EVERY_S_MIN <= seconds <= EVERY_S_MAX:
+        raise BadRecurrence(f"{whole[:60]!r}: a length of time is 1 minute at least and a year at most")
+    return seconds
+
+
+def _instant(text: str, zone: str, now: float) -> float:
+    clock = _CLOCK.fullmatch(text)
+    instant = _next_showing(int(clock[1]), int(clock[2]), zone, now) if clock else _written_out(text, zone)
+    if instant is None:
+        raise BadRecurrence(f"{text[:40]!r} is no time; write one such as 2026-11-23 08:00, or 08:00 for the next one")
+    if instant <= now:
+        raise BadRecurrence(f"{text[:40]!r} is over; give a time that is still to come")
+    if instant > now + AT_S_MAX:
+        raise BadRecurrence(f"{text[:40]!r} is too far away; give a time within ten years")
+    return float(math.floor(instant))
+
+
+def _next_showing(hour: int, minute: int, zone: str, now: float) -> float | None:
+    if hour > 23 or minute > 59:
+        return None
+    place = zone_named(zone)
+    today = wall(now, place).date()
+    days = (first_reading(today + timedelta(days=ahead), time(hour, minute), place) for ahead in range(3))
+    return next((at for at in days if at is not None and at > now), None)
+
+
+def _written_out(text: str, zone: str) -> float | None:
+    try:
+        written = datetime.fromisoformat(text.upper())
+    except ValueError:
+        return None
+    if len(text) < len("2026-11-23T08:00") or not _YEAR_MIN < written.year < _YEAR_MAX:
+        return None
+    if written.tzinfo is not None:
+        return written.timestamp()
+    return first_reading(written.date(), written.time(), zone_named(zone))

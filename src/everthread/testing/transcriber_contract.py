@@ -1,0 +1,60 @@
+"""What everything that makes words of speech must do. Subclass `TranscriberContract` and give it two fixtures:
+
+`transcriber` is a fresh one; `there` is its endpoint, as `Speech` has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import pytest
+
+from everthread.domain.errors import ModelError, ModelUnavailable
+from everthread.ports.transcriber import Transcriber
+from everthread.testing import in_loop
+
+
+class Speech(Protocol):
+    """The endpoint. Each of these is for the next call."""
+
+    def says(self, text: str) -> None: ...
+    def fails(self, status: int) -> None: ...
+    def stalls(self) -> None: ...
+
+
+class TranscriberContract:
+    @in_loop
+    async def test_what_is_said_is_what_is_heard(self, transcriber: Transcriber, there: Speech) -> None:
+        there.says("  buy milk\n")
+        assert await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg") == "buy milk"
+        there.says("")
+        assert await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg") == ""
+        await transcriber.aclose()
+
+    @in_loop
+    async def test_what_may_go_well_later_is_unavailable_and_the_rest_is_refused(
+        self, transcriber: Transcriber, there: Speech
+    ) -> None:
+        for status in (500, 503, 429):
+            there.fails(status)
+            with pytest.raises(ModelUnavailable):
+                await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg")
+        for status in (400, 401, 404):
+            there.fails(status)
+            with pytest.raises(ModelError) as failure:
+                await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg")
+            assert not isinstance(failure.value, ModelUnavailable)
+        await transcriber.aclose()
+
+    @in_loop
+    async def test_it_can_be_cancelled_and_closed_at_any_time(self, transcriber: Transcriber, there: Speech) -> None:
+        await transcriber.aclose()
+        there.stalls()
+        hearing = asyncio.ensure_future(transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg"))
+        await asyncio.sleep(0.1)
+        hearing.cancel()
+        await asyncio.wait({hearing}, timeout=2.0)
+        assert hearing.cancelled()
+        await transcriber.aclose()
+        await transcriber.aclose()

@@ -1,0 +1,400 @@
+"""Scheduled tasks as the gateway does them: with a fake platform, a stub server of models, and a clock to be moved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.fake_platform import FakePlatform
+from tests.house import until
+from tests.plaza import Plaza, plaza
+
+from everthread.config import Gateway, PlatformAccount, Schedule, Variables
+from everthread.domain.access import Paired
+from everthread.domain.model import Kind, SessionKey
+from everthread.domain.recurrence import Missed
+from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
+from everthread.gateway.handing_over import signature
+from everthread.lifecycle import ForgetOwner
+from everthread.lifecycle.pairing import Pairings
+from everthread.lifecycle.scheduling import Wish
+from everthread.testing.http_server import HttpServer, Received, read_request, respond
+from everthread.testing.model_replies import Fail, Say
+from everthread.testing.model_server import ModelServer
+from everthread.testing.recording import RecordingProvider
+
+pytestmark = pytest.mark.timeout(60)
+
+HOUR = 3600.0
+CHAT = Target(TargetKind.CHAT, "agent:main:fake:dm:42")
+WISH = Wish("me", "every 1h", "UTC", "Say good morning", target=CHAT)
+
+
+def echo(request: Any) -> Say:
+    said = [message.content for message in request.messages if message.role == "user"]
+    return Say(f"You said {said[-1].splitlines()[-1]} ({len(said)})")
+
+
+async def times(there: Plaza) -> tuple[Occurrence, ...]:
+    (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
+    return await there.runtime.store.read(lambda uow: uow.schedules.times(schedule.id, 100))
+
+
+async def over(there: Plaza, count: int = 1) -> tuple[Occurrence, ...]:
+    """Once so many times of the one task are over."""
+    ended: list[tuple[Occurrence, ...]] = [()]
+
+    async def look() -> bool:
+        found = [time for time in await times(there) if time.ended_at is not None and time.retry_at == 0]
+        ended.append(tuple(time for time in found if time.state is not OccurrenceState.DELIVERING))
+        return len(ended[-1]) >= count
+
+    for _ in range(800):
+        if await look():
+            await there.rest()
+            return ended[-1]
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not over: {await times(there)}")
+
+
+async def test_a_task_is_done_when_its_time_comes_and_its_answer_is_said_in_the_chat(tmp_path: Path) -> None:
+    told = RecordingProvider()
+    async with ModelServer(echo) as model, plaza(tmp_path, model, providers=(told,)) as there:
+        schedule = await there.runtime.scheduling.add(WISH)
+        assert schedule.name == "say-good-morning"
+        assert there.platform.texts() == []
+        for count in (1, 2):
+            await there.later(HOUR)
+            await until(lambda count=count: len(there.platform.texts()) == count)
+            await over(there, count)
+        assert there.platform.texts() == ["You said Say good morning (1)"] * 2
+        found = await over(there, 2)
+        assert [time.state for time in found] == [OccurrenceState.DONE] * 2
+        assert found[0].due_at - found[1].due_at == HOUR
+        sessions = [
+            await there.runtime.store.read(lambda uow, t=time: uow.sessions.get(t.session_id or "")) for time in found
+        ]
+        assert len({session.id for session in sessions if session}) == 2, "each time in a session of its own"
+        assert all(session and session.kind is Kind.CRON and session.ended_at for session in sessions)
+        there.platform.say("hello")
+        await until(lambda: len(there.platform.texts()) == 3)
+        await there.settled()
+        assert {call.ref.key.platform for call in told.calls} == {"fake"}, "kept out of providers"
+
+
+async def test_a_task_that_goes_on_has_one_conversation(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(replace(WISH, continues=True))
+        for count in (1, 2, 3):
+            await there.later(HOUR)
+            await over(there, count)
+        assert there.platform.texts() == [f"You said Say good morning ({n})" for n in (1, 2, 3)]
+        assert len({time.session_id for time in await times(there)}) == 1
+
+
+async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
+    for missed, expected in ((Missed.SKIP, 0), (Missed.ONCE, 1), (Missed.ALL, 5)):
+        home = tmp_path / missed.value
+        async with ModelServer(echo) as model:
+            async with plaza(home, model) as there:
+                await there.runtime.scheduling.add(replace(WISH, missed=missed))
+                clock = there.clock
+            clock.ahead_s += 5.5 * HOUR
+            async with plaza(home, model, clock=clock) as there:
+                skipped = {Missed.SKIP: 1, Missed.ONCE: 1, Missed.ALL: 0}[missed]
+                await over(there, expected + skipped)
+                await until(lambda there=there: there.gateway.schedules.doing == 0)
+                await there.rest()
+                assert len(there.platform.texts()) == expected
+                states = [time.state for time in await times(there)]
+                assert states.count(OccurrenceState.SKIPPED) == skipped
+                await there.later(HOUR / 2)
+                await until(lambda there=there, n=expected: len(there.platform.texts()) == n + 1)
+
+
+async def test_a_clock_that_is_put_back_has_nothing_done_twice_and_nothing_left_out(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(WISH)
+        there.clock.ahead_s += 3 * 365 * 24 * HOUR
+        await until(lambda: len(there.platform.texts()) == 1)
+        await until(lambda: there.gateway.schedules.doing == 0)
+        there.clock.ahead_s -= 3 * 365 * 24 * HOUR
+        await asyncio.sleep(1.5)
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 2)
+        there.clock.ahead_s -= HOUR
+        await asyncio.sleep(2.5)
+        there.clock.ahead_s += HOUR
+        await asyncio.sleep(1.5)
+        assert len(there.platform.texts()) == 2
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 3)
+
+
+async def test_a_paused_task_is_not_done_and_a_removed_one_neither(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        scheduling = there.runtime.scheduling
+        schedule = await scheduling.add(WISH)
+        assert (await scheduling.pause(schedule)).next_at is None
+        await there.later(5.2 * HOUR)
+        await asyncio.sleep(1.2)
+        assert there.platform.texts() == []
+        resumed = await scheduling.resume(schedule)
+        assert resumed.next_at == schedule.anchor + 6 * HOUR
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 1)
+        assert await scheduling.remove(schedule)
+        await there.later(HOUR)
+        await asyncio.sleep(1.2)
+        assert len(there.platform.texts()) == 1
+
+
+async def test_only_the_tools_that_it_may_use_and_none_that_writes_memory(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        scheduling = there.runtime.scheduling
+        await scheduling.add(replace(WISH, name="usual"))
+        await scheduling.add(replace(WISH, name="one", tools=("search_messages", "schedule")))
+        await scheduling.add(replace(WISH, name="none", tools=()))
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 3)
+        bodies = [json.loads(request.body) for request in model.received]
+        names = sorted(([tool["function"]["name"] for tool in body.get("tools", ())] for body in bodies), key=len)
+        assert names[0] == []
+        assert len(names[1]) <= 1
+        assert "schedule" not in names[2]
+        assert not [name for name in names[2] if "remember" in name or name.startswith("memory")]
+
+
+async def test_a_failure_is_told_and_kept(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Fail(401, "no")) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(WISH)
+        await there.later(HOUR)
+        (time,) = await over(there)
+        assert time.state is OccurrenceState.FAILED
+        assert time.problem
+        assert "was not done" in there.platform.texts()[0]
+        incidents = await there.runtime.store.read(lambda uow: uow.lanes.incidents(5))
+        assert any(incident.source == "schedule" for incident in incidents)
+
+
+async def test_a_guest_is_not_told_how_the_models_are_set_up(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Fail(401, "no")) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(replace(WISH, owner="bea"))
+        await there.later(HOUR)
+        (time,) = await over(there)
+        assert "stub" in time.problem
+        (told,) = there.platform.texts()
+        assert "was not done" in told
+        assert "stub" not in told
+        assert "in the log, under" in told
+
+
+async def test_a_model_that_is_not_there_fails_and_the_next_time_comes(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(replace(WISH, model="nobody/none"))
+        for count in (1, 2):
+            await there.later(HOUR)
+            found = await over(there, count)
+            assert {time.state for time in found} == {OccurrenceState.FAILED}
+            assert "nobody/none" in found[0].problem
+            assert len(there.platform.texts()) == count, "who waits for it is told"
+            assert "nobody/none" in there.platform.texts()[-1]
+
+
+async def test_a_guest_and_another_program_are_told_that_no_model_could_be_asked(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener() as listener,
+        plaza(tmp_path, model, variables=variables) as there,
+    ):
+        hook = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
+        await there.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))
+        await there.runtime.scheduling.add(replace(WISH, target=hook, model="nobody/none"))
+        await there.later(HOUR)
+        await until(lambda: there.platform.texts() and listener.heard)
+        (told,) = there.platform.texts()
+        assert "was not done" in told
+        assert "nobody" not in told
+        said = json.loads(listener.heard[0].body)
+        assert (said["ok"], said["text"]) == (False, "")
+        assert "nobody/none" in said["problem"]
+
+
+async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    async with (
+        ModelServer(echo) as model,
+        plaza(tmp_path / "home", model, schedule=Schedule(folders=(reports,))) as there,
+    ):
+        scheduling = there.runtime.scheduling
+        await scheduling.add(replace(WISH, name="one", target=Target(TargetKind.FILE, "morning.txt")))
+        await scheduling.add(
+            replace(WISH, name="log", target=Target(TargetKind.APPEND, str(reports / "a" / "log.txt")))
+        )
+        await scheduling.add(replace(WISH, name="out", target=Target(TargetKind.FILE, str(tmp_path / "elsewhere"))))
+        file, log = tmp_path / "home" / "files" / "morning.txt", reports / "a" / "log.txt"
+        for count in (1, 2):
+            await there.later(HOUR)
+            await until(lambda count=count: log.exists() and len(log.read_text().splitlines()) == count)
+            await until(lambda: there.gateway.schedules.doing == 0)
+        assert file.read_text() == "You said Say good morning (1)\n"
+        assert log.read_text() == "You said Say good morning (1)\n" * 2
+        assert [path.stat().st_mode & 0o777 for path in (file, log)] == [0o600, 0o600]
+        assert not (tmp_path / "elsewhere").exists()
+        out = await scheduling.find("me", "out")
+        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.times(out.id, 2))
+        assert last.state is OccurrenceState.FAILED
+        assert "schedule.folders" in last.problem
+
+
+class Listener(HttpServer):
+    """Another program that is told of answers; fails as often as it is told to."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__()
+        self.statuses, self.heard = list(statuses), list[Received]()
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        _, request = await read_request(reader)
+        self.heard.append(request)
+        return await respond(writer, self.statuses.pop(0) if self.statuses else 200, b"")
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+async def test_another_program_is_told_signed_and_again_if_it_was_not_there(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener(500) as listener,
+        plaza(tmp_path, model, variables=variables) as there,
+    ):
+        url = f"{listener.address}/told?key=1"
+        await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.WEBHOOK, url, "HOOK_SECRET")))
+        await there.later(HOUR)
+        await until(lambda: len(listener.heard) == 1)
+        await until(lambda: there.gateway.schedules.doing == 0)
+        (time,) = await times(there)
+        assert time.state is OccurrenceState.DELIVERING
+        await there.later(15)
+        await until(lambda: len(listener.heard) == 2)
+        await until(lambda: there.gateway.schedules.doing == 0)
+        (time,) = await times(there)
+        assert (time.state, time.attempts) == (OccurrenceState.DONE, 2)
+        first, second = listener.heard
+        assert first.headers["x-delivery"] == second.headers["x-delivery"]
+        assert second.headers["x-signature"] == signature("s3cret", second.headers["x-timestamp"], second.body)
+        said = json.loads(second.body)
+        assert (said["ok"], said["text"], said["schedule"]) == (
+            True,
+            "You said Say good morning (1)",
+            "say-good-morning",
+        )
+
+
+async def test_what_a_program_will_not_have_is_not_sent_again(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener(404) as listener,
+        plaza(tmp_path, model, variables=variables) as there,
+    ):
+        target = Target(TargetKind.WEBHOOK, f"{listener.address}/x", "HOOK_SECRET")
+        await there.runtime.scheduling.add(replace(WISH, target=target))
+        await there.later(HOUR)
+        await until(lambda: len(listener.heard) == 1)
+        (time,) = await over(there)
+        assert time.state is OccurrenceState.FAILED
+        assert "404" in time.problem
+
+
+async def test_a_task_whose_zone_is_known_no_more_holds_up_nobody(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        good = await there.runtime.scheduling.add(WISH)
+        broken = replace(good, id="0", name="broken", zone="Mars/Base", next_at=good.anchor)
+        await there.runtime.store.write(lambda uow: uow.schedules.add(broken))
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 1)
+        left = await there.runtime.store.read(lambda uow: uow.schedules.get("0"))
+        assert left is not None
+        assert left.state is ScheduleState.PAUSED
+        (incident, *_) = await there.runtime.store.read(lambda uow: uow.lanes.incidents(5))
+        assert "broken is paused" in incident.text
+
+
+async def test_a_person_who_is_forgotten_has_no_tasks_any_more(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(WISH)
+        await there.runtime.scheduling.add(replace(WISH, owner="bea"))
+        await there.later(HOUR)
+        await until(lambda: len(there.platform.texts()) == 2)
+        await there.runtime.lifecycle.forget(ForgetOwner(), owner="bea")
+        left = await there.runtime.store.read(lambda uow: uow.schedules.all())
+        assert [schedule.owner for schedule in left] == ["me"]
+        key = SessionKey.parse("agent:main:cron:dm:x")
+        assert there.runtime.settings.reset.of(key).idle_s is None
+
+
+async def test_one_that_ends_while_the_gateway_stops_is_given_back_and_done_by_the_next(tmp_path: Path) -> None:
+    slow = Say("slow", chunks=50, delay_s=0.2)
+    clock = None
+    async with ModelServer(lambda _: slow) as model, plaza(tmp_path, model, drain_s=0.1) as there:
+        await there.runtime.scheduling.add(WISH)
+        await there.later(HOUR)
+        await until(lambda: there.gateway.schedules.doing == 1)
+        await until(lambda: len(model.received) == 1)
+        clock = there.clock
+    platform = FakePlatform()
+    async with ModelServer(echo) as model, plaza(tmp_path, model, platform, clock=clock) as there:
+        await until(lambda: platform.texts() == ["You said Say good morning (1)"])
+        (time,) = await over(there)
+        assert time.state is OccurrenceState.DONE
+
+
+async def test_a_gateway_that_stops_lets_a_task_end_that_is_being_done(tmp_path: Path) -> None:
+    model = ModelServer(lambda _: Say("Good morning", delay_s=0.5))
+    async with model, plaza(tmp_path, model, drain_s=8.0) as there:
+        await there.runtime.scheduling.add(replace(WISH, target=Target()))
+        await there.later(HOUR)
+        await until(lambda: len(model.received) == 1, "asked")
+        await there.gateway.stop(8.0)
+        (time,) = await times(there)
+        assert time.state is OccurrenceState.DONE, "not given back, to be asked once more"
+
+
+async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: Path) -> None:
+    """Guests keep tasks by what they say; whoever is let in no more must not go on spending and being written to."""
+    # The last is somebody else by now, who may write all the same.
+    links = {"bea": ("fake:44",), "dora": ("fake:46",)}
+    pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46"}
+    async with (
+        ModelServer(echo) as model,
+        plaza(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
+    ):
+        store, scheduling = there.runtime.store, there.runtime.scheduling
+        for owner, user in pairings_of.items():
+            await store.write(lambda uow, o=owner, u=user: uow.access.let_in(Paired("fake", u, o, "", 1.0)))
+            chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
+            await scheduling.add(replace(WISH, owner=owner, target=chat))
+        # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
+        await scheduling.add(replace(WISH, owner="bea", target=Target(TargetKind.CHAT, "agent:main:fake:dm:44")))
+        await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
+        await Pairings(store, there.clock).revoke("fake", "42")
+        await there.later(HOUR)
+        await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
+        await until(lambda: there.gateway.schedules.doing == 0)
+        assert there.platform.texts("42") == there.platform.texts("44") == []
+        assert len(model.received) == 3, "nothing is asked for them either"
+        found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
+        for owner in ("fake:42", "bea"):
+            state, last = found[owner]
+            assert state is ScheduleState.PAUSED
+            assert last is not None
+            assert "may write to you no more" in last.problem

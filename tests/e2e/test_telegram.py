@@ -1,0 +1,493 @@
+"""The gateway on Telegram, against the emulated Bot API: what people there do, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.house import until
+from tests.telegram_town import ANN, BOB, TOKEN, acquaint, settings_of, town
+
+from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
+from everthread.bootstrap import Runtime
+from everthread.config import Gateway, PlatformAccount, Provider
+from everthread.domain.errors import PlatformRefused
+from everthread.domain.model import SessionKey, ToolCall
+from everthread.gateway.luggage import NO_EARS, NOT_HEARD
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.platform import Address, Button, File, Media, Outbound
+from everthread.ports.tools import ToolUse
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+from everthread.testing.telegram import wire
+from everthread.testing.telegram.people import People
+from everthread.testing.telegram.server import TelegramEmulator
+
+GROUP = wire.Group(-1001, "The office")
+FORUM = wire.Group(-1002, "The forum", is_forum=True)
+PICTURE = (
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0:~\x9bU"
+    b"\0\0\0\nIDATx\x9cc`\0\0\0\x02\0\x01H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82"
+)
+BOLD = "A **bold** word, and snake_case."
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the locks are that all homes share."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def model(answer: str = "") -> ModelServer:
+    """Quotes what was said last, if it is to say nothing else."""
+
+    def script(request: Any) -> Say:
+        said = [str(message.content) for message in request.messages if message.role == "user"]
+        return Say(answer or f"You said: {said[-1]}")
+
+    return ModelServer(script)
+
+
+def platform_at(emulator: TelegramEmulator, folder: Path, **account: Any) -> TelegramPlatform:
+    given = PlatformAccount("telegram", base_url=emulator.base_url, **account)
+    return TelegramPlatform("telegram", given, TOKEN, TokenLock(folder, TOKEN), commands={"help": "Show this."})
+
+
+# --- Conversations ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_of_two(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        assert await there.hear("hello") == ["You said: hello"]
+        assert "Start a new conversation" in "".join(await there.hear("/start"))
+        dump = await there.people.dump()
+        assert dump.commands["new"] == "Start a new conversation."
+        assert "quit" not in dump.commands
+
+
+async def test_in_a_group_only_what_names_or_answers_the_bot_is_answered(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        group = await there.people.group(GROUP)
+        await there.people.say(ANN, "nobody asked the bot", chat=group)
+        await there.people.say(ANN, "/weather today", chat=group)
+        await there.people.say(ANN, "/new@other_bot", chat=group)
+        await there.people.say(ANN, "@test_botanist is somebody else", chat=group)
+        await there.people.say(ANN, "@Test_Bot, what now?", chat=group)
+        await there.people.until(lambda: there.people.texts(group) == ["You said: what now?"], "one answer")
+        sent = there.people.sent(group)[0]
+        await there.people.say(ANN, "and then?", chat=group, reply_to=sent.message_id)
+        await there.people.until(lambda: len(there.people.texts(group)) == 2, "an answer to the answer")
+        assert "and then?" in there.people.texts(group)[1]
+        await there.people.say(ANN, "/status@test_bot", chat=group)
+        await there.people.until(lambda: len(there.people.texts(group)) == 3, "a command")
+        await there.rest()
+        await there.people.look()
+        assert len(there.people.texts(group)) == 3
+
+
+async def test_in_a_group_everything_is_answered_if_that_is_wanted(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server, account={"trigger": "all", "groups": "shared"}) as there:
+        await there.people.introduce(ANN, "Ann")
+        group = await there.people.group(GROUP)
+        await there.people.say(ANN, "good morning", chat=group)
+        await there.people.until(lambda: there.people.texts(group) == ["You said: Ann: good morning"], "an answer")
+
+
+async def test_a_topic_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server, account={"trigger": "all"}) as there:
+        forum = await there.people.group(FORUM)
+        first = await there.people.open_topic(ANN, forum, "First")
+        second = await there.people.open_topic(ANN, forum, "Second")
+        await there.people.say(ANN, "one", chat=forum, thread=first)
+        await there.people.say(ANN, "two", chat=forum, thread=second)
+        await there.people.until(lambda: len(there.people.texts(forum)) == 2, "two answers")
+        assert "one" in there.people.texts(forum, first)[0]
+        assert "two" in there.people.texts(forum, second)[0]
+        keys = [SessionKey.parse(f"agent:main:telegram:thread:{forum}:{topic}") for topic in (first, second)]
+        assert len({(await there.session(key)).id for key in keys}) == 2
+
+
+async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
+    slow = ModelServer(lambda _: Say("word " * 40, chunks=40, delay_s=0.08))
+    async with slow as server, town(tmp_path, server, account={"stream": True}) as there:
+        await there.people.say(ANN, "tell me")
+        await there.people.until(lambda: there.people.texts(ANN) == [("word " * 40).strip()], "the whole answer")
+        await there.rest()
+        shown = [one for one in there.people.seen if one.chat == ANN and one.what in ("sent", "edited")]
+        assert shown[0].text.endswith("…")
+        assert len(shown) >= 3, "the beginning, something of it, and the end"
+        assert len({one.message_id for one in shown}) == 1
+        assert (await there.people.dump()).calls["sendChatAction"] >= 1
+
+
+async def test_a_button_resumes_a_conversation(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.hear("the first one")
+        first = (await there.session()).id
+        await there.hear("/new")
+        await there.hear("the second one")
+        await there.hear("/resume")
+        asked = (await there.people.messages(ANN))[-1]
+        assert asked.buttons
+        label = next(label for row in asked.buttons for label, _ in row if "first" in label)
+        await there.people.press(ANN, ANN, asked.message_id, label)
+        await until(lambda: there.emulator.calls["answerCallbackQuery"] == 1, "the press is confirmed")
+        await there.rest()
+        assert (await there.session()).id == first
+
+
+async def test_a_dangerous_tool_asks_by_buttons_and_only_whoever_may_answers(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def wipe(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        done.append(str(arguments["what"]))
+        return "wiped"
+
+    schema = ToolSchema("wipe", "Wipe something.", {"type": "object", "properties": {"what": {"type": "string"}}})
+
+    def script(request: Any) -> Say:
+        last = request.messages[-1]
+        if last.role == "tool":
+            return Say(f"It came to: {last.content}")
+        return Say("", (ToolCall("c1", "wipe", '{"what": "disk"}'),))
+
+    tools = (Tool(schema, wipe, dangerous=True),)
+    account = {"admins": (str(ANN),), "trigger": "all", "groups": "shared"}
+    async with ModelServer(script) as server, town(tmp_path, server, account=account, tools=tools) as there:
+        group = await there.people.group(GROUP)
+        await there.people.say(ANN, "wipe the disk", chat=group)
+        await there.people.until(lambda: any("May I" in text for text in there.people.texts(group)), "a question")
+        asked = (await there.people.messages(group))[-1]
+        assert [label for row in asked.buttons for label, _ in row] == ["Allow", "Deny"]
+        await there.people.press(BOB, group, asked.message_id, "Allow")
+        await until(lambda: there.emulator.calls["answerCallbackQuery"] == 1, "his press is taken")
+        assert not done
+        await there.people.press(ANN, group, asked.message_id, "Allow")
+        await there.people.until(lambda: "It came to: wiped" in there.people.texts(group), "it is done")
+        assert done == ["disk"]
+        await there.rest()
+        now = next(one for one in await there.people.messages(group) if one.message_id == asked.message_id)
+        assert not now.buttons, "there is nothing more to press"
+
+
+# --- What it looks like ----------------------------------------------------------------------------------------------
+
+
+async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
+    async with model(BOLD) as server, town(tmp_path, server) as there:
+        assert await there.hear("hello") == ["A bold word, and snake_case."]
+        shown = (await there.people.messages(ANN))[-1]
+        assert [entity.type for entity in shown.entities] == ["bold"]
+
+
+async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from everthread.adapters.platforms.telegram import platform
+
+    monkeypatch.setattr(platform, "rendered", lambda text: f"*{text}")
+    async with model(BOLD) as server, town(tmp_path, server) as there:
+        assert await there.hear("hello") == [BOLD]
+
+
+async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) -> None:
+    async with model("🙂 ok " * 1000) as server, town(tmp_path, server) as there:
+        await there.people.say(ANN, "smile")
+        await there.people.until(lambda: "".join(there.people.texts(ANN)).count("🙂") == 1000, "all of it")
+        assert len(there.people.texts(ANN)) == 2
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_the_model(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        photo = wire.Attached("photo", PICTURE)
+        await there.people.say(ANN, "look", file=photo)
+        await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
+        note = wire.Attached("document", b"milk and bread", "../shopping list.txt", "text/plain")
+        await there.people.say(ANN, "", file=note)
+        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "an answer")
+        picture, listed = there.people.texts(ANN)
+        assert "look" in picture
+        assert "[image: photo.jpg" in picture
+        assert "milk and bread" in listed
+        kept = sorted((tmp_path / "media" / "telegram").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        assert [path.read_bytes() for path in kept] == [photo.content, note.content]
+        assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
+        assert stat.S_IMODE((tmp_path / "media").stat().st_mode) == 0o700
+        assert all(str(path) in text for path, text in zip(kept, (picture, listed), strict=True))
+
+
+async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server, account={"allow_all": False}) as there:
+        await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
+        await there.people.until(lambda: there.people.texts(ANN), "a code")
+        assert there.emulator.calls["getFile"] == 0
+        assert not (tmp_path / "media").exists()
+
+
+async def test_a_file_that_can_not_be_fetched_is_said_to_be_so(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.people.fault(wire.Fault("refuse", "getFile"))
+        await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
+        await there.people.until(lambda: there.people.texts(ANN), "an answer")
+        assert "(it could not be fetched)" in there.people.texts(ANN)[0]
+
+
+async def test_what_is_too_large_is_not_fetched(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN) as emulator:
+        platform = platform_at(emulator, tmp_path)
+        with pytest.raises(PlatformRefused, match="larger than 20 MB"):
+            await platform.fetch(Media("file", size=20_000_001, handle="x"), 20_000_000)
+        assert emulator.calls["getFile"] == 0
+        await platform.aclose()
+
+
+async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+        await acquaint(emulator.base_url, ANN)
+        platform = platform_at(emulator, tmp_path)
+        to = Address(str(ANN))
+        files = (File("cat.png", PICTURE), File("hello.ogg", b"OggS"), File("notes.md", b"notes"), File("no.png", b"x"))
+        for number, file in enumerate(files):
+            await platform.send(Outbound(f"t{number}.0", to, "**Here.**", files=(file,)))
+        await platform.send(Outbound("t9.0", to, "x" * 2000, files=(File("a.md", b"a"), File("b.md", b"b"))))
+        shown = [one for one in await people.messages(ANN) if one.is_bot]
+        assert [one.file.kind if one.file else None for one in shown] == [
+            *("photo", "voice", "document", "document"),
+            *(None, "document", "document"),
+        ]
+        assert [one.text for one in shown[:4]] == ["Here."] * 4
+        assert shown[2].file is not None
+        assert await people.file(shown[2].file.file_id) == b"notes"
+        await platform.aclose()
+
+
+async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.hear("remember this")
+        await there.hear("/export")
+        shown = (await there.people.messages(ANN))[-1]
+        assert shown.file is not None
+        assert b"remember this" in await there.people.file(shown.file.file_id)
+
+
+# --- Voice -----------------------------------------------------------------------------------------------------------
+
+VOICE = wire.Attached("voice", b"OggS some sounds", duration_s=3)
+
+
+class Ears:
+    """An endpoint that hears what it is told to."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.asked: list[tuple[str, bytes, str]] = []
+
+    async def __aenter__(self) -> Ears:
+        from aiohttp import web
+
+        async def hear(request: web.Request) -> web.Response:
+            form = await request.post()
+            file: Any = form["file"]
+            self.asked.append((str(form["model"]), file.file.read(), request.headers.get("Authorization", "")))
+            return web.json_response({"text": " buy milk "}, status=self.status)
+
+        app = web.Application()
+        app.router.add_post("/v1/audio/transcriptions", hear)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+
+async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:
+    async with Ears() as ears, model() as server:
+        endpoints = {"ears": Provider("openai_compat", ears.base_url, "KEY")}
+        speech = Gateway(transcription_model="ears/whisper-1")
+        async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
+            await there.people.say(ANN, "", file=VOICE)
+            await there.people.until(lambda: there.people.texts(ANN) == ["You said: [spoken] buy milk"], "an answer")
+        assert ears.asked == [("whisper-1", VOICE.content, "Bearer secret-key")]
+
+
+async def test_without_an_endpoint_whoever_speaks_is_asked_to_write(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        said = await there.people.say(ANN, "", file=VOICE)
+        await there.people.until(lambda: there.people.texts(ANN) == [NO_EARS], "a notice")
+        assert said.update_id is not None
+        await there.people.redeliver(said.update_id)
+        assert await there.hear("hello") == ["You said: hello"], "and nothing was asked of the model before"
+        assert not any(b"spoken" in request or b"voice" in request for request in server.requests)
+
+
+async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
+    async with Ears(500) as ears, model() as server:
+        endpoints = {"ears": Provider("openai_compat", ears.base_url)}
+        speech = Gateway(transcription_model="ears/whisper-1")
+        async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
+            await there.people.say(ANN, "", file=VOICE)
+            await there.people.until(lambda: there.people.texts(ANN) == [NOT_HEARD], "a notice")
+
+
+# --- Nothing is lost, nothing comes twice ----------------------------------------------------------------------------
+
+
+async def test_what_waits_at_a_cold_start_is_answered(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
+        async with People(emulator.base_url) as people:
+            for number in range(3):
+                await people.say(ANN, f"early {number}")
+        async with town(tmp_path, server, emulator) as there:
+            wanted = [f"You said: early {number}" for number in range(3)]
+            await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
+            await until(lambda: not emulator.world.updates.pending, "all are acknowledged")
+
+
+async def test_an_update_is_acknowledged_only_after_it_is_stored(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN) as emulator, People(emulator.base_url) as people:
+        platform = platform_at(emulator, tmp_path)
+        taking, may_end = asyncio.Event(), asyncio.Event()
+
+        async def take(update: object) -> None:
+            taking.set()
+            await may_end.wait()
+
+        running = asyncio.ensure_future(platform.run(take))
+        await people.say(ANN, "hello")
+        await taking.wait()
+        await asyncio.sleep(0.2)
+        assert len((await people.dump()).pending) == 1
+        may_end.set()
+        await until(lambda: not emulator.world.updates.pending, "acknowledged")
+        running.cancel()
+        await asyncio.wait({running})
+        await platform.aclose()
+
+
+@pytest.mark.parametrize("kind", ["duplicate", "reorder"])
+async def test_what_comes_twice_or_in_another_order_is_answered_once_and_in_order(tmp_path: Path, kind: Any) -> None:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
+        async with People(emulator.base_url) as people:
+            await people.fault(wire.Fault(kind))
+            said = [await people.say(ANN, f"word {number}") for number in range(3)]
+        async with town(tmp_path, server, emulator) as there:
+            wanted = [f"You said: word {number}" for number in range(3)]
+            await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
+            for one in said:
+                await there.people.redeliver(one.update_id or 0)
+            assert await there.hear("last") == ["You said: last"]
+
+
+async def test_being_told_to_slow_down_is_obeyed(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.people.fault(wire.Fault("busy", "sendMessage", times=1, seconds=1.0))
+        began = asyncio.get_running_loop().time()
+        assert await there.hear("hello") == ["You said: hello"]
+        assert asyncio.get_running_loop().time() - began >= 1.0
+
+
+# --- A webhook -------------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/telegram"
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
+        async with People(emulator.base_url) as people:
+            await people.say(ANN, "early")
+        account = {"webhook_url": url, "webhook_port": port}
+        async with town(tmp_path, server, emulator, account=account) as there:
+            await there.people.until(lambda: there.people.texts(ANN) == ["You said: early"], "what waited")
+            assert await there.hear("hello") == ["You said: hello"]
+            async with aiohttp.ClientSession() as http:
+                for headers in ({}, {"X-Telegram-Bot-Api-Secret-Token": "wrong"}):
+                    async with http.post(url, json={"update_id": 1}, headers=headers) as response:
+                        assert response.status == 403
+            assert (await there.people.dump()).webhook_url == url
+        async with town(tmp_path, server, emulator) as there:
+            assert await there.hear("polled") == ["You said: polled"]
+            assert (await there.people.dump()).webhook_url == ""
+
+
+# --- One bot, one gateway --------------------------------------------------------------------------------------------
+
+
+async def test_two_homes_on_one_machine_can_not_share_a_bot(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
+        async with town(tmp_path / "one", server, emulator) as first:
+            async with town(tmp_path / "two", server, emulator) as second:
+                state = second.gateway.states["telegram"]
+                await until(lambda: "another gateway on this machine" in state.problem, "it is told apart")
+                assert not state.up
+                assert await first.hear("hello") == ["You said: hello"]
+        async with town(tmp_path / "two", server, emulator) as second:
+            assert await second.hear("hello") == ["You said: hello"], "it is free again"
+
+
+async def test_another_machine_that_reads_the_bot_is_told_of(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        state = there.gateway.states["telegram"]
+        await there.hear("hello")
+        url = f"{there.emulator.base_url}/bot{TOKEN}/getUpdates"
+        async with aiohttp.ClientSession() as http, http.post(url, json={"timeout": 0}) as response:
+            await response.read()
+        await until(lambda: "another program reads this bot's messages" in state.problem, "it is told of")
+        assert await there.hear("still there?") == ["You said: still there?"]
+
+
+async def test_a_token_that_is_not_accepted_is_said_without_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with TelegramEmulator("42:another") as emulator, model() as server:
+        runtime = Runtime(settings_of(tmp_path, server, emulator.base_url))
+        async with runtime:
+            await runtime.ready()
+            gateway = runtime.gateway()
+            await gateway.start()
+            state = gateway.states["telegram"]
+            await until(lambda: state.problem, "a problem")
+            await gateway.stop(0.1)
+            assert "its token is not accepted" in state.problem
+            assert TOKEN not in state.problem
+    assert TOKEN.partition(":")[2] not in caplog.text
+
+
+async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN) as emulator, People(emulator.base_url) as people:
+        await acquaint(emulator.base_url, ANN)
+        platform = platform_at(emulator, tmp_path)
+        buttons = (Button("Long", "/x " + "y" * 100), Button("Short", "/ok"))
+        await platform.send(Outbound("t1.0", Address(str(ANN)), "Which?", buttons))
+        assert (await people.messages(ANN))[-1].buttons == ((("Short", "/ok"),),)
+        await platform.aclose()
+
+
+async def test_people_write_at_the_same_time(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.people.say_all([wire.Said(user, "hi") for user in (ANN, BOB)])
+        await there.people.until(
+            lambda: there.people.texts(ANN) == there.people.texts(BOB) == ["You said: hi"], "two answers"
+        )

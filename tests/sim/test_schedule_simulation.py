@@ -1,0 +1,266 @@
+"""A week of scheduled tasks in which the clocks are changed, in two processes that are killed and started again.
+
+Time is virtual; the rules, the transactions, the turns and the SQL are the real ones. See `everthread.testing.sim`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from everthread import plugins
+from everthread.adapters.lanes.local import LocalLanes
+from everthread.agent.asking import Asker, Choice
+from everthread.agent.prepared import Preparer
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.turn import Agent, TurnLimits
+from everthread.config import Settings
+from everthread.domain.model import Message, Role
+from everthread.domain.recurrence import Missed, occurrences
+from everthread.domain.schedule import OccurrenceState, Schedule, Target, TargetKind
+from everthread.gateway.schedule import Scheduler
+from everthread.lifecycle import Lifecycle
+from everthread.lifecycle.scheduling import Scheduling, Wish
+from everthread.memory import MemoryManager
+from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Traits, Usage
+from everthread.testing.consistency import inconsistencies
+from everthread.testing.sim import Faults, SimClock, SimLoop, SimProcess, SimStore, fresh_database
+
+WEEK_S = 7 * 86_400.0
+AFTER_S = 6 * 3600.0
+DOWN_S_MAX = 3 * 3600.0
+"""At ten minutes a time these are fewer than are made up for."""
+
+# The day in the middle of the week on which the clock is changed.
+WEEKS = {
+    "Europe/Berlin": ("2026-03-29", "2026-10-25"),
+    "America/New_York": ("2026-03-08", "2026-11-01"),
+    "Australia/Lord_Howe": ("2026-04-05", "2026-10-04"),
+    "Africa/Cairo": ("2026-04-24", "2026-10-30"),
+}
+PLANS = (
+    "30 2 * * *",
+    "*/20 0-3 * * *",
+    "0 0-8,20-23 * * *",
+    "15 * * * sun",
+    "0 0 * * mon-fri",
+    "every 2h",
+    "every 7h30m",
+    "@weekly",
+)
+
+
+class Oracle:
+    """A model that takes its time."""
+
+    def __init__(self, process: SimProcess, clock: SimClock, asked: Counter[str]) -> None:
+        self._process, self._clock, self._asked = process, clock, asked
+
+    def traits(self, model: str) -> Traits:
+        return Traits()
+
+    def head(self, prompt: Prompt) -> bytes:
+        return prompt.system.encode()
+
+    def encode(self, messages: Sequence[Message]) -> bytes:
+        return json.dumps([message.content for message in messages]).encode()
+
+    async def aclose(self) -> None: ...
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        await self._clock.sleep(self._process.random.random() * 8.0)
+        text = f"done: {request.tail[0].content}"
+        self._asked[text] += 1
+        yield Delta(text)
+        await self._process.pause()
+        yield Answer(Message(Role.ASSISTANT, text), Usage(1, 1), Finish.STOP)
+
+
+class Office(SimProcess):
+    """A process that does scheduled tasks."""
+
+    def __init__(self, town: Town, name: str, seed: int) -> None:
+        super().__init__(name, seed)
+        clock = town.clock
+        self.store = SimStore(town.database, self, town.faults, lambda operation, result: None)
+        self.lifecycle = Lifecycle(self.store, clock, town.new_id, holder=name)
+        lanes = LocalLanes(self.store, clock, name)
+        memory = MemoryManager((), self.store, clock, lanes, random=self.random.random)
+        hooks = plugins.HookRunner(self.store, clock, plugins.loaded((), entry_points=False))
+        prompts = PromptBuilder(Path("/nonexistent"), memory, clock)
+        preparer = Preparer(self.store, self.lifecycle, prompts, clock, output_tokens_max=1000)
+
+        async def tools() -> Toolbox:
+            return Toolbox()
+
+        agent = Agent(
+            self.lifecycle,
+            memory,
+            preparer,
+            Asker(self.lifecycle, clock, self.random.random, hooks),
+            ToolRunner(self.lifecycle, hooks),
+            tools,
+            clock,
+            limits=TurnLimits(recall_s=0.0),
+        )
+        choice = Choice("sim/one", "one", Oracle(self, clock, town.asked))
+        self.scheduling = Scheduling(self.store, clock, town.new_id)
+        self.scheduler = Scheduler(
+            self.store,
+            clock,
+            self.lifecycle,
+            self.scheduling,
+            agent,
+            lambda _: [choice],
+            Settings(Path("/nonexistent")),
+            lambda reply: None,
+            lambda uow, owner: False,
+            look_s=300.0,
+        )
+
+    async def run(self) -> None:
+        await self.scheduler.run()
+
+
+class Town:
+    def __init__(self, seed: int, start: float, loop: SimLoop) -> None:
+        self.random = random.Random(seed)
+        self.clock = SimClock(loop)
+        self.clock.offset = start
+        self.database = fresh_database()
+        self.faults = Faults()
+        self.asked: Counter[str] = Counter()
+        self.offices: dict[str, Office] = {}
+        self.kills = 0
+        self._numbers = itertools.count(1)
+
+    def new_id(self) -> str:
+        return f"{next(self._numbers):026d}"
+
+    def start(self, place: str) -> None:
+        office = Office(self, f"{place}-{self.new_id()}", self.random.randrange(2**32))
+        self.offices[place] = office
+        office.spawn(office.run())
+
+    async def week(self) -> None:
+        end = self.clock.now() + WEEK_S
+        self.start("a")
+        self.start("b")
+        back: dict[str, float] = {}
+        while self.clock.now() < end:
+            for place in [place for place, at in back.items() if at <= self.clock.now()]:
+                del back[place]
+                self.start(place)
+            await asyncio.sleep(self.random.uniform(60, 3600))
+            place = self.random.choice("ab")
+            self._hurt(self.offices[place])
+            # One that is to die in the midst of what it does has to do something first.
+            await asyncio.sleep(self.random.uniform(0, 900))
+            for each, office in self.offices.items():
+                if office.dead and each not in back:
+                    back[each] = self.clock.now() + self.random.uniform(0, DOWN_S_MAX - 2 * 3600)
+                    self.kills += 1
+        for office in self.offices.values():
+            office.kill()
+        self.faults.busy = 0
+        self.start("a")
+        self.start("b")
+        await asyncio.sleep(AFTER_S)
+
+    def _hurt(self, office: Office) -> None:
+        match self.random.choice(("kill", "statement", "statement", "freeze", "busy", "nothing")):
+            case "kill":
+                office.kill()
+            case "statement":
+                office.kill_after_statements = self.random.randrange(60)
+            case "freeze":
+                office.frozen_until = asyncio.get_running_loop().time() + self.random.uniform(20, 120)
+            case "busy":
+                self.faults.busy += self.random.randrange(1, 4)
+            case _:
+                pass
+
+
+def lived(seed: int, zone: str, day: str) -> tuple[Town, list[Schedule], float]:
+    """The town after that week, and when the week ended."""
+    start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() - 3 * 86_400 + 1
+    loop = SimLoop()
+    asyncio.set_event_loop(loop)
+    town = Town(seed, start, loop)
+    kept: list[Schedule] = []
+
+    async def live() -> None:
+        clerk = Office(town, "clerk", seed)
+        others = itertools.product((Missed.ONCE, Missed.SKIP), PLANS[:2])
+        for missed, plan in (*((Missed.ALL, plan) for plan in PLANS), *others):
+            target = Target(TargetKind.CHAT, f"agent:main:post:dm:{missed.value}")
+            wish = Wish("ann", plan, zone, f"{missed.value} {plan}", target=target, missed=missed)
+            kept.append(await clerk.scheduling.add(wish))
+        await town.week()
+
+    try:
+        loop.run_until_complete(live())
+        return town, kept, town.clock.now() - 1800
+    finally:
+        for office in town.offices.values():
+            office.kill()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def expected(schedule: Schedule, end: float) -> list[float]:
+    found = itertools.takewhile(lambda at: at <= end, occurrences(schedule.plan, schedule.anchor))
+    return list(found)
+
+
+def after_the_end(town: Town, end: float) -> list[tuple[object, ...]]:
+    """What was asked in the last half hour: some of that may not be over."""
+    asked = "SELECT schedule_id FROM occurrences o WHERE due_at > ? AND EXISTS (SELECT 1 FROM turns t JOIN inbox i "
+    return list(town.database.execute(f"{asked} ON t.turn_id = i.turn_id WHERE i.id = o.inbox_id)", (end,)))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("zone", "day", "seed"), [(zone, days[seed % 2], seed) for zone, days in WEEKS.items() for seed in range(2)]
+)
+def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day: str, seed: int) -> None:
+    town, kept, end = lived(seed, zone, day)
+    found = "SELECT schedule_id, due_at, state, session_id FROM occurrences WHERE due_at <= ?"
+    rows = list(town.database.execute(found, (end,)))
+    turns = Counter(row[0] for row in town.database.execute("SELECT session_id FROM turns WHERE status = 'done'"))
+    replies = Counter(row[0] for row in town.database.execute("SELECT session_id FROM replies WHERE state = 'ready'"))
+    assert town.kills > 20, "otherwise this is no test"
+    for schedule in kept:
+        mine = [row for row in rows if row[0] == schedule.id]
+        done = sorted(row[1] for row in mine if row[2] == OccurrenceState.DONE)
+        times = expected(schedule, end)
+        assert {row[2] for row in mine} <= {OccurrenceState.DONE, OccurrenceState.SKIPPED}
+        assert set(done) <= set(times)
+        if schedule.missed is Missed.ALL:
+            # Only as many as are kept can be looked at; the rest was seen to before.
+            assert done == times[-len(done) :]
+            assert len(done) >= min(len(times), 95)
+        for _, due_at, state, session_id in mine:
+            if state == OccurrenceState.DONE:
+                assert (turns[session_id], replies[session_id]) == (1, 1), (schedule.prompt, due_at)
+    said = [row[0] for row in town.database.execute("SELECT content FROM messages WHERE role = 'user'")]
+    assert len(said) == len(set(said)), "what is asked names the task and the time"
+    in_all = sum(len(expected(schedule, end)) for schedule in kept if schedule.missed is Missed.ALL)
+    later = sum(row[0] in {s.id for s in kept if s.missed is Missed.ALL} for row in after_the_end(town, end))
+    assert sum("\nall " in text for text in said) == in_all + later, "those included that are kept no more"
+    assert inconsistencies(town.database) == []

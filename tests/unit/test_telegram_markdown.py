@@ -1,0 +1,84 @@
+"""What a model writes, as Telegram shows it: read back by the parser of the emulator, as strict as the real one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, rendered, units
+from everthread.testing.telegram import markdown_v2
+
+MARKS = "*_~`[]()>#+-=|{}.!\\&<:/ \n\t0123abc😀é"
+PIECES = st.sampled_from(
+    [
+        *("**", "*", "_", "__", "~~", "~", "`", "``", "```", "```py\n", "\n", "\n\n", "> ", ">> ", "- ", "1. ", "2) "),
+        *("# ", "### ", "[a](http://b.c)", "![x](y)", "[", "](", ")", "|a|b|\n|-|-|\n|c|d|\n", "---\n", "***", "word"),
+        *(" ", "  ", "    ", "\t", "\\", "&amp;", "<b>", "http://a.b/c_d", "<http://e.f>", "😀", "||", "![", "__a__"),
+        *("\r", "\x0b", "\u2028"),
+    ]
+)
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """What is read on a screen, and its styles: each with the words that it holds."""
+    made = rendered(text)
+    assert made is not None
+    seen, entities = markdown_v2.parse(made)
+    raw = seen.encode("utf-16-le")
+    return seen, [
+        (one.type, raw[2 * one.offset : 2 * (one.offset + one.length)].decode("utf-16-le")) for one in entities
+    ]
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.one_of(st.text(max_size=300), st.text(MARKS, max_size=120), st.lists(PIECES, max_size=40).map("".join)))
+def test_whatever_is_written_can_be_parsed_and_is_short_enough(text: str) -> None:
+    made = rendered(text)
+    if made is not None:
+        seen, _ = markdown_v2.parse(made)
+        assert seen.strip()
+        assert units(seen) <= CHARS_MAX
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=50))
+def test_words_without_marks_are_shown_as_they_are(text: str) -> None:
+    assert shown(f"say {text}") == (f"say {text}", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "seen", "styles"),
+    [
+        ("a **b** c", "a b c", [("bold", "b")]),
+        ("*a* ~~b~~ `c_d`", "a b c_d", [("italic", "a"), ("strikethrough", "b"), ("code", "c_d")]),
+        ("***both***", "both", [("bold", "both"), ("italic", "both")]),
+        ("**a `b` c**", "a b c", [("bold", "a "), ("code", "b"), ("bold", " c")]),
+        ("# Title\ntext", "Title\n\ntext", [("bold", "Title")]),
+        ("[here](https://a.b/c_(d))", "here", [("text_link", "here")]),
+        ("[here](nowhere)", "here", []),
+        ("- a\n- b\n  - c", "• a\n• b\n  • c", []),
+        ("3. a\n4. b", "3. a\n4. b", []),
+        ("> a **b\n> c**\n\nd", "a b\nc\n\nd", [("blockquote", "a b\nc\n"), ("bold", "b"), ("bold", "c")]),
+        ("```py\nx = `1`\n```", "x = `1`", [("pre", "x = `1`")]),
+        (TABLE, TABLE, [("pre", TABLE)]),
+        ("snake_case and 2*3*4 = 24!", "snake_case and 234 = 24!", [("italic", "3")]),
+        ("<b>no</b> &amp; yes", "<b>no</b> & yes", []),
+        ("an answer **that is not", "an answer **that is not", []),
+        ("```\nnot closed", "not closed", [("pre", "not closed")]),
+        ("two\nlines", "two\nlines", []),
+    ],
+)
+def test_what_is_made_of_markdown(text: str, seen: str, styles: list[tuple[str, str]]) -> None:
+    assert shown(text)[0] == seen
+    assert sorted(shown(text)[1]) == sorted(styles)
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "```\n```", ">", "[](x)", "😀" * (CHARS_MAX // 2 + 1) + "*"])
+def test_what_would_leave_nothing_or_too_much_is_not_rendered(text: str) -> None:
+    assert rendered(text) is None
+
+
+def test_length_is_counted_as_telegram_counts_it() -> None:
+    assert (units("abc"), units("é"), units("😀")) == (3, 1, 2)
