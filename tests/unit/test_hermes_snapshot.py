@@ -126,19 +126,20 @@ def test_what_is_moved_into_the_file_between_two_copies_makes_no_mixture(
 ) -> None:
     path = tmp_path / "state.db"
     database = made(path, "WAL")
-    database.execute("PRAGMA wal_autocheckpoint = 0")
-    meddled: set[Path] = set()
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.execute("UPDATE accounts SET holds = holds + 1 WHERE id < ?", (ACCOUNTS // 2,))
+    meddled = False
 
     def meddle(source: Path, target: Path, advance: Callable[[int], None]) -> None:
+        nonlocal meddled
         real(source, target, advance)
-        if source not in meddled:
-            meddled.add(source)
-            database.execute("UPDATE accounts SET holds = holds + 1, filler = filler || 'y' WHERE id % 2 = 0")
+        if not meddled:
+            meddled = True
+            database.execute("UPDATE accounts SET holds = holds + 1")
             database.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            database.execute("UPDATE accounts SET holds = holds + 1, filler = filler || 'y' WHERE id % 2 = 1")
 
     real = snapshot._copy  # noqa: SLF001 - to be there in the middle of it
     monkeypatch.setattr(snapshot, "_copy", meddle)
     with copied(path) as copy:
-        assert money(copy) in {ACCOUNTS * 100 + half * ACCOUNTS // 2 for half in range(5)}
+        assert money(copy) in (ACCOUNTS * 100 + ACCOUNTS // 2, ACCOUNTS * 101 + ACCOUNTS // 2)
     database.close()
