@@ -141,7 +141,9 @@ def test_nobody_keeps_the_current_session() -> None:
 @pytest.mark.parametrize("adapter", adapters())
 def test_every_adapter_has_a_contract_test(adapter: str) -> None:
     module = "everthread." + adapter.replace("/", ".")
-    for path in (ROOT / "tests" / "contract").glob("test_*.py"):
+    # A kit that needs a real server stands with the servers.
+    kits_of = [path for place in ("contract", "servers") for path in (ROOT / "tests" / place).glob("test_*.py")]
+    for path in kits_of:
         tree = ast.parse(path.read_text())
         imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         kits = [base for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases]

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.ears import VOICE, Ears
 from tests.house import until
 from tests.telegram_town import ANN, BOB, TOKEN, acquaint, settings_of, town
 
@@ -281,37 +282,6 @@ async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
 
 
 # --- Voice -----------------------------------------------------------------------------------------------------------
-
-VOICE = wire.Attached("voice", b"OggS some sounds", duration_s=3)
-
-
-class Ears:
-    """An endpoint that hears what it is told to."""
-
-    def __init__(self, status: int = 200) -> None:
-        self.status = status
-        self.asked: list[tuple[str, bytes, str]] = []
-
-    async def __aenter__(self) -> Ears:
-        from aiohttp import web
-
-        async def hear(request: web.Request) -> web.Response:
-            form = await request.post()
-            file: Any = form["file"]
-            self.asked.append((str(form["model"]), file.file.read(), request.headers.get("Authorization", "")))
-            return web.json_response({"text": " buy milk "}, status=self.status)
-
-        app = web.Application()
-        app.router.add_post("/v1/audio/transcriptions", hear)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
 
 
 async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ class Runtime:
             hooks=self._hooks,
             review_every=self.settings.review.every_turns,
             told_of_expiry=self._told_of_expiry(),
+            remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
         )
         self.memory = MemoryManager(
             self.providers, self.store, self.clock, self.lanes, random=random.random, settings=_told(described)

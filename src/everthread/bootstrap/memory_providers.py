@@ -47,6 +47,7 @@ class Adapter(Struct, frozen=True):
 
 
 _ADAPTERS: dict[str, Adapter] = {
+    "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
     "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
     "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
 }

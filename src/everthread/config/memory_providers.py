@@ -56,6 +56,14 @@ class Entry(Struct, frozen=True):
 
 
 OWN: dict[str, Entry] = {
+    "hindsight": Entry(
+        "draws facts from what is said; on a server of your own, or hosted",
+        (
+            Field("address", "Address of the server", "address", default="http://127.0.0.1:8888"),
+            Field("key", "Its key, if it wants one", "secret", default="HINDSIGHT_API_KEY"),
+            Field("bank", "What the names of its banks begin with", default="everthread"),
+        ),
+    ),
     "honcho": Entry(
         "draws conclusions about each person from what they say; hosted, or on a server of your own",
         (

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from everthread.domain.errors import BadKey
+from everthread.domain.media import Media
 
 KEY_CHARS_MAX = 512
 OWNER_CHARS_MAX = 256
@@ -337,6 +338,13 @@ class Inbound(Struct, frozen=True):
     """It is no message but a command, in its place among the messages."""
     user: str = ""
     """Who wrote it, by the platform's own id: where several people share a conversation, `owner` is all of them."""
+    media: tuple[Media, ...] = ()
+    """What came with it and is kept here, or will be: paths are those within the folder of such files."""
+
+    @property
+    def is_packed(self) -> bool:
+        """Something that came with it was not fetched yet: its text is not what is to be answered."""
+        return any(media.handle for media in self.media)
 
 
 class InboxRow(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """What comes with a message: fetched and kept in the home, and what can be read or heard of it put into words.
 
-It is done before the message is stored, so that the model has it whole; within a bound, so that nobody waits long for
-somebody else's film. What can't be had is said to be so, and the message is taken without it.
+That takes its time, so it is done after the message is stored and before its turn begins; within a bound, so that
+nobody waits long for a film. What can't be had is said to be so, and the message is answered without it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable
+from everthread.domain.media import Media
 from everthread.domain.model import whole
 from everthread.ports import Clock, Platform
-from everthread.ports.platform import Media, Update
+from everthread.ports.platform import Update
 from everthread.ports.transcriber import Transcriber
 
 log = logging.getLogger("everthread.gateway")
@@ -34,8 +36,21 @@ PAUSE_S = 1.0
 
 NO_EARS = "I can't listen to voice messages here, so I don't know what you said. Please write it to me."
 NOT_HEARD = "I could not make out your voice message just now. Please try again in a while, or write it to me."
+NOT_FETCHED = "(it could not be fetched)"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TEXT = re.compile(r"text/.*|application/(json|toml|xml|yaml|x-yaml|javascript|x-sh)")
+
+
+class Unpacked(Struct, frozen=True):
+    """What came with a message, as the model is told of it."""
+
+    media: tuple[Media, ...]
+    notice: str = ""
+    """What whoever wrote it is to be told: mostly nothing. A voice that can't be heard is not among the media."""
+
+    @property
+    def to_fetch(self) -> tuple[Media, ...]:
+        return tuple(media for media in self.media if media.handle)
 
 
 class Luggage:
@@ -47,30 +62,41 @@ class Luggage:
         self._transcriber = transcriber
         self._clock = clock
 
-    async def taken_in(self, update: Update) -> tuple[Update, str]:
-        """The update with what came with it, and what whoever wrote it is to be told: mostly nothing.
-
-        A voice that can't be heard is taken out of it.
-        """
+    def handed_over(self, update: Update) -> Unpacked:
+        """What is to be fetched later, and where each will be kept. Does nothing that takes time."""
         platform = self._platforms.get(update.platform)
         if not update.media or platform is None or not platform.capabilities.fetches:
-            return update, ""
-        kept: list[Media] = []
+            return Unpacked(tuple(replace(media, handle="") for media in update.media))
+        heard = [media for media in update.media[:COUNT_MAX] if media.kind != "voice" or self._transcriber is not None]
+        unheard = len(heard) < len(update.media[:COUNT_MAX])
+        named = tuple(replace(media, path=_path(update, number, media)) for number, media in enumerate(heard))
+        return Unpacked(named, NO_EARS if unheard else "")
+
+    async def unpacked(self, platform_name: str, packed: tuple[Media, ...]) -> Unpacked:
+        """Fetch what has a handle. Nothing of it can fail: what is not to be had is in words."""
+        platform = self._platforms.get(platform_name)
+        made: list[Media] = []
         notice = ""
-        for number, media in enumerate(update.media[:COUNT_MAX]):
-            if media.kind == "voice" and self._transcriber is None:
-                notice = NO_EARS
-                continue
-            content = await self._fetched(platform, media)
+        for media in packed:
+            content = await self._fetched(platform, media) if platform is not None else None
             if content is None:
-                kept.append(replace(media, words="(it could not be fetched)"))
+                made.append(replace(media, handle="", path="", words=NOT_FETCHED))
             elif media.kind != "voice":
-                kept.append(await self._kept(update, number, media, content))
+                made.append(await self._kept(media, content))
             elif (heard := await self._heard(media, content)) is not None:
-                kept.append(replace(media, words=heard))
+                made.append(replace(media, handle="", path="", words=heard))
             else:
                 notice = NOT_HEARD
-        return replace(update, media=tuple(kept)), notice
+        return Unpacked(tuple(made), notice)
+
+    def place_of(self, media: Media) -> str:
+        """Where it is kept, for whoever opens it."""
+        return str(self._folder / media.path) if media.path else ""
+
+    def remove(self, media: Media) -> None:
+        """It was fetched for nobody."""
+        if media.path:
+            (self._folder / media.path).unlink(missing_ok=True)
 
     async def _fetched(self, platform: Platform, media: Media) -> bytes | None:
         try:
@@ -84,27 +110,39 @@ class Luggage:
                         await self._clock.sleep(max(error.retry_after, tried * PAUSE_S))
         except (PlatformError, TimeoutError) as error:
             log.warning("%s: what came with a message was not fetched: %s", platform.name, error or "too slow")
+        except Exception:
+            # A mistake of an adapter's, and it would be one again: the message must not wait for ever.
+            log.exception("%s: what came with a message was not fetched", platform.name)
         return None
 
     async def _heard(self, media: Media, content: bytes) -> str | None:
-        assert self._transcriber is not None
+        if self._transcriber is None:
+            return None
         try:
             async with asyncio.timeout(HEAR_S_MAX):
                 return whole(await self._transcriber.transcribe(content, media.name, media.mime)) or None
         except (ModelError, TimeoutError) as error:
             log.warning("a voice message was not heard: %s", error or "too slow")
+        except Exception:
+            log.exception("a voice message was not heard")
         return None
 
-    async def _kept(self, update: Update, number: int, media: Media, content: bytes) -> Media:
-        # Delivered twice, it is kept once.
-        name = f"{update.account}-{update.update_id}-{number}-{media.name or media.kind}"
-        path = self._folder / update.platform / _UNSAFE.sub("_", name)[-120:].lstrip(".")
+    async def _kept(self, media: Media, content: bytes) -> Media:
+        media = replace(media, handle="")
         try:
-            await asyncio.to_thread(_write, path, content)
+            await asyncio.to_thread(_write, self._folder / media.path, content)
         except OSError as error:
-            log.warning("%s: what came with a message was not kept: %s", update.platform, error.strerror)
-            return replace(media, words="(it could not be kept)")
-        return replace(media, path=str(path), words=_words_in(media, content))
+            log.warning("what came with a message was not kept: %s", error.strerror)
+            return replace(media, path="", words="(it could not be kept)")
+        return replace(media, words=_words_in(media, content))
+
+
+def _path(update: Update, number: int, media: Media) -> str:
+    """Within the folder of such files. Delivered twice, it is kept once; a voice is not kept at all."""
+    if media.kind == "voice":
+        return ""
+    name = f"{update.account}-{update.update_id}-{number}-{media.name or media.kind}"
+    return f"{_UNSAFE.sub('_', update.platform)}/{_UNSAFE.sub('_', name)[-120:].lstrip('.')}"
 
 
 def _words_in(media: Media, content: bytes) -> str:

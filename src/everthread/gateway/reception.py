@@ -18,14 +18,15 @@ from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, Sess
 from everthread.gateway.access import Access, Guest, TurnedAway
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.door import Door
-from everthread.gateway.luggage import Luggage
+from everthread.gateway.luggage import Luggage, Unpacked
 from everthread.gateway.rates import Rates
 from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
 from everthread.gateway.working import Working
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.pairing import Pairings
-from everthread.ports import Clock, Store
-from everthread.ports.platform import Update
+from everthread.ports import Clock, Store, UnitOfWork
+from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
+from everthread.ports.store import Incident
 
 log = logging.getLogger("everthread.gateway")
 
@@ -72,11 +73,52 @@ class Reception:
         self._profile = profile
         self._gateway = gateway
         self._accounts = accounts
+        self._moved: dict[tuple[str, str], str] | None = None
+        """By platform and the id there, what chats are known as that have moved; none: not read yet."""
         self.taken = 0
         self.turned_away = 0
 
-    async def take(self, update: Update) -> None:
+    async def take(self, update: Incoming) -> None:
         """Comes back once the update is stored, or turned away for good. Raises only if it could not be stored."""
+        match update:
+            case Update():
+                await self._take_in(await self._settled(update))
+            case MovedChat():
+                await self._move(update)
+            case Unreadable():
+                await self._pass_over(update)
+
+    async def _settled(self, update: Update) -> Update:
+        """Under the id by which the chat is known here."""
+        if self._moved is None:
+            self._moved = await self._store.peek(lambda uow: uow.inbox.moved_chats())
+        known_as = self._moved.get((update.platform, update.chat)) if self._moved else None
+        return replace(update, chat=known_as) if known_as is not None else update
+
+    async def _move(self, moved: MovedChat) -> None:
+        """The conversations of the chat go on under the id that they have."""
+
+        def move(uow: UnitOfWork) -> dict[tuple[str, str], str]:
+            known_as = uow.inbox.moved_chats().get((moved.platform, moved.chat), moved.chat)
+            uow.inbox.move_chat(moved.platform, moved.to, known_as)
+            return uow.inbox.moved_chats()
+
+        if moved.to != moved.chat:
+            self._moved = await self._store.write(move)
+            log.info("%s: a chat has moved", moved.platform, extra={"platform": moved.platform})
+
+    async def _pass_over(self, unreadable: Unreadable) -> None:
+        """Nobody can do anything with it, now or later; that it is lost is told."""
+        platform, number = unreadable.platform, unreadable.update_id
+        text = (
+            f"{platform}: update {number} could not be read ({unreadable.problem}) and was passed over; "
+            "if this comes again, look for a newer version of the program"
+        )
+        log.warning("%s", text, extra={"platform": platform})
+        incident = Incident(self._clock.now(), "platform", None, text)
+        await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+
+    async def _take_in(self, update: Update) -> None:
         try:
             _check_names(update)
             key = key_of(update, self._profile, self._sharings(update.platform))
@@ -112,11 +154,14 @@ class Reception:
             self._working.wake(key)
             return
         command = found is not None
-        text = update.text if command else await self._words(update, key, owner)
+        packed = Unpacked(()) if command else self._luggage.handed_over(update)
+        text = update.text if command else words_of(replace(update, media=packed.media), key)
+        if packed.notice:
+            await self._say(_name("unheard", update), key, owner, packed.notice)
         if not text:
             return
         row, new = await self._lifecycle.accept(
-            Inbound(key, owner, text, update.account, update.update_id, command, update.user)
+            Inbound(key, owner, text, update.account, update.update_id, command, update.user, packed.to_fetch)
         )
         self.taken += new
         if not new:
@@ -124,13 +169,6 @@ class Reception:
             self._rates.give_back(who.owner)
         if new or row.state is InboxState.WAITING:
             self._working.take(row, self.busy_mode(update.platform))
-
-    async def _words(self, update: Update, key: SessionKey, owner: str) -> str:
-        """What the model reads. Whoever wrote it is told of what it can't."""
-        update, notice = await self._luggage.taken_in(update)
-        if notice:
-            await self._say(_name("unheard", update), key, owner, notice)
-        return words_of(update, key)
 
     def _refusal(self, found: Order | Unknown | None, who: Guest) -> str | None:
         """What somebody is told who may not write this now; `None` if they may."""

@@ -56,6 +56,16 @@ def words_of(update: Update, key: SessionKey) -> str:
     return f"{name}: {text}" if is_shared(key) else text
 
 
+def unpacked_words(text: str, packed: tuple[Media, ...], unpacked: tuple[Media, ...]) -> str:
+    """What the model reads of a message once what came with it was fetched; empty if nothing is left of it."""
+    said = text.removesuffix("\n".join(map(_named, packed)))
+    named = "\n".join(map(_named, unpacked))
+    if named:
+        return f"{said}{named}" if said != text else f"{said}\n{named}"
+    # Only what was written by somebody ends in a line of its own: else the name of who speaks is all there is.
+    return said.removesuffix("\n") if said.endswith("\n") or said == text else ""
+
+
 def _quoted(update: Update) -> str:
     if update.reply_to is None or not update.reply_to.text.strip():
         return ""
@@ -72,7 +82,7 @@ def _named(media: Media) -> str:
         )
         if part
     )
-    if media.path:
+    if media.path and not media.handle:
         about = f"{about}; kept as {media.path}" if about else f"kept as {media.path}"
     if media.kind == "voice" and media.words:
         return f"[spoken] {whole(media.words)}"

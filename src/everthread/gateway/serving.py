@@ -32,6 +32,7 @@ from everthread.gateway.routing import is_shared
 from everthread.gateway.schedule import Scheduler
 from everthread.gateway.stalls import Stalls
 from everthread.gateway.streaming import Showing
+from everthread.gateway.unpacking import Unpacking
 from everthread.gateway.working import Working
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.pairing import Pairings
@@ -99,7 +100,9 @@ class Gateway:
             secrets.choice,
             wait_s=self.settings.gateway.approval_s,
         )
-        self.working = Working(self, self.delivery, lambda platform: platform in self.platforms)
+        luggage = Luggage(self.platforms, self.settings.media_path, transcriber, self.clock)
+        unpacking = Unpacking(self.store, self.clock, luggage, self.delivery)
+        self.working = Working(self, self.delivery, lambda platform: platform in self.platforms, unpacking)
         pairings = Pairings(self.store, self.clock)
         self.rates = Rates(self.settings.gateway.messages_per_minute)
         self.door = Door(pairings, self.platforms, secrets.choice)
@@ -113,7 +116,7 @@ class Gateway:
             self.rates,
             self.working,
             self.delivery,
-            Luggage(self.platforms, self.settings.media_path, transcriber, self.clock),
+            luggage,
             lambda key, owner, update: replace(
                 self.desk_at(key, owner, ""), account=update.account, update_id=update.update_id, user=update.user
             ),
@@ -183,6 +186,7 @@ class Gateway:
     async def start(self) -> None:
         """Take up what was left behind, then listen. Comes back at once: a platform that is down is tried again."""
         self.started_at = self.clock.now()
+        await self.lifecycle.remove_files()
         await self.delivery.begin()
         await self.working.recover(self._is_served)
         self.agent.attend_to_reviews(self._hear_of_review)

@@ -30,6 +30,7 @@ from everthread.gateway.delivery import Delivery
 from everthread.gateway.hearing import Hear, Listener
 from everthread.gateway.ordering import Bench, Ordering, skips_queue
 from everthread.gateway.places import at
+from everthread.gateway.unpacking import Unpacking
 from everthread.lifecycle import Ticket
 
 log = logging.getLogger("everthread.gateway")
@@ -79,11 +80,12 @@ class _Place:
 class Working:
     """The keys where something is done now."""
 
-    def __init__(self, bench: Bench, delivery: Delivery, served: Callable[[str], bool]) -> None:
+    def __init__(self, bench: Bench, delivery: Delivery, served: Callable[[str], bool], unpacking: Unpacking) -> None:
         """`served` says whether what is said on a platform goes out by way of the outbox."""
         self._bench = bench
         self._delivery = delivery
         self._served = served
+        self._unpacking = unpacking
         self._places: dict[SessionKey, _Place] = {}
         self._hearing: dict[int, Hear] = {}
         self._freed: dict[str, asyncio.Event] = {}
@@ -118,15 +120,20 @@ class Working:
         if row.inbound.command and skips_queue(row):
             self._order(place, row)
         elif not row.inbound.command and busy == "steer":
-            # Together with those before it, which it must not overtake; what waits no longer steers nothing.
             place.behind.append(row.id)
-            if place.at is not None:
-                for inbox_id in place.behind:
-                    self._bench.agent.steer(place.at.session_id, inbox_id)
-                place.behind.clear()
+            self._unpacking.begin(row, lambda: self._steer(place))
+            self._steer(place)
         elif not row.inbound.command and busy == "interrupt" and place.at is not None:
             self._bench.agent.stop(place.at.session_id, "interrupted by a newer message")
+        self._unpacking.begin(row)
         self._wake(place)
+
+    def _steer(self, place: _Place) -> None:
+        """By what came in, in its order: nothing overtakes what is still being unpacked. What waits no longer steers
+        nothing.
+        """
+        while place.at is not None and place.behind and not self._unpacking.holds(place.behind[0]):
+            self._bench.agent.steer(place.at.session_id, place.behind.pop(0))
 
     def wake(self, key: SessionKey) -> None:
         """Something may wait there."""
@@ -159,6 +166,7 @@ class Working:
         process.
         """
         self._stopping = True
+        await self._unpacking.finish()
         while (tasks := self._tasks()) and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(tasks, timeout=left)
         tasks = self._tasks()
@@ -231,6 +239,9 @@ class Working:
                 await asyncio.wait({place.ordering})
             else:
                 await self._carry_out(place, row)
+            return True
+        if row.inbound.is_packed:
+            await self._unpacking.wait(row)
             return True
         return await self._answer(
             place,

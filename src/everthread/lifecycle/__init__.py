@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -89,10 +90,12 @@ class Lifecycle:
         hooks: frozenset[str] = frozenset(),
         review_every: int = 0,
         told_of_expiry: frozenset[str] = frozenset(),
+        remove_file: Callable[[str], None] | None = None,
     ) -> None:
         """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never.
 
-        On the platforms `told_of_expiry` people are told when a conversation has ended by itself.
+        On the platforms `told_of_expiry` people are told when a conversation has ended by itself. `remove_file` removes
+        one that came with a message, by its path in their folder; it may be gone already.
         """
         self._store = store
         self._clock = clock
@@ -102,6 +105,7 @@ class Lifecycle:
         self._hooks = hooks
         self._review_every = review_every
         self._told_of_expiry = told_of_expiry
+        self._remove_file = remove_file
 
     async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
         """Take a message in for good; false if the platform had delivered it before.
@@ -433,13 +437,28 @@ class Lifecycle:
         return count
 
     async def _clear_traces(self) -> None:
-        """Take what was deleted out of the index and the write-ahead log for good."""
+        """Take what was deleted out of the index and the write-ahead log for good, and its files with it."""
+        await self.remove_files()
         # In slices, so that nobody waits while the index is worked over.
         more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
         if not await self._store.tidy():
             await self._store.write(lambda uow: uow.lanes.add_incident(self._untidy()))
+
+    async def remove_files(self) -> None:
+        """Remove the files of what was forgotten, also those that a process which is gone has left."""
+        if self._remove_file is None:
+            return
+        for path in await self._store.read(lambda uow: uow.forgetting.discarded()):
+            try:
+                await asyncio.to_thread(self._remove_file, path)
+            except OSError as error:
+                text = f"a file of what was forgotten could not be removed ({error.strerror}); remove media/{path}"
+                incident = Incident(self._clock.now(), "forget", None, text)
+                await self._store.write(lambda uow, incident=incident: uow.lanes.add_incident(incident))
+            else:
+                await self._store.write(lambda uow, path=path: uow.forgetting.removed(path))
 
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"

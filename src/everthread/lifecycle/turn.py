@@ -71,10 +71,11 @@ class Committed(Struct, frozen=True):
 def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> Ticket | None:
     """Take up the key's next message, opening a session if the key is on none.
 
-    `None` if no message waits, or a command before it: that may lead to another session.
+    `None` if no message waits, or a command before it: that may lead to another session. Nor is one taken up whose
+    files were not fetched yet.
     """
     row = uow.inbox.next(key)
-    if row is None or row.inbound.command:
+    if row is None or row.inbound.command or row.inbound.is_packed:
         return None
     session, epoch = _admit(uow, key, row, setting)
     if uow.slots.live(session.id) is not None:
@@ -217,9 +218,12 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
         return None
     if slot.fate is not Fate.LIVE or row.inbound.owner != slot.ref.owner:
         return None
+    if row.inbound.is_packed:
+        return None
     before = uow.inbox.next(row.inbound.key)
-    if before is not None and before.inbound.command and before.id < row.id:
-        # It may lead to another session, and what was said after it belongs there.
+    if before is not None and (before.inbound.command or before.inbound.is_packed) and before.id < row.id:
+        # A command may lead to another session, and what was said after it belongs there; and nothing overtakes what
+        # is still being fetched.
         return None
     uow.inbox.take_up(row.id, slot.ref.session_id, slot.turn_id)
     return row

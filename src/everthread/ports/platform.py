@@ -11,25 +11,9 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from everthread.domain.media import Media as Media
+from everthread.domain.media import MediaKind as MediaKind
 from everthread.domain.model import ChatType, SessionKey
-
-MediaKind = Literal["image", "audio", "voice", "video", "file"]
-"""`voice` is somebody speaking, in place of writing."""
-
-
-class Media(Struct, frozen=True):
-    """Something that came with a message: what it is, not what is in it."""
-
-    kind: MediaKind
-    name: str = ""
-    mime: str = ""
-    size: int | None = None
-    handle: str = ""
-    """What the platform is asked for it by; empty if it can't be."""
-    path: str = ""
-    """Where it is kept here, once it was fetched."""
-    words: str = ""
-    """What is said or written in it, as far as that is known."""
 
 
 class Quoted(Struct, frozen=True):
@@ -54,6 +38,26 @@ class Update(Struct, frozen=True):
     media: tuple[Media, ...] = ()
     reply_to: Quoted | None = None
 
+
+class MovedChat(Struct, frozen=True):
+    """A chat has another id from now on. It is known by the one that it had: what comes from the new one is taken for
+    it, and the platform finds the way to it.
+    """
+
+    platform: str
+    chat: str
+    to: str
+
+
+class Unreadable(Struct, frozen=True):
+    """Something came in that nothing can be made of, now or later. `problem` repeats nothing of it."""
+
+    platform: str
+    update_id: str
+    problem: str
+
+
+Incoming = Update | MovedChat | Unreadable
 
 BUTTON_COMMAND_BYTES_MAX = 64
 """As much as every platform with buttons keeps behind one."""
@@ -124,8 +128,8 @@ class Capabilities(Struct, frozen=True):
     """What the adapter makes of the Markdown that it is handed; `none` shows it as it is written."""
 
 
-Take = Callable[[Update], Awaitable[None]]
-"""Comes back once the update is stored, or was turned away for good: only then may it be acknowledged upstream."""
+Take = Callable[[Incoming], Awaitable[None]]
+"""Comes back once it is stored, or was turned away for good: only then may it be acknowledged upstream."""
 
 
 class Platform(Protocol):

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from everthread.domain.events import EntryKind, Event, LogEntry, View
+from everthread.domain.media import Media
 from everthread.domain.model import (
     Binding,
     Fate,
@@ -458,6 +459,12 @@ class Inbox(Protocol):
         """The messages that a running turn of the key answers: the one it began with, and those it was steered by."""
         ...
 
+    def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...]) -> bool:
+        """What came with the message was fetched: it reads so from now on; without a text, nothing is to be answered.
+        False if it waits no longer.
+        """
+        ...
+
     def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         """The message is answered by this turn, which runs."""
         ...
@@ -472,6 +479,14 @@ class Inbox(Protocol):
 
     def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
         """The messages `of_turn` are done, or set aside: their words stand in the turn, if anywhere."""
+        ...
+
+    def move_chat(self, platform: str, chat: str, known_as: str) -> None:
+        """The chat that has this id on its platform now is the one that is known by another."""
+        ...
+
+    def moved_chats(self) -> dict[tuple[str, str], str]:
+        """By platform and the id there: what such a chat is known as."""
         ...
 
     def put_reply(self, reply: Reply) -> Reply:
@@ -640,6 +655,11 @@ class Forgetting(Protocol):
         """Take a slice of what is marked as deleted out of the search index for good; true if there is more to do."""
         ...
 
+    def discarded(self) -> tuple[str, ...]:
+        """Files that came with what was forgotten or pruned, and are still to be removed: paths within their folder."""
+        ...
+
+    def removed(self, path: str) -> None: ...
     def told(self, session_id: str, seq: int) -> None:
         """A provider has been told to forget a fact; once all have, the fact's words go from the log as well."""
         ...

@@ -27,7 +27,7 @@ import pytest
 
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.ports import Platform
-from everthread.ports.platform import BUTTON_COMMAND_BYTES_MAX, Address, Button, Outbound, Update
+from everthread.ports.platform import BUTTON_COMMAND_BYTES_MAX, Address, Button, Incoming, Outbound, Update
 from everthread.testing import in_loop
 
 PATIENCE_S = 10.0
@@ -90,7 +90,9 @@ class Taking:
         self.refusing = 0
         self._news = asyncio.Event()
 
-    async def take(self, update: Update) -> None:
+    async def take(self, update: Incoming) -> None:
+        if not isinstance(update, Update):
+            return
         if self.refusing:
             self.refusing -= 1
             raise _NotStored("it could not be stored")

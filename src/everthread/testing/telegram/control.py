@@ -41,6 +41,8 @@ class Control:
         self._acts: dict[str, tuple[Any, Callable[[Any], object]]] = {
             "introduce": (wire.Person, people.introduce),
             "group": (wire.Group, people.found),
+            "upgrade": (wire.Upgraded, people.upgrade),
+            "odd": (wire.Odd, people.be_odd),
             "topic": (wire.Topic, people.open_topic),
             "say": (list[wire.Said], lambda all_said: [*map(people.say, all_said)]),
             "correct": (wire.Corrected, people.correct),

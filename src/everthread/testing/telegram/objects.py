@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 ChatKind = Literal["private", "group", "supergroup", "channel"]
 
@@ -117,6 +117,8 @@ class Message(Struct, frozen=True, omit_defaults=True, kw_only=True):
     document: Document | None = None
     voice: Voice | None = None
     forum_topic_created: ForumTopicCreated | None = None
+    migrate_to_chat_id: int | None = None
+    migrate_from_chat_id: int | None = None
     reply_markup: InlineKeyboardMarkup | None = None
 
     @property
@@ -156,7 +158,8 @@ class ChatMemberUpdated(Struct, frozen=True):
 
 class Update(Struct, frozen=True, omit_defaults=True):
     update_id: int
-    message: Message | None = None
+    message: Message | Raw | None = None
+    """As it was given, if no library is to be able to read it."""
     edited_message: Message | None = None
     callback_query: CallbackQuery | None = None
     my_chat_member: ChatMemberUpdated | None = None

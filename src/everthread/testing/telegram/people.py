@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Raw
+
 from everthread.testing.bystander import Bystander
 from everthread.testing.telegram import wire
 
@@ -25,6 +27,10 @@ class People(Bystander[wire.Seen]):
     async def group(self, group: wire.Group) -> int:
         await self._call("group", group, None)
         return group.id
+
+    async def upgrade(self, user: int, chat: int, to: int) -> None:
+        """A group becomes a supergroup, under another number."""
+        await self._call("upgrade", wire.Upgraded(chat, to, user), None)
 
     async def open_topic(self, user: int, chat: int, name: str) -> int:
         """The topic's number."""
@@ -62,6 +68,10 @@ class People(Bystander[wire.Seen]):
     async def redeliver(self, update_id: int) -> None:
         """The update comes once more, under the same number, also if it was confirmed."""
         await self._call("redeliver", update_id, None)
+
+    async def odd(self, message: bytes) -> int | None:
+        """A message comes that no library can read: this JSON, as it is. Its update's number."""
+        return await self._call("odd", wire.Odd(Raw(message)), int | None)
 
     async def fault(self, fault: wire.Fault) -> None:
         await self._call("fault", fault, None)

@@ -41,6 +41,23 @@ class PeopleSide:
         is_forum = True if group.is_forum else None
         self._world.chats[group.id] = Chat(group.id, group.kind, group.title, group.username, is_forum=is_forum)
 
+    def upgrade(self, upgraded: wire.Upgraded) -> None:
+        world, old = self._world, self._world.chat(upgraded.chat)
+        if old.type != "group" or upgraded.to >= 0 or upgraded.to in world.chats:
+            raise bad("a group becomes a supergroup once, under a negative id that is free")
+        new = replace(old, id=upgraded.to, type="supergroup")
+        world.chats[new.id], world.moved[old.id] = new, new.id
+        user = world.user(upgraded.user)
+        for message in (
+            replace(world.placed(old, None, None), from_=user, migrate_to_chat_id=new.id),
+            replace(world.placed(new, None, None), from_=user, migrate_from_chat_id=old.id),
+        ):
+            world.keep(message := replace(message, message_id=world.new_message_id(message.chat)))
+            world.updates.post(message=message)
+
+    def be_odd(self, odd: wire.Odd) -> int | None:
+        return self._world.updates.post(message=odd.message)
+
     def open_topic(self, topic: wire.Topic) -> wire.Posted:
         chat = self._world.chat(topic.chat)
         if not chat.is_forum:
@@ -53,6 +70,8 @@ class PeopleSide:
         world = self._world
         user = world.user(said.user)
         chat = world.private_chat(said.user) if said.chat in (None, said.user) else world.chat(said.chat)
+        if chat.id in world.moved:
+            raise bad(f"the group is a supergroup now: write in {world.moved[chat.id]}")
         message = replace(world.placed(chat, said.thread, said.reply_to), from_=user)
         message = self._filled(message, said)
         message = world.keep(replace(message, message_id=world.new_message_id(chat)))

@@ -8,21 +8,30 @@ import math
 class Refusal(Exception):
     """`{"ok": false, ...}`, and the same code as the status of the reply."""
 
-    def __init__(self, code: int, description: str, retry_after: int | None = None) -> None:
+    def __init__(
+        self, code: int, description: str, retry_after: int | None = None, moved_to: int | None = None
+    ) -> None:
         super().__init__(description)
         self.code = code
         self.description = description
         self.retry_after = retry_after
+        self.moved_to = moved_to
 
     def body(self) -> dict[str, object]:
         body: dict[str, object] = {"ok": False, "error_code": self.code, "description": self.description}
         if self.retry_after is not None:
             body["parameters"] = {"retry_after": self.retry_after}
+        if self.moved_to is not None:
+            body["parameters"] = {"migrate_to_chat_id": self.moved_to}
         return body
 
 
 def bad(description: str) -> Refusal:
     return Refusal(400, f"Bad Request: {description}")
+
+
+def moved(to: int) -> Refusal:
+    return Refusal(400, "Bad Request: group chat was upgraded to a supergroup chat", moved_to=to)
 
 
 def forbidden(description: str) -> Refusal:

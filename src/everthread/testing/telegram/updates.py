@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from msgspec import Raw
+
 from everthread.testing.telegram.changes import Changes
 from everthread.testing.telegram.objects import CallbackQuery, ChatMemberUpdated, Message, Update
 
@@ -30,7 +32,7 @@ class Updates:
     def post(
         self,
         *,
-        message: Message | None = None,
+        message: Message | Raw | None = None,
         edited_message: Message | None = None,
         callback_query: CallbackQuery | None = None,
         my_chat_member: ChatMemberUpdated | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from everthread.testing.telegram.objects import MessageEntity
 
@@ -45,6 +45,14 @@ class Group(Struct, frozen=True):
     kind: Literal["group", "supergroup"] = "supergroup"
 
 
+class Upgraded(Struct, frozen=True):
+    """A group becomes a supergroup, under another number."""
+
+    chat: int
+    to: int
+    user: int
+
+
 class Topic(Struct, frozen=True):
     chat: int
     user: int
@@ -69,6 +77,12 @@ class Said(Struct, frozen=True):
     reply_to: int | None = None
     parse_mode: str | None = None
     file: Attached | None = None
+
+
+class Odd(Struct, frozen=True):
+    """A message that no library can read: it is brought as it is given."""
+
+    message: Raw
 
 
 class Corrected(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everthread.testing.telegram.changes import Changes
 from everthread.testing.telegram.files import Files
 from everthread.testing.telegram.objects import BotCommand, CallbackQuery, Chat, Message, User
-from everthread.testing.telegram.refusals import bad, forbidden
+from everthread.testing.telegram.refusals import bad, forbidden, moved
 from everthread.testing.telegram.updates import Updates
 from everthread.testing.telegram.wire import Seen, Sight
 
@@ -28,6 +28,8 @@ class World:
         self.chats: dict[int, Chat] = {}
         self.messages: dict[int, dict[int, Message]] = defaultdict(dict)
         """Of each chat, those that are there now."""
+        self.moved: dict[int, int] = {}
+        """Groups that became supergroups, and which."""
         self.blocked: set[int] = set()
         """Chats whose other side wants nothing of the bot."""
         self.queries: dict[str, CallbackQuery] = {}
@@ -68,6 +70,8 @@ class World:
         if _NUMBER.fullmatch(str(chat_id)) and self._is_stranger(int(chat_id)):
             raise forbidden("bot can't initiate conversation with a user")
         chat = self.chat(chat_id)
+        if chat.id in self.moved:
+            raise moved(self.moved[chat.id])
         if chat.id in self.blocked:
             where = f"kicked from the {chat.type} chat" if chat.id < 0 else "blocked by the user"
             raise forbidden(f"bot was {where}")

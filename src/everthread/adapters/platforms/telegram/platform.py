@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import telegram
 from telegram.constants import ChatAction, ParseMode
-from telegram.error import BadRequest, TelegramError
+from telegram.error import BadRequest, ChatMigrated, TelegramError
 
 from everthread.adapters.platforms.telegram.failures import Failures
 from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, rendered, units
 from everthread.adapters.platforms.telegram.polling import Taker, poll
 from everthread.adapters.platforms.telegram.token_lock import TokenLock
 from everthread.adapters.platforms.telegram.transport import CALL_S, Transport
-from everthread.adapters.platforms.telegram.updates import Bot, taken
+from everthread.adapters.platforms.telegram.updates import Bot, Unread, taken
 from everthread.config import PlatformAccount
 from everthread.domain.errors import PlatformError, PlatformRefused
 from everthread.ports.platform import (
@@ -27,9 +27,12 @@ from everthread.ports.platform import (
     Button,
     Capabilities,
     File,
+    Incoming,
     Media,
+    MovedChat,
     Outbound,
     Take,
+    Unreadable,
 )
 
 log = logging.getLogger("everthread.gateway")
@@ -91,6 +94,8 @@ class TelegramPlatform:
         self._commands = commands
         self._secret = secret
         self._failures = Failures(token, call_s)
+        self._moved: dict[int, int] = {}
+        """Groups that became supergroups. It need not be kept: whoever writes to the old one is told."""
         self._transport = Transport(call_s)
         # The library writes the token into its log.
         logging.getLogger("telegram").setLevel(logging.WARNING)
@@ -125,7 +130,7 @@ class TelegramPlatform:
 
                 await webhook.serve(self._bot, self._account, self._secret, self._failures, self._taker(me, take))
             else:
-                await poll(self._bot, self._failures, self._taker(me, take))
+                await poll(self._bot, self._transport, self._failures, self._taker(me, take))
         finally:
             self._lock.release()
 
@@ -136,14 +141,27 @@ class TelegramPlatform:
         return Bot(self._name, me.id, me.username or "", self._account.trigger, frozenset(self._commands))
 
     def _taker(self, me: Bot, take: Take) -> Taker:
-        async def one(update: telegram.Update) -> None:
-            ours = taken(update, me)
+        async def one(update: telegram.Update | Unread) -> None:
+            ours = self._ours(update, me)
             if ours is not None:
                 await take(ours)
+            if isinstance(update, Unread):
+                return
             if update.callback_query is not None:
                 await self._confirm(update.callback_query.id)
 
         return one
+
+    def _ours(self, update: telegram.Update | Unread, me: Bot) -> Incoming | None:
+        if isinstance(update, Unread):
+            return Unreadable(self._name, str(update.update_id), update.problem)
+        try:
+            ours = taken(update, me)
+        except Exception as error:  # noqa: BLE001 - as with what can't be read at all
+            return Unreadable(self._name, str(update.update_id), type(error).__name__)
+        if isinstance(ours, MovedChat):
+            self._moved[int(ours.chat)] = int(ours.to)
+        return ours
 
     async def _confirm(self, query_id: str) -> None:
         """A button stops showing that it is being pressed. If that fails, it does so by itself."""
@@ -197,8 +215,11 @@ class TelegramPlatform:
             raise PlatformRefused("there is no such message")
 
         async def change(text: str, parse_mode: str | None) -> None:
-            await self._bot.edit_message_text(
-                text, _chat(to.chat), int(message_id), reply_markup=_keyboard(buttons), parse_mode=parse_mode
+            await self._in_chat(
+                to,
+                lambda chat: self._bot.edit_message_text(
+                    text, chat, int(message_id), reply_markup=_keyboard(buttons), parse_mode=parse_mode
+                ),
             )
 
         with self._failures.told():
@@ -210,20 +231,31 @@ class TelegramPlatform:
 
     async def show_typing(self, to: Address) -> None:
         with self._failures.told():
-            await self._bot.send_chat_action(_chat(to.chat), ChatAction.TYPING, _thread(to.thread))
+            await self._in_chat(
+                to, lambda chat: self._bot.send_chat_action(chat, ChatAction.TYPING, _thread(to.thread))
+            )
 
     async def aclose(self) -> None:
         self._lock.release()
         await self._transport.shutdown()
 
+    async def _in_chat(self, to: Address, act: Callable[[int], Awaitable[Sent]]) -> Sent:
+        """Where the chat is now. What was refused because it has moved has certainly not been done."""
+        chat = _chat(to.chat)
+        chat = self._moved.get(chat, chat)
+        try:
+            return await act(chat)
+        except ChatMigrated as error:
+            self._moved[chat] = error.new_chat_id
+            return await act(error.new_chat_id)
+
     async def _send_text(self, to: Address, text: str, keyboard: telegram.InlineKeyboardMarkup | None) -> str:
-        async def say(text: str, parse_mode: str | None, chat: int | None = None) -> telegram.Message:
-            return await self._bot.send_message(
-                chat or _chat(to.chat),
-                text,
-                parse_mode=parse_mode,
-                message_thread_id=_thread(to.thread),
-                reply_markup=keyboard,
+        async def say(text: str, parse_mode: str | None) -> telegram.Message:
+            return await self._in_chat(
+                to,
+                lambda chat: self._bot.send_message(
+                    chat, text, parse_mode=parse_mode, message_thread_id=_thread(to.thread), reply_markup=keyboard
+                ),
             )
 
         with self._failures.told(uncertain=True):
@@ -246,14 +278,17 @@ class TelegramPlatform:
                 return await hand_over_as(self._bot.send_document, text, parse_mode)
 
         async def hand_over_as(send: Way, text: str, parse_mode: str | None) -> telegram.Message:
-            return await send(
-                _chat(to.chat),
-                content,
-                caption=text or None,
-                parse_mode=parse_mode,
-                message_thread_id=_thread(to.thread),
-                reply_markup=keyboard,
-                read_timeout=UPLOAD_S,
+            return await self._in_chat(
+                to,
+                lambda chat: send(
+                    chat,
+                    content,
+                    caption=text or None,
+                    parse_mode=parse_mode,
+                    message_thread_id=_thread(to.thread),
+                    reply_markup=keyboard,
+                    read_timeout=UPLOAD_S,
+                ),
             )
 
         with self._failures.told(uncertain=True):

@@ -27,6 +27,13 @@ class _Refusal(msgspec.Struct, frozen=True):
     parameters: _Parameters = _Parameters()
 
 
+class _Plain(msgspec.Struct, frozen=True):
+    """Parameters of a call, as `_body` takes them."""
+
+    parameters: dict[str, Any]
+    contains_files: bool = False
+
+
 class NotReached(NetworkError):
     """The call has certainly not been made."""
 
@@ -87,6 +94,18 @@ class Transport(BaseRequest):
         if status == TOO_MANY_REQUESTS:
             raise TooMuch(self._wait_s(payload))
         return status, payload
+
+    async def updates(self, url: str, parameters: dict[str, Any], read_s: float) -> list[dict[str, Any]]:
+        """What came in, as it was written: the library would make nothing of a whole answer if it can't read one."""
+        found = await self.post(url, cast("RequestData", _Plain(parameters)), read_timeout=read_s)
+        try:
+            updates = msgspec.convert(found, list[dict[str, Any]])
+            numbered = all(isinstance(update.get("update_id"), int) for update in updates)
+        except msgspec.ValidationError:
+            updates, numbered = [], False
+        if not numbered:
+            raise TelegramError("it answered nonsense")
+        return updates
 
     def _wait_s(self, payload: bytes) -> float:
         try:

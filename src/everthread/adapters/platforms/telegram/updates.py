@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import telegram
 from msgspec import Struct
 
 from everthread.config import Trigger
 from everthread.domain.model import ChatType
-from everthread.ports.platform import Media, MediaKind, Quoted, Update
+from everthread.ports.platform import Media, MediaKind, MovedChat, Quoted, Update
 
 WANTED = ("message", "callback_query")
 """The kinds of updates that are asked for."""
@@ -30,13 +31,38 @@ class Bot(Struct, frozen=True):
     """Names of those that are ours: others' are left to them."""
 
 
-def taken(update: telegram.Update, bot: Bot) -> Update | None:
+class Unread(Struct, frozen=True):
+    """An update that the library makes nothing of, and why."""
+
+    update_id: int
+    problem: str
+
+
+def read(raw: Mapping[str, Any], bot: telegram.Bot) -> telegram.Update | Unread:
+    try:
+        return telegram.Update.de_json(dict(raw), bot)
+    except Exception as error:  # noqa: BLE001 - whatever it trips over; what is said of it may repeat the update
+        return Unread(int(raw["update_id"]), type(error).__name__)
+
+
+def taken(update: telegram.Update, bot: Bot) -> Update | MovedChat | None:
     """The update as ours; `None` if it is none that concerns the agent."""
     if update.callback_query is not None:
         return _pressed(update, update.callback_query, bot)
     if update.message is None:
         return None
+    if (moved := _moved(update.message, bot)) is not None:
+        return moved
     return _said(update, update.message, bot)
+
+
+def _moved(message: telegram.Message, bot: Bot) -> MovedChat | None:
+    """A group became a supergroup. It is said in both: in each before anything else is there."""
+    if message.migrate_to_chat_id is not None:
+        return MovedChat(bot.platform, str(message.chat.id), str(message.migrate_to_chat_id))
+    if message.migrate_from_chat_id is not None:
+        return MovedChat(bot.platform, str(message.migrate_from_chat_id), str(message.chat.id))
+    return None
 
 
 def _pressed(update: telegram.Update, query: telegram.CallbackQuery, bot: Bot) -> Update | None:

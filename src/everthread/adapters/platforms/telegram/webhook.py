@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 
 import telegram
 from aiohttp import web
+from telegram.error import TelegramError
 
 from everthread.adapters.platforms.telegram.failures import Failures
 from everthread.adapters.platforms.telegram.polling import Taker
-from everthread.adapters.platforms.telegram.updates import WANTED
+from everthread.adapters.platforms.telegram.transport import Transport
+from everthread.adapters.platforms.telegram.updates import WANTED, read
 from everthread.config import PlatformAccount
 from everthread.domain.errors import EverthreadError, PlatformUnavailable
 
@@ -65,13 +67,16 @@ async def serve(bot: telegram.Bot, account: PlatformAccount, secret: str, failur
 async def _take_in(body: bytes, bot: telegram.Bot, take: Taker) -> int:
     """What it is answered."""
     try:
-        update = telegram.Update.de_json(telegram.request.BaseRequest.parse_json_payload(body), bot)
-    except Exception:
+        raw = Transport.parse_json_payload(body)
+    except TelegramError as error:
         # It would be no better the next time, and others wait behind it.
-        log.exception("an update was dropped: it can't be read")
+        log.warning("an update was dropped: %s", error)
+        return 200
+    if not isinstance(raw.get("update_id"), int):
+        log.warning("an update was dropped: it has no number")
         return 200
     try:
-        await take(update)
+        await take(read(raw, bot))
     except EverthreadError as error:
         log.warning("an update comes again later: %s", error)
         return 503

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from everthread.adapters.stores.tables.listing import COLUMNS, session_of
+from everthread.adapters.stores.tables.media import discard
 from everthread.adapters.stores.tables.rows import FIRST_REPLAY, Execute, first, run
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
 from everthread.domain.model import Kind, Session
@@ -95,6 +96,8 @@ class ArchiveTables:
             for (message,) in list(self._execute("SELECT id FROM messages WHERE id >= ? AND id < ?", (start, end))):
                 run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message,)))
             run(self._execute("DELETE FROM messages WHERE id >= ? AND id < ?", (start, end)))
+        for (owner,) in list(self._execute("SELECT owner FROM sessions WHERE id = ?", (session_id,))):
+            discard(self._execute, owner, session_id)
         for sql in _ITS_ROWS:
             run(self._execute(sql, (session_id,)))
         return len(turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from everthread.adapters.stores.tables.media import discard
 from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
 from everthread.adapters.stores.tables.search_text import index_text, owner_token
 from everthread.adapters.stores.tables.sessions import folded
@@ -19,6 +20,7 @@ _TEXTS_OF_OWNER = (
     ("tool_rows", "arguments"),
     ("tool_rows", "result"),
     ("inbox", "content"),
+    ("inbox", "media"),
     ("replies", "content"),
     ("note_versions", "content"),
     ("schedules", "content"),
@@ -52,6 +54,7 @@ class ForgettingTables:
             self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
         for turn_id in (*(turn_id for _, turn_id in turns), *(turn_id for (turn_id,) in running)):
             self._scrub_turn(turn_id)
+        discard(self._execute, session.owner, session.id)
         for sql in (
             "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
             "DELETE FROM prefixes WHERE session_id = ?",
@@ -98,6 +101,7 @@ class ForgettingTables:
         told = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
         for session_id, seq in told:
             self._strip_text(session_id, seq)
+        discard(self._execute, owner)
         for sql in (
             "UPDATE inbox SET content = '[forgotten]', "
             "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
@@ -173,6 +177,12 @@ class ForgettingTables:
         assert before is not None
         assert after is not None
         return after[0] - before[0] >= 2
+
+    def discarded(self) -> tuple[str, ...]:
+        return tuple(path for (path,) in self._execute("SELECT path FROM discarded ORDER BY path"))
+
+    def removed(self, path: str) -> None:
+        run(self._execute("DELETE FROM discarded WHERE path = ?", (path,)))
 
     def told(self, session_id: str, seq: int) -> None:
         row = first(

@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from everthread.adapters.stores.tables.media import media_in, media_text
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
+from everthread.domain.media import Media
 from everthread.domain.model import (
     Fate,
     Inbound,
@@ -26,7 +28,7 @@ from everthread.domain.model import (
 from everthread.domain.spend import Spent, Used
 
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
-_INBOX = "id, key, owner, content, account, update_id, command, user, accepted_at, state, session_id, turn_id"
+_INBOX = "id, key, owner, content, account, update_id, command, user, media, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file"
 # Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
@@ -40,8 +42,8 @@ def _slot(row: tuple[Any, ...]) -> Slot:
 
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
-    number, key, owner, text, account, update_id, command, user, accepted_at, state, session_id, turn_id = row
-    inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user)
+    number, key, owner, text, account, update_id, command, user, media, accepted_at, state, session_id, turn_id = row
+    inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user, media_in(media))
     return InboxRow(number, inbound, accepted_at, InboxState(state), session_id, turn_id)
 
 
@@ -167,11 +169,12 @@ class InboxTables:
         key = inbound.key
         row = first(
             self._execute(
-                "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, accepted_at, "
-                f"state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING RETURNING {_INBOX}",
+                "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, media, "
+                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING "
+                f"RETURNING {_INBOX}",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
-                    *(inbound.command, inbound.user, now),
+                    *(inbound.command, inbound.user, media_text(inbound.media), now),
                 ),
             )
         )
@@ -241,6 +244,16 @@ class InboxTables:
         )
         return tuple(_inbox_row(row) for row in rows)
 
+    def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...]) -> bool:
+        state = InboxState.WAITING if text else InboxState.DONE
+        row = first(
+            self._execute(
+                "UPDATE inbox SET content = ?, media = ?, state = ? WHERE id = ? AND state = 'waiting' RETURNING id",
+                (text, media_text(media), state.value, inbox_id),
+            )
+        )
+        return row is not None
+
     def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         run(
             self._execute(
@@ -268,6 +281,18 @@ class InboxTables:
                 (state.value, str(key), turn_id),
             )
         )
+
+    def move_chat(self, platform: str, chat: str, known_as: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO moved_chats (platform, chat, known_as) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (platform, chat, known_as),
+            )
+        )
+
+    def moved_chats(self) -> dict[tuple[str, str], str]:
+        rows = self._execute("SELECT platform, chat, known_as FROM moved_chats")
+        return {(platform, chat): known_as for platform, chat, known_as in rows}
 
     def put_reply(self, reply: Reply) -> Reply:
         r = reply

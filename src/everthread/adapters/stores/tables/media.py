@@ -1,0 +1,36 @@
+"""What came with messages, as the inbox has it, and the files that are to be removed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everthread.adapters.stores.tables.rows import Execute, run
+from everthread.domain.media import Media
+
+
+def media_in(text: str) -> tuple[Media, ...]:
+    """What a row says came with a message: mostly nothing."""
+    if not text:
+        return ()
+    try:
+        return msgspec.json.decode(text, type=tuple[Media, ...])
+    except msgspec.DecodeError:
+        # A fact that was forgotten stood in the middle of it: the message is left without what came with it.
+        return ()
+
+
+def media_text(media: tuple[Media, ...]) -> str:
+    return msgspec.json.encode(media).decode() if media else ""
+
+
+def discard(execute: Execute, owner: str, session_id: str | None = None) -> None:
+    """Note for removal what came with the owner's messages, or with those of one session."""
+    where, given = (
+        ("owner = ?", (owner,)) if session_id is None else ("owner = ? AND session_id = ?", (owner, session_id))
+    )
+    rows = list(execute(f"SELECT id, media FROM inbox WHERE media <> '' AND {where}", given))
+    for number, text in rows:
+        for media in media_in(text):
+            if media.path:
+                run(execute("INSERT INTO discarded (path) VALUES (?) ON CONFLICT DO NOTHING", (media.path,)))
+        run(execute("UPDATE inbox SET media = '' WHERE id = ?", (number,)))

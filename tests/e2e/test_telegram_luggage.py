@@ -1,0 +1,184 @@
+"""What comes with messages on Telegram is fetched after they are stored, and holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ears import VOICE, Ears
+from tests.house import until
+from tests.telegram_town import ANN, BOB, TOKEN, town
+
+from everthread.config import Gateway, Provider
+from everthread.domain.model import ToolCall
+from everthread.lifecycle import ForgetOwner, ForgetSession
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+from everthread.testing.telegram import wire
+from everthread.testing.telegram.server import TelegramEmulator
+
+NOTE = wire.Attached("document", b"milk and bread", "list.txt", "text/plain")
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the locks are that all homes share."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def model() -> ModelServer:
+    def script(request: Any) -> Say:
+        return Say(f"You said: {[str(one.content) for one in request.messages if one.role == 'user'][-1]}")
+
+    return ModelServer(script)
+
+
+def hearing(ears: Ears, **more: Any) -> dict[str, Any]:
+    endpoints = {"ears": Provider("openai_compat", ears.base_url)}
+    return {"endpoints": endpoints, "gateway": Gateway(transcription_model="ears/whisper-1", **more)}
+
+
+def kept(home: Path) -> list[bytes]:
+    return sorted(path.read_bytes() for path in (home / "media").rglob("*") if path.is_file())
+
+
+async def test_a_voice_that_takes_long_is_acknowledged_at_once_and_holds_up_nobody_else(tmp_path: Path) -> None:
+    async with Ears() as ears, model() as server, town(tmp_path, server, **hearing(ears)) as there:
+        ears.open.clear()
+        await there.people.say(ANN, "", file=VOICE)
+        await there.people.say(ANN, "and eggs")
+        await until(lambda: ears.asked, "it is being heard")
+        await until(lambda: not there.emulator.world.updates.pending, "both are acknowledged")
+        await there.people.say(BOB, "hello")
+        await there.people.until(lambda: there.people.texts(BOB) == ["You said: hello"], "another chat is answered")
+        assert there.people.texts(ANN) == []
+        ears.open.set()
+        wanted = ["You said: [spoken] buy milk", "You said: and eggs"]
+        await there.people.until(lambda: there.people.texts(ANN) == wanted, "both, in their order")
+
+
+async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the_next(tmp_path: Path) -> None:
+    async with Ears() as ears, model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
+        ears.open.clear()
+        async with town(tmp_path, server, emulator, drain_s=30.0, **hearing(ears)) as there:
+            began = asyncio.get_running_loop().time()
+            await there.people.say(ANN, "", file=VOICE)
+            await there.people.say(ANN, "the list", file=NOTE)
+            await until(lambda: ears.asked, "it is being heard")
+            await until(lambda: not emulator.world.updates.pending, "acknowledged")
+        assert asyncio.get_running_loop().time() - began < 10.0, "nobody waits for it to stop"
+        ears.open.set()
+        async with town(tmp_path, server, emulator, **hearing(ears)) as there:
+            await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "both")
+            spoken, listed = there.people.texts(ANN)
+            assert spoken == "You said: [spoken] buy milk"
+            assert listed.startswith("You said: the list\n[file: list.txt, text/plain")
+            assert listed.endswith("\nmilk and bread")
+            await there.rest()
+            assert len(await there.turns((await there.session()).id)) == 2
+        assert kept(tmp_path) == [NOTE.content]
+
+
+async def test_what_is_spoken_while_a_tool_runs_steers_the_turn_and_is_not_overtaken(tmp_path: Path) -> None:
+    may_end = asyncio.Event()
+
+    async def think(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        await may_end.wait()
+        return "thought"
+
+    def script(request: Any) -> Say:
+        calls = () if any(one.role == "tool" for one in request.messages) else (ToolCall("c1", "think", "{}"),)
+        return Say("" if calls else "Done.", calls)
+
+    tools = (Tool(ToolSchema("think", "Think.", {"type": "object", "properties": {}}), think),)
+    async with Ears() as ears, ModelServer(script) as server:
+        async with town(tmp_path, server, tools=tools, **hearing(ears, busy="steer")) as there:
+            ears.open.clear()
+            await there.people.say(ANN, "begin")
+            await until(lambda: there.gateway.working.running, "a turn runs")
+            await there.people.say(ANN, "", file=VOICE)
+            await there.people.say(ANN, "and eggs")
+            await until(lambda: ears.asked, "it is being heard")
+            await until(lambda: there.gateway.reception.taken == 3, "all were taken")
+            ears.open.set()
+            await asyncio.sleep(0.5)
+            may_end.set()
+            await there.people.until(lambda: there.people.texts(ANN) == ["Done."], "an answer")
+            turns = await there.turns((await there.session()).id)
+            said = [[one.content for one in turn.messages if one.role == "user"] for turn in turns]
+            assert said == [["begin", "[spoken] buy milk", "and eggs"]]
+
+
+async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.hear("hello")
+        first = await there.session()
+        await there.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
+        await there.people.say(ANN, "the list", file=NOTE)
+        await until(lambda: there.emulator.calls["getFile"], "it is being fetched")
+        await there.people.say(ANN, "/new")
+        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "a new conversation")
+        await asyncio.sleep(1.5)
+        aside = (await there.turns(first.id))[-1]
+        assert aside.messages[0].content.startswith("the list\n[file: list.txt")
+        assert kept(tmp_path) == []
+
+
+# --- Forgetting ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        for number, user in enumerate((ANN, ANN, BOB)):
+            said = wire.Attached("document", f"list {number}".encode(), "list.txt", "text/plain")
+            if number == 1:
+                await there.hear("/new")
+            before = len(there.people.texts(user))
+            await there.people.say(user, "look", file=said)
+            await there.people.until(lambda: len(there.people.texts(user)) > before, "an answer")  # noqa: B023
+            await there.rest()
+            if number == 0:
+                first = await there.session()
+        assert kept(tmp_path) == [b"list 0", b"list 1", b"list 2"]
+        lifecycle = there.runtime.lifecycle
+        await lifecycle.forget(ForgetSession(first.id), owner=first.owner)
+        assert kept(tmp_path) == [b"list 1", b"list 2"]
+        await lifecycle.forget(ForgetOwner(), owner=first.owner)
+        assert kept(tmp_path) == [b"list 2"], "nobody else's"
+        assert await there.runtime.store.read(lambda uow: uow.forgetting.discarded()) == ()
+
+
+async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_next_gateway(tmp_path: Path) -> None:
+    async with model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
+        async with town(tmp_path, server, emulator) as there:
+            await there.people.say(ANN, "look", file=NOTE)
+            await there.people.until(lambda: there.people.texts(ANN), "an answer")
+            await there.rest()
+            session, (file,) = await there.session(), tuple((tmp_path / "media" / "telegram").iterdir())
+            file.unlink()
+            file.mkdir()
+            await there.runtime.lifecycle.forget(ForgetSession(session.id), owner=session.owner)
+            (incident,) = await there.runtime.store.read(lambda uow: uow.lanes.incidents(10))
+            assert incident.text.endswith(f"remove media/telegram/{file.name}")
+            file.rmdir()
+            file.write_bytes(b"milk")
+        async with town(tmp_path, server, emulator):
+            assert kept(tmp_path) == []
+
+
+async def test_what_is_forgotten_while_it_is_fetched_is_kept_nowhere(tmp_path: Path) -> None:
+    async with model() as server, town(tmp_path, server) as there:
+        await there.hear("hello")
+        owner = (await there.session()).owner
+        await there.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
+        await there.people.say(ANN, "the list", file=NOTE)
+        await until(lambda: there.emulator.calls["getFile"], "it is being fetched")
+        await there.runtime.lifecycle.forget(ForgetOwner(), owner=owner)
+        await asyncio.sleep(1.5)
+        assert kept(tmp_path) == []
