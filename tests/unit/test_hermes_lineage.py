@@ -25,9 +25,9 @@ def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
         session("child", "parent", started_at=START + 9),
         session("parent", started_at=START),
         session("orphan", "gone"),
-        session("a", "c", started_at=START + 1),
         session("b", "a", started_at=START + 2),
         session("c", "b", started_at=START + 3),
+        session("a", "c", started_at=START + 1),
         session("own", "own"),
     ]
     found = {member.row.id: member for member in family(rows)}
@@ -67,6 +67,14 @@ def test_a_branch_sees_its_parents_turns_and_has_only_what_is_new() -> None:
     line = found["c"].line
     assert (line.parent, line.base.turn, line.cause) == ("p", 2, Cause.BRANCH)
     assert (words(found["c"]), found["c"].turns[0].number) == (["x"], 3)
+
+
+def test_a_turn_that_a_branch_has_half_of_is_its_own() -> None:
+    rows = Rows().talk("a").say("user", "b").say("assistant", "Something else.").rows
+    found, _ = translated(
+        (session("p"), Rows().talk("a", "b").rows), (session("c", "p", marks={"_branched_from": "p"}), rows)
+    )
+    assert (found["c"].line.base.turn, words(found["c"])) == (1, ["b"])
 
 
 def test_a_branch_that_is_no_copy_keeps_all_its_own() -> None:

@@ -119,3 +119,27 @@ def test_a_copy_of_two_moments_is_made_again_but_not_for_ever(
         with pytest.raises(StoreBusy, match="try again"), copied(path):
             pass
     database.close()
+
+
+def test_what_is_moved_into_the_file_between_two_copies_makes_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    database = made(path, "WAL")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.execute("UPDATE accounts SET holds = holds + 1 WHERE id < ?", (ACCOUNTS // 2,))
+    meddled = False
+
+    def meddle(source: Path, target: Path, advance: Callable[[int], None]) -> None:
+        nonlocal meddled
+        real(source, target, advance)
+        if not meddled:
+            meddled = True
+            database.execute("UPDATE accounts SET holds = holds + 1")
+            database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    real = snapshot._copy  # noqa: SLF001 - to be there in the middle of it
+    monkeypatch.setattr(snapshot, "_copy", meddle)
+    with copied(path) as copy:
+        assert money(copy) in (ACCOUNTS * 100 + ACCOUNTS // 2, ACCOUNTS * 101 + ACCOUNTS // 2)
+    database.close()
