@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import to_builtins
-from tests.faults import crowd, kills, memory, talking
+from tests.faults import crowd, kills, memory, network, talking
 from tests.faults.outcome import Outcome
 
-Fault = Callable[[Path, int], Awaitable[Outcome]]
+Fault = Callable[..., Awaitable[Outcome]]
+"""Takes a folder and how often, and some a platform."""
 
 FAULTS: dict[str, tuple[Fault, int]] = {
     "killed at the reply": (memory.killed_at_the_reply, 20),
@@ -38,7 +39,25 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "killed under load": (kills.killed_under_load, 100),
     "killed under load, sends that show twice": (partial(kills.killed_under_load, repeats=True), 100),
     "killed while answers are shown": (partial(kills.killed_under_load, edits=True, life_s_max=5.0, seed=3), 20),
+    "waiting at the start": (network.waiting_at_the_start, 100),
+    "told to wait": (network.told_to_wait, 40),
+    "cut off": (network.cut_off, 20),
+    "answer lost": (network.answer_lost, 40),
 }
+"""On a platform of our own, where what is sent twice can be shown once."""
+
+ON_TELEGRAM: dict[str, tuple[Fault, int]] = {
+    "killed at the reply": (memory.killed_at_the_reply, 20),
+    "delivered twice": (talking.delivered_twice, 40),
+    "right after a reply": (talking.right_after_a_reply, 20),
+    "killed under load": (kills.killed_under_load, 100),
+    "killed while answers are shown": (partial(kills.killed_under_load, edits=True, life_s_max=5.0, seed=3), 20),
+    "waiting at the start": (network.waiting_at_the_start, 100),
+    "told to wait": (network.told_to_wait, 40),
+    "cut off": (network.cut_off, 20),
+    "answer lost": (network.answer_lost, 40),
+}
+FAULTS |= {f"Telegram: {name}": (partial(fault, platform="telegram"), n) for name, (fault, n) in ON_TELEGRAM.items()}
 
 
 def main() -> int:

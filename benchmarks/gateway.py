@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -32,12 +32,38 @@ AT_ONCE = 40
 QUIET_CPU_S = 0.02
 
 
+class Crowd(Protocol):
+    """The people on a platform, whichever it is."""
+
+    async def say_all(self, said: Sequence[tuple[str, str]]) -> object:
+        """Chats, and what is said there."""
+        ...
+
+    async def answered(self, count: int) -> None:
+        """Until so many answers are there, all chats together."""
+        ...
+
+
+class LoopbackCrowd:
+    def __init__(self, people: People) -> None:
+        self._people = people
+        self._said = 0
+
+    async def say_all(self, said: Sequence[tuple[str, str]]) -> None:
+        self._said += len(said)
+        await self._people.say_all(said)
+
+    async def answered(self, count: int) -> None:
+        # The platform keeps every line of both sides.
+        await self._people.until(lambda: len(self._people.seen) >= self._said + count, "answers", 120)
+
+
 class Measured:
     """A gateway under way."""
 
-    def __init__(self, process: asyncio.subprocess.Process, people: People) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, crowd: Crowd) -> None:
         self.process = process
-        self.people = people
+        self._crowd = crowd
         self.sessions = 0
         self.said = 0
         self._chat = 0
@@ -61,10 +87,9 @@ class Measured:
             count -= size
             chats = [str((self._chat + n) % self.sessions) for n in range(size)]
             self._chat = (self._chat + size) % self.sessions
-            await self.people.say_all([(chat, f"message {self.said + n} about things") for n, chat in enumerate(chats)])
+            await self._crowd.say_all([(chat, f"message {self.said + n} about things") for n, chat in enumerate(chats)])
             self.said += size
-            # The platform keeps every line: what both sides have said is twice what was said.
-            await self.people.until(lambda: len(self.people.seen) >= 2 * self.said, "answers", 120)
+            await self._crowd.answered(self.said)
 
     async def rest(self) -> None:
         """Until it has nothing left to do: a new conversation is given a title after its first answer."""
@@ -91,32 +116,48 @@ class Measured:
 
 @asynccontextmanager
 async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[Measured]:
-    with _server("everthread.testing.model_server") as model, _server("everthread.testing.loopback.server") as there:
+    with Server("everthread.testing.loopback.server") as there:
+        async with People(there.url) as people, serving(folder, LoopbackCrowd(people), there.url, tokens) as measured:
+            yield measured
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, crowd: Crowd, platform_url: str, tokens: Sequence[str] = (), *, kind: str = "loop"
+) -> AsyncIterator[Measured]:
+    """The gateway in its process, and its model, for a platform that is there."""
+    with Server("everthread.testing.model_server") as model:
         given = {
             "home": str(folder),
             "model": f"http://127.0.0.1:{model.port}/v1",
-            "platform": there.url,
+            "platform": platform_url,
+            "kind": kind,
             "tokens": tokens,
         }
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(given)), stdout=subprocess.PIPE
+            *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(given)),
+            stdout=subprocess.PIPE,
+            # Which bots are served is kept there: nothing of it stays.
+            env={**os.environ, "XDG_STATE_HOME": str(folder)},
         )
         try:
-            async with People(there.url) as people:
-                yield Measured(process, people)
+            yield Measured(process, crowd)
         finally:
             process.terminate()
             await process.wait()
 
 
-class _server:
-    def __init__(self, module: str) -> None:
-        self._module = module
+class Server:
+    """A process beside that says first on which port it is."""
 
-    def __enter__(self) -> _server:
-        self._process = subprocess.Popen([sys.executable, "-m", self._module, "--port", "0"], stdout=subprocess.PIPE)
+    def __init__(self, module: str, *options: str) -> None:
+        self._command = (sys.executable, "-m", module, "--port", "0", *options)
+
+    def __enter__(self) -> Server:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        first = json.loads(self._process.stdout.readline())
+        self.port = int(first["port"] if isinstance(first, dict) else first)
         self.url = f"http://127.0.0.1:{self.port}"
         return self
 

@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 from everthread.bootstrap import Runtime
-from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings
+from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.tokens import hashed
 from everthread.gateway.collecting import settle
 from everthread.ports.tokens import Token
 from everthread.testing.loopback.platform import LoopbackPlatform
+
+TOKEN = "42:a-token-for-measurements"
 
 
 def tell(**figures: float) -> None:
@@ -30,11 +32,16 @@ async def main() -> None:
         Path(given["home"]),
         model="stub/one",
         providers={"stub": Provider("openai_compat", given["model"])},
-        platforms={"loop": PlatformAccount("loop", allow_all=True, stream=False)},
+        platforms={
+            given["kind"]: PlatformAccount(given["kind"], allow_all=True, stream=False, base_url=given["platform"])
+        },
         gateway=Gateway(messages_per_minute=100_000, http=Http(port=0)),
         review=Review(every_turns=0),
+        variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN}),
     )
-    runtime = Runtime(settings, platforms=(LoopbackPlatform("loop", given["platform"]),))
+    # The others are wired up from the settings, as in `gateway run`.
+    loop_platform = (LoopbackPlatform("loop", given["platform"]),) if given["kind"] == "loop" else ()
+    runtime = Runtime(settings, platforms=loop_platform)
     async with runtime:
         await runtime.ready()
         gateway = runtime.gateway()

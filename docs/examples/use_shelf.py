@@ -26,7 +26,7 @@ async def main(home):
 
         recall = await runtime.memory.recall("where are my bees", ref=crossing.ref)
         for item in recall.items:
-            print(f"{item.provider}: {item.text!r}, turn {item.turn}")
+            print(f"{item.provider} and {item.also}: {item.text!r}, turn {item.turn}")
         print("usable here:", recall.usable_at(crossing.ref))
         later = await runtime.lifecycle.cross(HERE, New(), owner="me")
         print("usable after the next boundary:", recall.usable_at(later.ref))

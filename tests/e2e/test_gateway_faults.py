@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.faults import crowd, kills, memory, talking
+from tests.faults import crowd, kills, memory, network, talking
 from tests.faults.outcome import Outcome
+from tests.faults.scene import PlatformKind
 
 Fault = Callable[[Path, int], Awaitable[Outcome]]
 
@@ -18,30 +19,53 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("fault", "times"),
     [
-        (memory.killed_at_the_reply, 2),
         (memory.failing_for_a_while, 3),
         (partial(memory.hanging_then_new_then_exit, drain_s=1.5), 2),
         (partial(memory.new_while_hanging, command_s_max=1.0), 5),
         (memory.evicted_then_new, 5),
         (memory.killed_then_expired, 1),
         (partial(memory.ended_with_slow_writes, drain_s=1.5), 1),
-        (talking.delivered_twice, 5),
-        (talking.right_after_a_reply, 5),
     ],
     ids=[
-        "killed-at-the-reply",
         "provider-fails-for-a-while",
         "provider-hangs-new-exit",
         "new-while-a-provider-hangs",
         "evicted-then-new",
         "killed-then-expired",
         "ended-with-slow-writes",
-        "delivered-twice",
-        "right-after-a-reply",
     ],
 )
 async def test_a_fault_loses_nothing_and_repeats_nothing(tmp_path: Path, fault: Fault, times: int) -> None:
     outcome = await fault(tmp_path / "scene", times)
+    assert outcome.problems == [], outcome.counts
+
+
+@pytest.mark.parametrize("platform", ["loop", "telegram"])
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        (memory.killed_at_the_reply, 2),
+        (talking.delivered_twice, 5),
+        (talking.right_after_a_reply, 5),
+        (network.waiting_at_the_start, 20),
+        (partial(network.told_to_wait, per_chat=2), 5),
+        (partial(network.cut_off, seconds=3.0), 5),
+        (network.answer_lost, 4),
+    ],
+    ids=[
+        "killed-at-the-reply",
+        "delivered-twice",
+        "right-after-a-reply",
+        "waiting-at-the-start",
+        "told-to-wait",
+        "cut-off",
+        "answer-lost",
+    ],
+)
+async def test_a_fault_between_gateway_and_platform_loses_nothing_and_repeats_nothing(
+    tmp_path: Path, fault: Callable[..., Awaitable[Outcome]], times: int, platform: PlatformKind
+) -> None:
+    outcome = await fault(tmp_path / "scene", times, platform=platform)
     assert outcome.problems == [], outcome.counts
 
 
@@ -53,8 +77,9 @@ async def test_whoever_moves_about_in_the_middle_of_answers_finds_each_where_it_
     assert outcome.counts["messages set_aside"]
 
 
-async def test_ten_kills_under_load(tmp_path: Path) -> None:
-    outcome = await kills.killed_under_load(tmp_path / "scene", 10, chats=10, life_s_max=0.5)
+@pytest.mark.parametrize("platform", ["loop", "telegram"])
+async def test_ten_kills_under_load(tmp_path: Path, platform: PlatformKind) -> None:
+    outcome = await kills.killed_under_load(tmp_path / "scene", 10, platform=platform, chats=10, life_s_max=0.5)
     assert outcome.problems == [], outcome.counts
 
 

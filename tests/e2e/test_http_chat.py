@@ -16,7 +16,7 @@ from tests.site import site
 from everthread.config import Gateway, Limits, Price
 from everthread.domain.model import SessionKey, ToolCall, TurnStatus
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import End, Fail, Say
+from everthread.testing.model_replies import End, Fail, Raw, Say
 from everthread.testing.model_server import ModelServer
 
 WEATHER = {
@@ -132,6 +132,24 @@ async def test_a_stream_ends_after_the_commit(tmp_path: Path) -> None:
         assert events[-1] == "data: [DONE]"
         (turn,) = await there.turns(answer.headers["X-Session-Id"])
         assert (turn.turn_id, turn.assistant_text) == (answer.headers["X-Turn-Id"], "You said hello")
+
+
+async def test_words_do_not_wait_behind_what_a_client_is_not_told(tmp_path: Path) -> None:
+    def piece(**delta: str) -> bytes:
+        return b"data: " + msgspec.json.encode({"choices": [{"index": 0, "delta": delta}]}) + b"\n\n"
+
+    thinks = piece(content="words") + piece(reasoning_content="hm")
+    end = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    raw = Raw((thinks, piece(content=" more") + end), delay_s=1.0)
+    async with ModelServer(lambda _: raw) as model, site(tmp_path, model) as there:
+        body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+        sent = there.http.post(there.url + "/v1/chat/completions", json=body, headers={"X-Session-Key": "desk"})
+        async with sent as response:
+            read = b""
+            while b"words" not in read:
+                read += await response.content.readany()
+            assert b"more" not in read, "they were kept until the next ones came"
+            assert b"more" in await response.read()
 
 
 async def test_words_are_streamed_as_they_are_written(tmp_path: Path) -> None:

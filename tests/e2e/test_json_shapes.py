@@ -30,6 +30,7 @@ EXAMPLES = {
     "sessions rename 日本旅行 日本": {"title", "before"},
     "sessions export --all -o {place}/all.jsonl": {"file", "sessions", "notes"},
     "sessions import --as-mine {place}/all.jsonl": {"same", "renamed"},
+    "import hermes {place}/hermes": {"schema", "places"},
     "sessions prune --older-than 1y --yes": {"found", "kept"},
     "skills list": {"skills", "problems"},
     "pairing list": {"waiting", "guests"},
@@ -93,6 +94,7 @@ def run(command: str, lived: Lived, place: Path) -> Any:
 def test_an_example_has_the_names_that_are_printed(command: str, lived: Lived, tmp_path: Path) -> None:
     if command in BEFORE:
         run(BEFORE[command], lived, tmp_path)
+    (tmp_path / "hermes" / "memories").mkdir(parents=True)
     printed = run(command, lived, tmp_path)
     one = first(printed["providers"] if command == "memory status" else printed)
     assert set(example_with(EXAMPLES[command], one)) == set(one)

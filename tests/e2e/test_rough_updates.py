@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "RETRY_S", 0.01)
+    monkeypatch.setattr(serving, "RETRY_S_MAX", 0.5)
 
     class Shaky(FakePlatform):
         runs = 0
@@ -146,7 +148,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
             if self.runs < 5:
                 raise PlatformUnavailable("down")
             if self.runs == 5:
-                there.clock.ahead_s += 3600.0
+                await asyncio.sleep(0.6)
                 raise PlatformUnavailable("down for once")
             await super().run(take)
 
@@ -163,3 +165,32 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
         await _still_served(there)
         assert platform.runs == 6
         assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.16)] == [0.01, 0.02, 0.04, 0.08, 0.01]
+
+
+async def test_a_platform_that_says_how_long_to_wait_is_asked_again_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "RETRY_S", 0.01)
+
+    class Busy(FakePlatform):
+        runs = 0
+
+        async def run(self, take: Any) -> None:
+            self.runs += 1
+            if self.runs < 5:
+                raise PlatformUnavailable("too much at once", 0.25)
+            await super().run(take)
+
+    pauses: list[float] = []
+    platform = Busy()
+    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, platform) as there:
+        sleep = there.clock.sleep
+
+        async def noted(seconds: float) -> None:
+            pauses.append(seconds)
+            await sleep(seconds)
+
+        monkeypatch.setattr(there.clock, "sleep", noted)
+        await _still_served(there)
+        assert platform.runs == 5
+        assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.25)] == [0.25] * 4

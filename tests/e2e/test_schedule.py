@@ -13,12 +13,14 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import Schedule, Variables
+from everthread.config import Gateway, PlatformAccount, Schedule, Variables
+from everthread.domain.access import Paired
 from everthread.domain.model import Kind, SessionKey
 from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
 from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
+from everthread.lifecycle.pairing import Pairings
 from everthread.lifecycle.scheduling import Wish
 from everthread.testing.http_server import HttpServer, Received, read_request, respond
 from everthread.testing.model_replies import Fail, Say
@@ -199,6 +201,28 @@ async def test_a_model_that_is_not_there_fails_and_the_next_time_comes(tmp_path:
             found = await over(there, count)
             assert {time.state for time in found} == {OccurrenceState.FAILED}
             assert "nobody/none" in found[0].problem
+            assert len(there.platform.texts()) == count, "who waits for it is told"
+            assert "nobody/none" in there.platform.texts()[-1]
+
+
+async def test_a_guest_and_another_program_are_told_that_no_model_could_be_asked(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener() as listener,
+        plaza(tmp_path, model, variables=variables) as there,
+    ):
+        hook = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
+        await there.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))
+        await there.runtime.scheduling.add(replace(WISH, target=hook, model="nobody/none"))
+        await there.later(HOUR)
+        await until(lambda: there.platform.texts() and listener.heard)
+        (told,) = there.platform.texts()
+        assert "was not done" in told
+        assert "nobody" not in told
+        said = json.loads(listener.heard[0].body)
+        assert (said["ok"], said["text"]) == (False, "")
+        assert "nobody/none" in said["problem"]
 
 
 async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:
@@ -332,3 +356,45 @@ async def test_one_that_ends_while_the_gateway_stops_is_given_back_and_done_by_t
         await until(lambda: platform.texts() == ["You said Say good morning (1)"])
         (time,) = await over(there)
         assert time.state is OccurrenceState.DONE
+
+
+async def test_a_gateway_that_stops_lets_a_task_end_that_is_being_done(tmp_path: Path) -> None:
+    model = ModelServer(lambda _: Say("Good morning", delay_s=0.5))
+    async with model, plaza(tmp_path, model, drain_s=8.0) as there:
+        await there.runtime.scheduling.add(replace(WISH, target=Target()))
+        await there.later(HOUR)
+        await until(lambda: len(model.received) == 1, "asked")
+        await there.gateway.stop(8.0)
+        (time,) = await times(there)
+        assert time.state is OccurrenceState.DONE, "not given back, to be asked once more"
+
+
+async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: Path) -> None:
+    """Guests keep tasks by what they say; whoever is let in no more must not go on spending and being written to."""
+    # The last is somebody else by now, who may write all the same.
+    links = {"bea": ("fake:44",), "dora": ("fake:46",)}
+    pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46"}
+    async with (
+        ModelServer(echo) as model,
+        plaza(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
+    ):
+        store, scheduling = there.runtime.store, there.runtime.scheduling
+        for owner, user in pairings_of.items():
+            await store.write(lambda uow, o=owner, u=user: uow.access.let_in(Paired("fake", u, o, "", 1.0)))
+            chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
+            await scheduling.add(replace(WISH, owner=owner, target=chat))
+        # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
+        await scheduling.add(replace(WISH, owner="bea", target=Target(TargetKind.CHAT, "agent:main:fake:dm:44")))
+        await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
+        await Pairings(store, there.clock).revoke("fake", "42")
+        await there.later(HOUR)
+        await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
+        await until(lambda: there.gateway.schedules.doing == 0)
+        assert there.platform.texts("42") == there.platform.texts("44") == []
+        assert len(model.received) == 3, "nothing is asked for them either"
+        found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
+        for owner in ("fake:42", "bea"):
+            state, last = found[owner]
+            assert state is ScheduleState.PAUSED
+            assert last is not None
+            assert "may write to you no more" in last.problem

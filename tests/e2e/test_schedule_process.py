@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.commands import everthread, printed, refused
@@ -155,3 +156,17 @@ def test_a_task_is_kept_looked_at_done_now_and_removed(house: GatewayHouse) -> N
     assert "next: " in everthread(home, "cron", "resume", "say-hi").stdout
     assert printed(home, "cron", "remove", "say-hi")["removed"] is True
     refused(everthread(home, "cron", "show", "say-hi"), 1, "cron list")
+
+
+def test_what_can_not_be_kept_is_refused_in_a_line(tmp_path: Path) -> None:
+    def add(*more: str) -> Any:
+        return everthread(tmp_path, "cron", "add", "@daily", "x", *more)
+
+    for spend in ("nan", "inf", "-1"):
+        refused(add("--spend", spend), 2, "--spend")
+    for owner in ("a" * 3000, "a\nb", " "):
+        refused(add("--owner", owner), 2, "--owner")
+    refused(add("--to", "https://me:geheim@h.example/x", "--secret-env", "S"), 2, "password")
+    (tmp_path / "files").mkdir()
+    refused(add("--to", "file:" + "x" * 300), 2, "no path")
+    assert printed(tmp_path, "cron", "list") == []

@@ -33,8 +33,30 @@ class Outcome(Struct):
         for session, seqs in _by_session((one.session_id, one.seq) for one in scene.effects()).items():
             self.expect(seqs == sorted(seqs), f"out of order in {session}: {seqs}")
 
-    def answered_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> list[str]:
-        """Each of these chats and texts got its answer there, once, and nowhere else; those that got none."""
+    def answered_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> None:
+        """Each of these chats and texts got its answer there, once, and nowhere else."""
+        missing = self._shown_once(scene, said)
+        self.counts["unanswered"] = len(missing)
+        self.expect(not missing, f"{len(missing)} unanswered: {missing[:5]}")
+
+    def answered_once_or_marked(self, scene: Scene, said: Iterable[tuple[str, str]]) -> None:
+        """The same where a repetition would show. What may have gone out or not, and did not, is no message lost: it is
+        marked, and an incident tells of it. Where a send can be repeated, nothing may be marked.
+        """
+        missing, marked = self._shown_once(scene, said), scene.marked()
+        lost = sorted({*missing} - {*marked})
+        self.counts["unanswered"] = len(lost)
+        self.expect(not lost, f"{len(lost)} unanswered: {lost[:5]}")
+        if not scene.repeats:
+            self.expect(not marked, f"{len(marked)} replies are marked, and could have been repeated")
+            return
+        self.counts["marked, and not there"] = len(missing) - len(lost)
+        self.counts["marked, and there"] = len(marked) - len(missing) + len(lost)
+        incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]
+        self.expect(incidents >= len(marked), f"{incidents} incidents for {len(marked)} marked replies")
+
+    def _shown_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> list[str]:
+        """None came twice, or elsewhere; those that got no answer."""
         shown = Counter((chat, text) for chat in scene.people.chats() for text in scene.people.texts(chat))
         places = Counter(text for _, text in shown)
         missing, twice, elsewhere = list[str](), list[str](), list[str]()
@@ -46,7 +68,7 @@ class Outcome(Struct):
                 twice.append(text)
             if places[answer_to(text)] > (times > 0):
                 elsewhere.append(text)
-        for name, texts in (("unanswered", missing), ("answered twice", twice), ("in a wrong chat", elsewhere)):
+        for name, texts in (("answered twice", twice), ("in a wrong chat", elsewhere)):
             self.counts[name] = len(texts)
             self.expect(not texts, f"{len(texts)} {name}: {texts[:5]}")
         return missing

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -11,17 +13,25 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from msgspec import json as msgspec_json
 
 from everthread.adapters.stores.sqlite.connection import connect_bare
 from everthread.testing.loopback.people import People
 from tests.faults import worker
-from tests.faults.worker import BACK_END, Orders, diary_path, mood_path
+from tests.faults.cable import Cable
+from tests.faults.on_telegram import OnTelegram
+from tests.faults.worker import BACK_END, TOKEN, Orders, diary_path, mood_path
+
+PlatformKind = Literal["loop", "telegram"]
 
 PATIENCE_S = 60.0
 SOON = "--delay-ms=0"
+MARKED = """
+SELECT messages.content FROM messages JOIN turns ON turns.id = messages.id / 4096
+JOIN replies ON replies.turn_id = turns.turn_id WHERE messages.role = 'user' AND replies.state = 'ambiguous'
+"""
 UNREST = """
 SELECT (SELECT COUNT(*) FROM inbox WHERE state IN ('waiting', 'running')) + (SELECT COUNT(*) FROM slots)
      + (SELECT COUNT(*) FROM replies WHERE state IN ('ready', 'sending', 'draft'))
@@ -50,6 +60,8 @@ class Life:
                 [sys.executable, str(worker.__file__), msgspec_json.encode(orders).decode()],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                # Which bots are served is kept there.
+                env={**os.environ, "XDG_STATE_HOME": orders.home},
             )
 
     async def serves(self) -> Self:
@@ -84,12 +96,27 @@ class Life:
 class Scene:
     """Everything around a gateway that outlives it."""
 
-    def __init__(self, folder: Path, *, model: Sequence[str] = (SOON,), repeats: bool = False) -> None:
-        """`model` are options of the stub server of models, besides that it quotes."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        platform: PlatformKind = "loop",
+        model: Sequence[str] = (SOON,),
+        repeats: bool = False,
+        limits: bool = False,
+        cable: bool = False,
+    ) -> None:
+        """`model` are options of the stub server of models, besides that it quotes. `repeats`: the platform shows twice
+        what is sent twice; Telegram always does. `limits`: it tells who is too fast to wait. With a `cable`, the
+        gateway reaches the platform by way of that.
+        """
         self.folder = folder
         self.home = folder / "home"
+        self.kind: PlatformKind = platform
         self._model_options = model
-        self._repeats = repeats
+        self.repeats = repeats or platform == "telegram"
+        self._limits = limits
+        self._has_cable = cable
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lives: list[Life] = []
 
@@ -100,13 +127,18 @@ class Scene:
             back_end.execute(BACK_END)
         back_end.close()
         model = self._begin("everthread.testing.model_server", "--echo", *self._model_options)
-        platform = self._begin("everthread.testing.loopback.server", *(["--repeats"] if self._repeats else []))
+        platform = self._begin_platform()
         self._model, self._platform = _port(model), _port(platform)
-        self.people = await People(f"http://127.0.0.1:{self._platform}").__aenter__()
+        people = OnTelegram if self.kind == "telegram" else People
+        self.people = await people(f"http://127.0.0.1:{self._platform}").__aenter__()
+        self.cable = Cable(self._platform)
+        if self._has_cable:
+            self._platform = (await self.cable.__aenter__()).port
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.people.__aexit__()
+        await self.cable.__aexit__()
         for life in self._lives:
             if life.process.poll() is None:
                 life.kill()
@@ -116,6 +148,12 @@ class Scene:
             assert process.stdout is not None
             process.stdout.close()
 
+    def _begin_platform(self) -> subprocess.Popen[bytes]:
+        if self.kind == "telegram":
+            limits = [] if self._limits else ["--no-limits"]
+            return self._begin("everthread.testing.telegram", "--token", TOKEN, *limits)
+        return self._begin("everthread.testing.loopback.server", *(["--repeats"] if self.repeats else []))
+
     def _begin(self, module: str, *options: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-m", module, *options], stdout=subprocess.PIPE)
         self._processes.append(process)
@@ -124,7 +162,8 @@ class Scene:
     def begin(self, **orders: Any) -> Life:
         """Start a gateway; `serves` waits for it."""
         orders.setdefault("origin", time.time())
-        orders.setdefault("idempotent", not self._repeats)
+        orders.setdefault("idempotent", not self.repeats)
+        orders.setdefault("kind", self.kind)
         life = Life(
             Orders(
                 str(self.home), f"http://127.0.0.1:{self._platform}", f"http://127.0.0.1:{self._model}/v1", **orders
@@ -168,6 +207,26 @@ class Scene:
             assert time.monotonic() < deadline, f"{left} things still wait: {self._lives[-1].complaints()}"
             await asyncio.sleep(0.05)
 
+    def marked(self) -> list[str]:
+        """What was said, of which nobody knows whether its answer is out."""
+        return [text for (text,) in self.rows(MARKED)]
+
+    async def waiting(self) -> int:
+        """Updates that nobody has acknowledged."""
+        if isinstance(self.people, OnTelegram):
+            return await self.people.waiting()
+        return (await self.people.dump()).waiting
+
+    def told_to_wait(self) -> int:
+        """How many sends had to be made again later, as the gateways tell it."""
+        return len(re.findall(r"too much at once; tried again in [0-9]+\.", (self.folder / "gateway.log").read_text()))
+
+    async def all_taken(self, patience_s: float = 30.0) -> None:
+        deadline = time.monotonic() + patience_s
+        while await self.waiting():
+            assert time.monotonic() < deadline, f"updates were never acknowledged: {self._lives[-1].complaints()}"
+            await asyncio.sleep(0.05)
+
     async def answered(self, chat: str, text: str, patience_s: float = PATIENCE_S) -> None:
         await self.people.until(
             lambda: any(one.text == answer_to(text) for one in self.people.answers(chat)), text, patience_s
@@ -176,7 +235,8 @@ class Scene:
 
 def _port(process: subprocess.Popen[bytes]) -> int:
     assert process.stdout is not None
-    return int(process.stdout.readline())
+    first = json.loads(process.stdout.readline())
+    return int(first["port"] if isinstance(first, dict) else first)
 
 
 def answer_to(text: str) -> str:

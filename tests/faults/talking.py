@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import statistics
 import time
 from pathlib import Path
 
 from tests.faults.outcome import Outcome
-from tests.faults.scene import Scene, answer_to
+from tests.faults.scene import PlatformKind, Scene, answer_to
 
 STRANDED_S = 12.0
 ROUNDS = 11
 
 
-async def delivered_twice(folder: Path, times: int) -> Outcome:
+async def delivered_twice(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
     """The platform delivers each update three times more: while it is answered, after that, and after a restart."""
     outcome = Outcome(times)
     said = [(f"c{number}", f"message {number}") for number in range(times)]
-    async with Scene(folder, model=["--delay-ms=50"]) as scene:
+    async with Scene(folder, platform=platform, model=["--delay-ms=50"]) as scene:
         life = await scene.start()
         updates = await scene.people.say_all(said)
         for update in updates:
@@ -28,12 +27,12 @@ async def delivered_twice(folder: Path, times: int) -> Outcome:
             await scene.answered(chat, text)
         for update in updates:
             await scene.people.redeliver(update)
-        await _all_taken(scene)
+        await scene.all_taken()
         life.kill()
         await scene.start()
         for update in updates:
             await scene.people.redeliver(update)
-        await _all_taken(scene)
+        await scene.all_taken()
         await scene.rest()
         await scene.people.look()
         outcome.answered_once(scene, said)
@@ -43,10 +42,10 @@ async def delivered_twice(folder: Path, times: int) -> Outcome:
     return outcome
 
 
-async def right_after_a_reply(folder: Path, times: int) -> Outcome:
+async def right_after_a_reply(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
     """In each chat the next message comes the moment that the answer to the last one is seen."""
     outcome = Outcome(times)
-    async with Scene(folder) as scene:
+    async with Scene(folder, platform=platform) as scene:
         await scene.start()
         people = scene.people
         said = {f"c{number}": [f"c{number} message 0"] for number in range(times)}
@@ -101,13 +100,6 @@ async def hanging_beside(folder: Path, times: int, *, recall: bool = False, task
     outcome.counts["ratio from"], outcome.counts["ratio to"] = round(ratios[1], 3), round(ratios[-2], 3)
     outcome.expect(ratios[1] < 1.1, f"with a provider that hangs, answers take longer: {ratios}")
     return outcome
-
-
-async def _all_taken(scene: Scene) -> None:
-    deadline = time.monotonic() + 30.0
-    while (await scene.people.dump()).waiting:
-        assert time.monotonic() < deadline, "updates were never acknowledged"
-        await asyncio.sleep(0.05)
 
 
 def _waits(scene: Scene, chat: str) -> list[float]:

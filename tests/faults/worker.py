@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, there to be killed: a loopback platform, a stub model, a diary as memory provider.
+"""A gateway in a process of its own, to be killed: a platform on loopback, a stub model, a diary as memory provider.
 
 What it is to do comes as JSON in its one argument. It says `ready` once it serves, and on SIGTERM ends as the command
 `gateway run` ends. The diary's back end is a file of its own, which like a server elsewhere survives the process; how
@@ -25,15 +25,15 @@ from everthread.bootstrap import Runtime
 from everthread.cli.gateway.ending import Ending
 from everthread.cli.gateway.holding import Holding
 from everthread.cli.gateway.serving import serve
-from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings
+from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, SessionRef
 from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.ports import Capability, MemoryProvider, RecallItem
+from everthread.ports import Capability, MemoryProvider, Platform, RecallItem
 from everthread.testing.loopback.platform import LoopbackPlatform
 
-PLATFORM = "loop"
+TOKEN = "42:a-token-for-faults"
 BACK_END = """
 CREATE TABLE IF NOT EXISTS effects (
     id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, session_id TEXT, seq INTEGER, kind TEXT, facts TEXT
@@ -45,6 +45,8 @@ class Orders(msgspec.Struct, frozen=True):
     home: str
     platform_url: str
     model_url: str
+    kind: str = "loop"
+    """Of the platform: `telegram` is wired up from the settings, as the command does it."""
     idempotent: bool = True
     edits: bool = False
     tasks: bool = False
@@ -171,18 +173,22 @@ def main() -> None:
 
 
 async def _serve(orders: Orders, holding: Holding, ending: Ending) -> None:
-    platform = LoopbackPlatform(PLATFORM, orders.platform_url, idempotent=orders.idempotent, edits=orders.edits)
+    platforms: tuple[Platform, ...] = ()
+    if orders.kind == "loop":
+        platforms = (LoopbackPlatform("loop", orders.platform_url, idempotent=orders.idempotent, edits=orders.edits),)
+    account = PlatformAccount(orders.kind, base_url=orders.platform_url, allow_all=True, stream=orders.edits)
     settings = Settings(
         Path(orders.home),
         model="stub/one",
         providers={"stub": Provider("openai_compat", orders.model_url)},
-        platforms={PLATFORM: PlatformAccount("loop", allow_all=True)},
+        platforms={orders.kind: account},
+        variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN}),
         gateway=Gateway(drain_s=orders.drain_s, messages_per_minute=100_000, http=Http(enabled=False)),
         review=Review(every_turns=0),
     )
     runtime = Runtime(
         settings,
-        platforms=(platform,),
+        platforms=platforms,
         providers=((TaskDiary if orders.tasks else Diary)(orders.home, recall=orders.recall),),
         policies=ResetPolicies(ResetPolicy(idle_s=orders.idle_s)) if orders.idle_s is not None else None,
         clock=FastClock(orders.origin, orders.rate) if orders.rate != 1.0 else None,

@@ -124,6 +124,7 @@ class Office(SimProcess):
             lambda _: [choice],
             Settings(Path("/nonexistent")),
             lambda reply: None,
+            lambda uow, owner: False,
             look_s=300.0,
         )
 

@@ -386,7 +386,7 @@ def test_the_reference_has_every_setting() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
     tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
-    tables |= {"gateway", "platforms", "schedule", "terminal"}
+    tables |= {"gateway", "platforms", "schedule", "terminal", "memory_providers"}
     scalars = {field.name for field in fields(Settings)} - tables
     for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
         assert f"\n| `{name}` |" in page, name

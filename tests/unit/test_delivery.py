@@ -347,3 +347,17 @@ async def test_a_send_that_never_comes_back_holds_up_its_chat_for_a_while_only(
         await until(lambda: not delivery.waiting)
         assert platform.texts() == (["reply 1", "reply 2"] if safe else ["reply 2"])
         assert (await state_of(house, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
+
+
+async def test_a_file_that_would_be_thousands_of_messages_as_text_is_not_sent(tmp_path: Path) -> None:
+    platform = FakePlatform(files=False)
+    async with outbox(tmp_path, platform) as (house, delivery):
+        for number, content in ((1, b"word " * 2_000_000), (2, b"short")):
+            key = SessionKey.parse("agent:main:fake:dm:42")
+            reply = Reply(f"turn-{number}", key, "", "me", "See:", ReplyState.READY, 1.0, file="log.txt")
+            await house.store.write(lambda uow, n=number, c=content: uow.inbox.attach(f"turn-{n}", "me", "log.txt", c))
+            delivery.put(await house.store.write(lambda uow, r=reply: uow.inbox.put_reply(r)))
+        await until(lambda: platform.texts() == ["See:\n\nshort"], "only what can be read is sent")
+        assert (await state_of(house, 1)).state is ReplyState.FAILED
+        (incident,) = await house.store.read(lambda uow: uow.lanes.incidents(5))
+        assert "log.txt" in incident.text

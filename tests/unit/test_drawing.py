@@ -136,3 +136,26 @@ def test_code_is_drawn_for_what_is_behind_it() -> None:
 def test_code_that_never_ends_is_coloured_in_no_time(text: str) -> None:
     for language in ("python", "js", "bash"):
         assert "".join(span.text for span in highlighted(text, language, dark=True)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]: https://example.org/source",
+        "See [1] and [2].\n\n[1]: https://example.org/a\n[2]: https://example.org/b 'source'",
+        ">" * 40 + " source",
+        "\n".join("  " * level + f"- level{level} source" for level in range(25)),
+    ],
+)
+def test_no_words_of_an_answer_are_left_out(text: str) -> None:
+    drawn = "".join(_seen(text, 400)).replace(" ", "")
+    for word in re.findall(r"\w+", text):
+        assert word in drawn
+
+
+def test_what_a_terminal_obeys_is_not_written_for_it_by_name() -> None:
+    for text in ("real&#13;fake", "[real&#13;fake](https://h)", "| a |\n|-|\n| real&#13;fake |", "real&#12;&#9;fake"):
+        drawn = _CODES.sub("", Drawing(Ink()).markdown(text, 60))
+        assert set(drawn) - {"\n"} == {c for c in drawn if c.isprintable()}
+        assert "real" in drawn
+        assert "fake" in drawn

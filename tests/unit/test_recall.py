@@ -124,6 +124,79 @@ def test_a_merge_stays_within_its_budget_and_repeats_nothing(answers: list[list[
     assert set(taken) <= {item for answer in answers for item in answer}
 
 
+def of(provider: str, *what: str) -> list[RecallItem]:
+    return [RecallItem(text, provider=provider) for text in what]
+
+
+def test_what_two_providers_know_is_there_once_with_both_their_names() -> None:
+    (item, other) = merge(
+        [of("a", "Likes tea."), of("b", "likes  tea", "is called Ana"), of("c", "user: likes tea")], 99
+    )
+    assert (item.text, item.provider, item.also) == ("Likes tea.", "a", ("b", "c"))
+    assert (other.text, other.provider, other.also) == ("is called Ana", "b", ())
+    assert "[from a and b and c]" in fenced(Recall(REF, (item,)))
+
+
+def test_a_turn_and_the_fact_within_it_are_one_whichever_comes_first() -> None:
+    turn, fact = "user: I keep bees in Aarhus\nassistant: How many hives?", "I keep bees in Aarhus."
+    for first, second in ((turn, fact), (fact, turn)):
+        (item,) = merge([of("a", first), of("b", second)], 99)
+        assert (item.text, item.also) == (first, ("b",))
+
+
+def test_a_text_that_says_much_more_is_not_the_same() -> None:
+    more = "I keep bees in Aarhus, and my wife Ida sells the honey on the market every Saturday of the year"
+    assert len(merge([of("a", "I keep bees in Aarhus"), of("b", more)], 99)) == 2
+    assert len(merge([of("a", more), of("b", "I keep bees in Aarhus")], 99)) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("yes", "yes it is"), ("I owe 1.5 euros", "I owe 15 euros"), ("keep bees in Aar", "I keep bees in Aarhus")],
+)
+def test_what_only_looks_alike_is_not_the_same(one: str, other: str) -> None:
+    assert len(merge([of("a", one), of("b", other)], 99)) == 2
+
+
+def test_one_provider_that_repeats_itself_is_named_once() -> None:
+    (item,) = merge([of("a", "likes green tea", "likes green tea!", "Likes green tea")], 99)
+    assert (item.provider, item.also) == ("a", ())
+
+
+WORDS = st.lists(st.sampled_from("tea bees Ana lives in Porto keeps a dog".split()), min_size=1, max_size=6)
+ANSWERS = st.lists(st.lists(WORDS.map(" ".join), max_size=5), min_size=1, max_size=4)
+
+
+@given(ANSWERS, st.integers(0, 60))
+def test_whatever_the_providers_know_the_merge_names_everybody_who_said_it(
+    answers: list[list[str]], budget: int
+) -> None:
+    given_items = [of(f"p{place}", *said) for place, said in enumerate(answers)]
+    taken = merge(given_items, budget)
+    assert sum(tokens(item.text) for item in taken) <= budget
+    for item in taken:
+        assert len({item.provider, *item.also}) == 1 + len(item.also)
+        said_it = {one.provider for answer in given_items for one in answer if one.text == item.text}
+        assert said_it <= {item.provider, *item.also}
+    assert len({item.text.casefold() for item in taken}) == len(taken)
+    # Nobody's items change places.
+    for answer in given_items:
+        own = [item.text for item in taken if answer and item.provider == answer[0].provider]
+        places = [[one.text for one in answer].index(text) for text in own]
+        assert places == sorted(places)
+
+
+@given(ANSWERS)
+def test_with_room_enough_nothing_is_lost_but_what_stands_in_something_else(answers: list[list[str]]) -> None:
+    given_items = [of(f"p{place}", *said) for place, said in enumerate(answers)]
+    taken = merge(given_items, 10_000)
+    for one in (one for answer in given_items for one in answer):
+        assert any(
+            one.provider in (item.provider, *item.also) and (one.text in item.text or item.text in one.text)
+            for item in taken
+        )
+
+
 # --- Asking ---
 
 

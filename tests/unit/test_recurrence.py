@@ -327,6 +327,8 @@ def test_how_often_at_most() -> None:
     assert shortest_s(parse("*/5 8 * * *", "UTC", 0.0), NOON) == 300
     assert shortest_s(parse("every 2h", "UTC", 0.0), NOON) == 7200
     assert shortest_s(At(NOON), 0.0) == math.inf
+    assert shortest_s(parse("*/5 8 29 2 *", "UTC", 0.0), NOON) == 300
+    assert shortest_s(parse("0 8 29 2 *", "UTC", 0.0), NOON) == math.inf, "not a century of them"
 
 
 def test_a_time_is_said_with_its_zone() -> None:

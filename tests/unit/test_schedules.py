@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
 from everthread.gateway.handing_over import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
-from everthread.lifecycle.scheduling import Scheduling, Wish
+from everthread.lifecycle.scheduling import OVER_KEPT, Outcome, Scheduling, Wish
 from everthread.ports.tools import ToolUse
 
 
@@ -61,7 +63,9 @@ def test_files_are_written_under_the_folders_that_are_named_and_nowhere_else(tmp
     assert file_at(settings, "a/b.txt") == home / "files" / "a" / "b.txt"
     assert file_at(settings, str(reports / "x")) == reports / "x"
     (home / "files" / "out").symlink_to(tmp_path)
-    for path in ("../config.toml", "/etc/passwd", "out/x", str(reports), "", "a\0b", str(home / "everthread.db")):
+    outside = ("../config.toml", "/etc/passwd", "out/x", str(reports), "", "a\0b", str(home / "everthread.db"))
+    no_names = ("x" * 300, "a\nb", "sub/" * 2000 + "x", "not-there-yet/" + "x" * 300)
+    for path in (*outside, *no_names):
         with pytest.raises(BadSchedule):
             file_at(settings, path)
 
@@ -76,6 +80,29 @@ def test_what_may_have_been_appended_is_not_appended_again(tmp_path: Path) -> No
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_a_full_disk_took_only_a_part_of_is_not_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "log"
+    _append(file, b"one\n", False)
+    write, room = os.write, [3, 0]
+
+    def small_disk(opened: int, content: bytes) -> int:
+        if not room:
+            return write(opened, content)
+        if (left := room.pop(0)) == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(opened, content[:left])
+
+    monkeypatch.setattr(os, "write", small_disk)
+    with pytest.raises(OSError, match="No space"):
+        _append(file, b"second\n", False)
+    assert file.read_bytes() == b"one\n"
+    room[:] = [2, 2]
+    _append(file, b"second\n", True)
+    assert file.read_bytes() == b"one\nsecond\n"
+
+
 def test_a_webhook_is_signed_or_refused_and_what_it_shows_has_no_secret(tmp_path: Path) -> None:
     def chat(text: str) -> str:
         raise AssertionError
@@ -84,9 +111,14 @@ def test_a_webhook_is_signed_or_refused_and_what_it_shows_has_no_secret(tmp_path
     target = target_at("https://h/x?key=1", "SECRET", settings, chat)
     assert target == Target(TargetKind.WEBHOOK, "https://h/x?key=1", "SECRET")
     assert str(target) == "https://h/x"
-    for to, secret in (("https://h/x", ""), ("https:h", "S"), ("none", "S"), ("https://h/ x", "S")):
-        with pytest.raises(BadSchedule):
+    for to, secret in (
+        *(("https://h/x", ""), ("https:h", "S"), ("none", "S"), ("https://h/ x", "S"), ("https://", "S")),
+        *(("https://me:geheim@h/x", "S"), ("https://h:99999/x", "S"), ("https://h/x", "no name"), ("https://h/x", "9")),
+    ):
+        with pytest.raises(BadSchedule) as refused:
             target_at(to, secret, settings, chat)
+        assert "geheim" not in str(refused.value)
+    assert str(Target(TargetKind.WEBHOOK, "https://me:geheim@h:1/x?key=1#2", "S")) == "https://h:1/x"
 
 
 def test_the_zone_of_the_machine_is_found_or_is_utc(tmp_path: Path) -> None:
@@ -128,6 +160,31 @@ async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path
         left = await house.store.read(lambda uow: uow.schedules.get(schedule.id))
         assert left is not None
         assert (left.state, left.next_at) == (ScheduleState.PAUSED, None)
+
+
+async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
+        first = await scheduling.add(Wish("me", "in 1h", "UTC", "number 0"))
+        house.clock.ahead_s += 3700
+        await scheduling.fire_due()
+        await scheduling.add(Wish("bea", "in 1h", "UTC", "hers"))
+        for number in range(1, OVER_KEPT + 4):
+            schedule = await scheduling.add(Wish("me", "in 1h", "UTC", f"number {number}"))
+            house.clock.ahead_s += 3700
+            await scheduling.fire_due()
+            if number != 3:
+                (time,) = await house.store.read(lambda uow, s=schedule: uow.schedules.times(s.id, 2))
+                await scheduling.end(time, Outcome("done"))
+        await scheduling.add(Wish("me", "every 1h", "UTC", "goes on"))
+        left = {schedule.name for schedule, _ in await scheduling.all("me")}
+        assert {f"number-{number}" for number in range(4, OVER_KEPT + 4)} < left
+        assert {first.name, "number-3"} < left, "these are not done yet"
+        assert not {"number-1", "number-2"} & left
+        assert len(left) == OVER_KEPT + 3
+        assert len(await scheduling.all("bea")) == 1
+        with pytest.raises(BadSchedule, match="there are 1 tasks"):
+            await scheduling.add(Wish("me", "every 1h", "UTC", "too many"), at_most=1)
 
 
 # --- The tool --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.domain.wording import columns_of, counted, excerpt, one_line, shortened
+from everthread.domain.wording import call_in_words, columns_of, counted, excerpt, one_line, shortened
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
 
@@ -46,3 +46,9 @@ def test_numbers_and_excerpts() -> None:
         "0 entries",
     )
     assert excerpt("日" * 40) == f'"{"日" * 28}..."'
+
+
+def test_who_is_asked_about_a_call_is_told_that_there_is_more_of_it() -> None:
+    assert call_in_words("run", '{"a": 1}') == 'run {"a": 1}'
+    for hidden in ("x" * 2_001, "日" * 1_001, " " * 9_000 + "x", "e\u0301" * 1_500):
+        assert f"[{len(hidden)} characters in all]" in call_in_words("run", hidden)

@@ -9,7 +9,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
+    from everthread.bootstrap.memory_providers import Made
     from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
     from everthread.lifecycle.scheduling import Scheduling
@@ -136,14 +137,17 @@ class Runtime:
 
     @property
     def provider_names(self) -> tuple[str, ...]:
-        """The memory providers that are used here, its own first. Needs no store."""
-        return (BUILTIN, *(provider.name for provider in self._given_providers))
+        """The memory providers that are used here, those of the settings first. Needs no store."""
+        return (*self.settings.memory.providers, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = loaded(self._plugins)
         self._hooks = wanted(manager)
+        # Before anything is opened: one that is missing is told of, and nothing has to be let go.
+        described = self._described_providers()
         self.store = await SqliteStore.open(self.settings.db_path)
-        self.providers = (BuiltinMemory(self.store, self.clock), *self._given_providers)
+        own = (described[n].provider if n in described else self._builtin() for n in self.settings.memory.providers)
+        self.providers = (*own, *self._given_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
         self.lifecycle = Lifecycle(
             self.store,
@@ -156,7 +160,9 @@ class Runtime:
             told_of_expiry=self._told_of_expiry(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
         )
-        self.memory = MemoryManager(self.providers, self.store, self.clock, self.lanes, random=random.random)
+        self.memory = MemoryManager(
+            self.providers, self.store, self.clock, self.lanes, random=random.random, settings=_told(described)
+        )
         self.notebook = _notebook(self.settings, self.store, self.lifecycle)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
@@ -169,6 +175,17 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.stop(STOP_S_MAX if error is None else 0.0)
+
+    def _builtin(self) -> MemoryProvider:
+        return BuiltinMemory(self.store, self.clock)
+
+    def _described_providers(self) -> Mapping[str, Made]:
+        """Those that the settings name besides the one that is always there."""
+        if self.settings.memory.providers == (BUILTIN,):
+            return {}
+        from everthread.bootstrap.memory_providers import configured
+
+        return configured(self.settings)
 
     async def start(self) -> None:
         """Register the providers and serve the lanes, until `stop`."""
@@ -213,12 +230,17 @@ class Runtime:
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
         """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.access import Access
         from everthread.gateway.schedule import Scheduler
 
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
+        settings, scheduling = self.settings, self.scheduling
         agent, choices = self._workshop.scheduled, self._workshop.models.choices
-        return Scheduler(self.store, self.clock, self.lifecycle, self.scheduling, agent, choices, self.settings, put)
+        access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
+        return Scheduler(
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+        )
 
     def web(self, gateway: Gateway) -> Web:
         """The HTTP interface of that gateway; not started."""
@@ -403,6 +425,10 @@ def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> Noteboo
         return await store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
 
     return Notebook(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
+
+
+def _told(described: Mapping[str, Made]) -> dict[str, dict[str, object]]:
+    return {name: made.settings for name, made in described.items()}
 
 
 def _report_end(serving: asyncio.Task[None]) -> None:

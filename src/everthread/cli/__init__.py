@@ -32,6 +32,7 @@ _COMMANDS = {
     "doctor": "Check that everything is as it should be.",
     "forget": "Forget a session, a person, or a fact.",
     "gateway": "Serve people who write from elsewhere.",
+    "import": "Take in what another agent has kept.",
     "journal": "See and repair what memory providers are told.",
     "logs": "Show the last lines of the log that conversations keep.",
     "memory": "Look after the curated notes.",
@@ -45,6 +46,9 @@ _COMMANDS = {
     "tokens": "Make and revoke the tokens of the HTTP interface.",
 }
 
+# But for one whose name means something in Python.
+_ELSEWHERE = {"import": ("importing", "import_")}
+
 
 class _Commands(click.Group):
     """Imports the one command that is asked for; the list of them needs none. Without one, a conversation begins."""
@@ -53,7 +57,10 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return getattr(import_module(f"everthread.cli.{cmd_name}"), cmd_name) if cmd_name in _COMMANDS else None
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name = _ELSEWHERE.get(cmd_name, (cmd_name, cmd_name))
+        return getattr(import_module(f"everthread.cli.{module}"), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

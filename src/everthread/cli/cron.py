@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from everthread.lifecycle.scheduling import Outcome
 
 SHOWN = 10
+SPEND_MAX = 1_000_000
 
 
 @click.group()
@@ -32,6 +34,13 @@ def cron() -> None:
       everthread cron list
       everthread cron run say-good-morning
     """
+
+
+def _number(context: click.Context, option: click.Parameter, dollars: float | None) -> float | None:
+    """`nan` is within every range, and would be no limit at all."""
+    if dollars is not None and math.isnan(dollars):
+        raise click.BadParameter("that is no number")
+    return dollars
 
 
 def owner_option(command: Any) -> Any:
@@ -63,7 +72,12 @@ def owner_option(command: Any) -> Any:
 )
 @click.option("--continue", "continues", is_flag=True, help="Go on with the same conversation each time.")
 @click.option(
-    "--spend", metavar="DOLLARS", type=click.FloatRange(min=0), default=None, help="At most so much each time."
+    "--spend",
+    metavar="DOLLARS",
+    type=click.FloatRange(min=0, max=SPEND_MAX),
+    callback=_number,
+    default=None,
+    help="At most so much each time.",
 )
 @owner_option
 @json_option
@@ -104,7 +118,7 @@ def add(
 
     settings = invocation.settings
     wish = Wish(
-        owner or settings.owner,
+        _owner(owner) or settings.owner,
         when,
         zone or settings.zone,
         prompt,
@@ -316,6 +330,15 @@ def _target(settings: Settings, to: str, secret_env: str) -> Target:
 
     platforms = [name for name, account in settings.platforms.items() if account.enabled]
     return target_at(to, secret_env, settings, lambda text: str(chat_at(text, settings.profile, platforms)))
+
+
+def _owner(owner: str) -> str:
+    from everthread.config.parsing import owner_problem
+    from everthread.domain.errors import BadInput
+
+    if owner and (problem := owner_problem(owner)):
+        raise BadInput(f"--owner: {problem}")
+    return owner
 
 
 def _model(settings: Settings, model: str) -> str:

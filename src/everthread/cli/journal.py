@@ -80,6 +80,11 @@ def retry(invocation: Invocation, provider: str, session: str | None, as_json: b
       everthread journal retry honcho
       everthread journal retry honcho 01JZ8Q4T
     """
+    retry_parked(invocation, provider, session, as_json=as_json)
+
+
+def retry_parked(invocation: Invocation, provider: str, session: str | None, *, as_json: bool) -> None:
+    """Have what is parked delivered again, and say how much it is."""
 
     async def work(runtime: Runtime) -> tuple[int, str | None]:
         session_id = await _resolved(runtime, session)

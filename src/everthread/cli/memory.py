@@ -8,6 +8,7 @@ import click
 
 from everthread.cli import completing, show
 from everthread.cli.exits import REFUSED
+from everthread.cli.memory_copy import copy
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, limit_option, pass_invocation
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _WORDS_CHARS_MAX = 200
 
 @click.group()
 def memory() -> None:
-    """Look after the curated notes, which stand in every prompt.
+    """Look after the curated notes, which stand in every prompt, and the memory providers.
 
     \b
     Examples:
@@ -29,7 +30,12 @@ def memory() -> None:
       everthread memory log --limit 5
       everthread memory undo
       everthread memory forget "green tea"
+      everthread memory status
+      everthread memory copy --to hindsight
     """
+
+
+memory.add_command(copy)
 
 
 @memory.command("list")
@@ -221,8 +227,9 @@ def forget(invocation: Invocation, note: str, yes: bool, as_json: bool) -> None:
 def status(invocation: Invocation, as_json: bool) -> None:
     """Show how every memory provider is doing, and how full the notes are.
 
-    WAITING is what will be delivered by itself. PARKED is what the provider has rejected: `everthread journal retry`
-    tries it again. The exit code is 1 while something is parked or a provider is not well.
+    WAITING is what will be delivered by itself, and since when. PARKED is what the provider has rejected: `everthread
+    memory retry` tries it again. STATE says until when a provider that was not there is left alone. The exit code is 1
+    while something is parked or a provider is not well.
 
     \b
     Examples:
@@ -249,6 +256,27 @@ def status(invocation: Invocation, as_json: bool) -> None:
             click.echo(fullness(target, of_target, room))
     if any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found):
         raise click.exceptions.Exit(REFUSED)
+
+
+@memory.command()
+@click.argument("provider")
+@click.argument("session", required=False, shell_complete=completing.sessions)
+@json_option
+@home_option
+@pass_invocation
+def retry(invocation: Invocation, provider: str, session: str | None, as_json: bool) -> None:
+    """Try again what PROVIDER has rejected, in one SESSION (its id, beginning of it, or title) or all.
+
+    The same as `everthread journal retry`. What waits because the provider is not there is tried again by itself.
+
+    \b
+    Examples:
+      everthread memory retry honcho
+      everthread memory retry honcho "Trip to Lisbon" --json
+    """
+    from everthread.cli.journal import retry_parked
+
+    retry_parked(invocation, provider, session, as_json=as_json)
 
 
 async def _curator(runtime: Runtime, *, strict: bool = False) -> Curator:

@@ -27,7 +27,7 @@ def rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
             provider["provider"],
-            str(provider["waiting"]),
+            _waiting(provider),
             str(provider["parked"]),
             _state(provider),
             show.shortened(provider["health"] or "-"),
@@ -42,12 +42,20 @@ def _provider(name: str, known: ProviderStatus | None, loaded: bool, health: str
         "provider": name,
         "loaded": loaded,
         "waiting": known.lanes.waiting_entries if known else 0,
+        "waiting_sessions": known.lanes.waiting_sessions if known else 0,
+        "waiting_since": show.iso_time(known.lanes.oldest_at) if known else None,
         "parked": known.lanes.parked if known else 0,
         "paused_until": show.iso_time(known.breaker_open_until) if known else None,
         "health": health,
         "last_error": known.last_error if known else None,
         "last_error_at": show.iso_time(known.last_error_at) if known else None,
     }
+
+
+def _waiting(provider: dict[str, Any]) -> str:
+    if not provider["waiting"] or not provider["waiting_since"]:
+        return str(provider["waiting"])
+    return f"{provider['waiting']} since {provider['waiting_since']}"
 
 
 def _state(provider: dict[str, Any]) -> str:

@@ -75,7 +75,7 @@ def _origin(item: RecallItem, titles: dict[str, str]) -> str:
         f'"{show.shortened(title)}" ({item.session_id})' if title else item.session_id,
         f"turn {item.turn}" if item.turn is not None else "",
         show.local_time(item.at) if item.at is not None else "",
-        f"from {item.provider}",
+        f"from {' and '.join((item.provider, *item.also))}",
         f"score {item.score:.2f}" if item.score else "",
     ]
     return show.one_line(", ".join(part for part in parts if part))
@@ -85,6 +85,7 @@ def _as_json(item: RecallItem, titles: dict[str, str]) -> dict[str, Any]:
     return {
         "text": item.text,
         "provider": item.provider,
+        "also": list(item.also),
         "session": item.session_id or None,
         "title": titles.get(item.session_id),
         "turn": item.turn,

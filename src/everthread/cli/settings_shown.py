@@ -72,7 +72,7 @@ def as_json(settings: Settings) -> dict[str, Any]:
         "auxiliary_model": settings.auxiliary_model,
         "fallback_models": list(settings.fallback_models),
         "limits": asdict(settings.limits),
-        "memory": asdict(settings.memory),
+        "memory": _memory(settings),
         "compression": asdict(settings.compression),
         "review": asdict(settings.review),
         "tools": {"allow": list(settings.tools.allow)},
@@ -83,6 +83,14 @@ def as_json(settings: Settings) -> dict[str, Any]:
         "providers": {name: _provider(provider, settings) for name, provider in settings.providers.items()},
         "warnings": list(settings.warnings),
     }
+
+
+def _memory(settings: Settings) -> dict[str, Any]:
+    """As it is written: each provider's settings stand in a table of its name."""
+    from msgspec.structs import asdict
+
+    told = {name: dict(table) for name, table in settings.memory_providers.items()}
+    return {**asdict(settings.memory), "providers": list(settings.memory.providers), **told}
 
 
 def _provider(provider: Provider, settings: Settings) -> dict[str, Any]:

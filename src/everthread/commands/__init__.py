@@ -102,6 +102,10 @@ def withheld(admin_commands: Collection[str], *, admin: bool) -> frozenset[str]:
     )
 
 
+_TERMINAL = "cli"
+_JUST_WRITE = "Just write to me. There is also:\n"
+
+
 async def _help(desk: Desk, about: str) -> Said:
     if about:
         command = _named(about.removeprefix("/"))
@@ -112,8 +116,11 @@ async def _help(desk: Desk, about: str) -> Said:
             return refused(found.answer if isinstance(found, Unknown) else "There is no such command; /help lists all.")
         others = f"\nAlso: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
         return Said(f"{command.usage}\n{command.help}{others}")
-    # One long usage must not push the others' help off a terminal.
     commands = [command for command in COMMANDS if command.name not in desk.withheld]
+    if desk.key.platform != _TERMINAL:
+        # Letters are not all as wide as each other there: columns would not stand below each other.
+        return Said("\n".join([_JUST_WRITE, *(f"{one.usage}: {one.help.splitlines()[0]}" for one in commands)]))
+    # One long usage must not push the others' help off a terminal.
     width = max(len(command.usage) for command in commands if len(command.usage) <= _USAGE_CHARS_MAX)
     return Said("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in commands))
 

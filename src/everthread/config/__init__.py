@@ -26,6 +26,7 @@ from everthread.config.schema import (
     Review,
     Schedule,
     Terminal,
+    Told,
     Tools,
     Trigger,
     Webhook,
@@ -57,6 +58,7 @@ __all__ = [
     "Webhook",
     "Variables",
     "child_environment",
+    "hermes_home",
     "debugging",
     "default_model",
     "load",
@@ -111,6 +113,8 @@ class Settings(Struct, frozen=True, eq=False):
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By PROVIDER/MODEL."""
     memory: Memory = Memory()
+    memory_providers: Mapping[str, Told] = field(default_factory=dict[str, Told])
+    """What is said of each in its own table, `[memory.NAME]`."""
     compression: Compression = Compression()
     review: Review = Review()
     schedule: Schedule = Schedule()
@@ -254,6 +258,11 @@ def wants_local_model(settings: Settings) -> bool:
         return default_model(settings) == LOCAL_MODEL
     except BadConfig:
         return False
+
+
+def hermes_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where Hermes keeps what it keeps, unless it was told another place."""
+    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
 
 
 def child_environment(**more: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TypedDict, cast, get_args
 
 from msgspec.structs import fields, replace
 
+from everthread.config.memory_providers import chosen, described
 from everthread.config.reaching import gateway, one_of, platforms
 from everthread.config.reading import Check, Table, nearest, printable
 from everthread.config.schema import (
@@ -28,6 +29,7 @@ from everthread.config.schema import (
     Review,
     Schedule,
     Terminal,
+    Told,
     Tools,
     built_in_providers,
 )
@@ -81,6 +83,7 @@ class FromFile(TypedDict, total=False):
     delegation: Delegation
     prices: Mapping[str, Price]
     memory: Memory
+    memory_providers: Mapping[str, Told]
     compression: Compression
     review: Review
     schedule: Schedule
@@ -105,6 +108,7 @@ def parsed(top: Table, home: Path) -> FromFile:
         "prices": _prices(top.table("prices"), providers),
         "delegation": _delegation(top.table("delegation")),
         "memory": _memory(top.table("memory")),
+        "memory_providers": described(top.table("memory"), [field.name for field in fields(Memory)]),
         "compression": _compression(top.table("compression")),
         "review": _review(top.table("review")),
         "schedule": _schedule(top.table("schedule"), home),
@@ -237,9 +241,9 @@ def _delegation(table: Table) -> Delegation:
 
 
 def _memory(table: Table) -> Memory:
-    table.allow(*(field.name for field in fields(Memory)))
     usual = Memory()
     return Memory(
+        providers=chosen(table),
         recall_s=table.number("recall_s", usual.recall_s, 0.01, 60),
         recall_tokens=table.whole("recall_tokens", usual.recall_tokens, 1, 1_000_000),
         notes_chars=table.whole("notes_chars", usual.notes_chars, 1, 1_000_000),

@@ -211,6 +211,10 @@ class Table:
         found = enumerate(cast("list[object]", values))
         return tuple(self._checked((key, place), value, check) for place, value in found)
 
+    def plain(self, key: str) -> object:
+        """Whatever stands there."""
+        return self._values[key]
+
     def flag(self, key: str, default: bool) -> bool:
         value = self._values.get(key, default)
         if not isinstance(value, bool):

@@ -56,6 +56,10 @@ class Delegation(Struct, frozen=True):
     """In US dollars, for one piece; None is no limit but that of the day."""
 
 
+Told = Mapping[str, str | int | float | bool]
+"""What a table says of one memory provider, by its keys; `memory_providers` knows what may be there."""
+
+
 class Memory(Struct, frozen=True):
     recall_s: float = 2.0
     recall_tokens: int = 1500
@@ -63,6 +67,8 @@ class Memory(Struct, frozen=True):
     """How much of MEMORY.md the model is shown."""
     user_chars: int = 4000
     """How much of USER.md."""
+    providers: tuple[str, ...] = ("builtin",)
+    """Where memories are kept and found, all at once."""
 
 
 class Compression(Struct, frozen=True):

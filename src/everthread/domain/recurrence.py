@@ -30,6 +30,7 @@ ON_TIME_S = 60.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _EVERY = re.compile(r"(?:\d{1,9}[smhdw])+")
 _PIECE = re.compile(r"(\d{1,9})([smhdw])")
+_COMPARED_MAX = 64
 _YEAR_MIN, _YEAR_MAX = 1970, 9999
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
@@ -105,10 +106,15 @@ def parse(text: str, zone: str, anchor: float) -> Recurrence:
 
 
 def shortest_s(plan: Recurrence, since: float) -> float:
-    """The least time between two occurrences, among the next few dozen."""
+    """The least time between two occurrences, among the next few dozen of about a year; `inf` if there is but one."""
     if isinstance(plan, Every):
         return plan.seconds
-    found = [at for _, at in zip(range(64), occurrences(plan, since), strict=False)]
+    found: list[float] = []
+    for at in occurrences(plan, since):
+        # Not for ever: to go through a century of 29ths of February takes a while.
+        if len(found) == _COMPARED_MAX or (found and at > found[0] + EVERY_S_MAX):
+            break
+        found.append(at)
     return min((later - sooner for sooner, later in zip(found, found[1:], strict=False)), default=math.inf)
 
 

@@ -45,8 +45,10 @@ class Target(Struct, frozen=True, omit_defaults=True):
             case TargetKind.CHAT:
                 return address_of(SessionKey.parse(self.to))
             case TargetKind.WEBHOOK:
-                # What stands behind the place may be a secret.
-                return self.to.partition("?")[0]
+                # What stands behind the place may be a secret, and so may what stands before it.
+                scheme, _, place = re.split(r"[?#]", self.to)[0].partition("://")
+                host, slash, path = place.partition("/")
+                return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
             case TargetKind.FILE | TargetKind.APPEND:
                 return f"{self.kind.value}:{self.to}"
 

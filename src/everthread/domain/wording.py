@@ -41,7 +41,8 @@ def excerpt(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
 def call_in_words(name: str, arguments: str) -> str:
     """A tool's call as somebody is asked about it: as much as can be read, and how much there is beyond that."""
     text = shortened(arguments, _CALL_COLUMNS_MAX)
-    more = f" [{len(arguments)} characters in all]" if len(arguments) > _CALL_COLUMNS_MAX else ""
+    is_cut = len(arguments) > _CALL_COLUMNS_MAX or columns_of(arguments) > _CALL_COLUMNS_MAX
+    more = f" [{len(arguments)} characters in all]" if is_cut else ""
     return f"{name} {text}{more}"
 
 

@@ -70,6 +70,18 @@ class Access:
         guest = self._guest(uow, key.platform, uow.inbox.last_user(key) or key.chat)
         return guest is not None and guest.owner == owner
 
+    def is_turned_out(self, uow: UnitOfWork, owner: str) -> bool:
+        """Whether an owner is somebody who writes from a platform, and may do so no more.
+
+        Whoever is known by no account is not: a task may be kept for anybody at this machine.
+        """
+        accounts = (*self._gateway.links.get(owner, ()), *(guest.account for guest in uow.access.guests(owner)), owner)
+        theirs = [(platform, user) for platform, _, user in (account.partition(":") for account in accounts) if user]
+        known = [(platform, user) for platform, user in theirs if platform in self._accounts]
+        if not known or owner == self._home_owner:
+            return False
+        return all(self._guest(uow, platform, user) is None for platform, user in known)
+
     def _guest(self, uow: UnitOfWork, platform: str, user: str) -> Guest | None:
         account, paired = self._accounts[platform], uow.access.guest(platform, user)
         admin = user in account.admins

@@ -120,7 +120,8 @@ class Approvals:
             raise NotApproved(NOT_YOU)
         code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
         wanted = call_in_words(call.name, call.arguments)
-        text = f"May I do this?\n{_fenced(wanted)}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
+        asked = f"May I do this?\n{_fenced(wanted)}"
+        text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
         question = _Question(code, user, wanted, text, asyncio.get_running_loop().create_future())
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
         outcome = "No longer asked."
@@ -140,7 +141,7 @@ class Approvals:
             if self._open.get(key) is question:
                 del self._open[key]
             log.info("%s: %s", call.name, outcome, extra=at(key, ref.session_id))
-            closing = asyncio.ensure_future(self._close(platform, name, f"{text}\n{outcome}"))
+            closing = asyncio.ensure_future(self._close(platform, name, f"{asked}\n{outcome}"))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         return yes

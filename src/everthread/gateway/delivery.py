@@ -28,6 +28,8 @@ log = logging.getLogger("everthread.gateway")
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 SWEPT_MAX = 1000
+AS_TEXT_BYTES_MAX = 400_000
+"""Of a file that is said as text: more would be hundreds of messages."""
 HANDED_OVER_MAX = 4
 HAND_OVER_S_MAX = 0.25
 STOPPED_S = 0.3
@@ -190,7 +192,9 @@ class Delivery:
         safe = platform.capabilities.idempotent_send
         text = await self._text(platform, reply)
         if text is None:
-            await self._give_up(reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text")
+            await self._give_up(
+                reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text, or too long a one"
+            )
             return True
         parts = parts_of(text, platform.capabilities)
         last = reply.parts + 1 >= len(parts)
@@ -256,10 +260,12 @@ class Delivery:
         return message_id
 
     async def _text(self, platform: Platform, reply: Reply) -> str | None:
-        """What is said; where no files can be sent, what is in its file as well. `None` if that is no text."""
+        """What is said; where no files can be sent, what is in its file as well. `None` if nobody could read that."""
         if not reply.file or platform.capabilities.files:
             return reply.text
         content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+        if content is not None and len(content) > AS_TEXT_BYTES_MAX:
+            return None
         try:
             return "\n\n".join(part for part in (reply.text, (content or b"").decode()) if part)
         except UnicodeDecodeError:

@@ -12,12 +12,14 @@ from pathlib import Path
 import msgspec
 
 from everthread.config import Settings
+from everthread.config.secrets import address_problem, variable_problem
 from everthread.domain.errors import BadSchedule, EverthreadError
 from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
 from everthread.lifecycle.scheduling import Outcome
 
 POST_S_MAX = 30.0
 ADDRESS_CHARS_MAX = 2000
+NAME_BYTES_MAX = 255
 
 
 class NotHandedOver(Exception):
@@ -31,15 +33,19 @@ class NotHandedOver(Exception):
 def file_at(settings: Settings, path: str) -> Path:
     """The file of that name, if it may be written. Raises `BadSchedule`."""
     folders = [folder.resolve() for folder in settings.file_folders]
+    if not path.isprintable() or any(len(part.encode()) > NAME_BYTES_MAX for part in path.split("/")):
+        raise BadSchedule(f"{path[:100]!r} is no path: a name has at most {NAME_BYTES_MAX} visible characters")
     try:
         file = (folders[0] / Path(path).expanduser()).resolve()
+        is_folder = file.is_dir()
     except (RuntimeError, OSError, ValueError) as error:
-        raise BadSchedule(f"{path[:100]!r} is no path: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadSchedule(f"{path[:100]!r} is no path: {why}") from error
     if not any(folder in file.parents for folder in folders):
         raise BadSchedule(
             f"{file} is not under {' or '.join(map(str, folders))}; add its folder to schedule.folders in config.toml"
         )
-    if file.is_dir():
+    if is_folder:
         raise BadSchedule(f"{file} is a folder; give the name of a file in it")
     return file
 
@@ -79,8 +85,16 @@ def _append(file: Path, content: bytes, again: bool) -> None:
         size = os.fstat(opened).st_size
         if again and os.pread(opened, len(content), max(size - len(content), 0)) == content:
             return
-        os.write(opened, content)
-        os.fsync(opened)
+        written = 0
+        try:
+            while written < len(content):
+                written += os.write(opened, content[written:])
+            os.fsync(opened)
+        except OSError:
+            # A full disk takes a part of it: that would stand before the whole, once there is room again.
+            if os.fstat(opened).st_size == size + written:
+                os.ftruncate(opened, size)
+            raise
     finally:
         os.close(opened)
 
@@ -139,10 +153,16 @@ def target_at(text: str, secret_env: str, settings: Settings, chat: Callable[[st
     """What `--to` says: none, file:PATH, append:PATH, an address on the web, or else a chat. Raises `BadSchedule`."""
     kind, _, rest = text.partition(":")
     if kind in ("http", "https"):
-        if len(text) > ADDRESS_CHARS_MAX or not text.isprintable() or " " in text or not rest.startswith("//"):
-            raise BadSchedule(f"{text[:80]!r} is no address of a webhook")
+        whole = len(text) <= ADDRESS_CHARS_MAX and text.isprintable() and " " not in text
+        # Not quoted: there may be a password in it.
+        if not whole or address_problem(text.partition("?")[0]):
+            raise BadSchedule(
+                "that is no address of a webhook, or has a password in it; write one like https://example.com/told"
+            )
         if not secret_env:
             raise BadSchedule("a webhook is signed: say with --secret-env which variable of .env has the secret")
+        if problem := variable_problem(secret_env):
+            raise BadSchedule(f"what --secret-env says {problem}")
         return Target(TargetKind.WEBHOOK, text, secret_env)
     if secret_env:
         raise BadSchedule("--secret-env is for webhooks, whose address begins with https://")

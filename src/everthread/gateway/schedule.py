@@ -33,6 +33,7 @@ PUT_BACK_S = 30.0
 """A clock that shows so much less than before was put back."""
 PARALLEL_MAX = 4
 NOT_DONE = "something is not set up as it should be."
+TURNED_OUT = "it is paused, as {owner} may write to you no more"
 OPEN_MAX = 256
 HAND_OVER_MAX = 12
 """About a day and a half, with the pauses between."""
@@ -59,9 +60,12 @@ class Scheduler:
         choices: Callable[[str], Sequence[Choice]],
         settings: Settings,
         put: Callable[[Reply], None],
+        is_turned_out: Callable[[UnitOfWork, str], bool],
         look_s: float = LOOK_S,
     ) -> None:
-        """`put` has a reply sent that is in the outbox. Every `look_s` it is seen what others have added or left."""
+        """`put` has a reply sent that is in the outbox. Nothing is done for an owner who is turned out. Every `look_s`
+        it is seen what others have added or left.
+        """
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
@@ -70,6 +74,7 @@ class Scheduler:
         self._choices = choices
         self._settings = settings
         self._put = put
+        self._is_turned_out = is_turned_out
         self._look_s = look_s
         self._doing: dict[Time, asyncio.Future[None]] = {}
         self._seen_at = 0.0
@@ -115,8 +120,8 @@ class Scheduler:
         task.add_done_callback(lambda _: self._doing.pop(name, None))
 
     async def finish(self, deadline: float) -> None:
-        """Let what is being done end until then; what has not is given back for the next process."""
-        while self._doing and (left := deadline - self._clock.now()) > 0:
+        """Let what is being done end until then, by the loop's clock; the rest is given back for another process."""
+        while self._doing and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._doing.values(), timeout=left)
         tasks = list(self._doing.values())
         for task in tasks:
@@ -153,28 +158,37 @@ class Scheduler:
 
     async def _outcome(self, schedule: Schedule, time: Occurrence) -> Outcome | None:
         """What it comes to; `None` if another process is at it."""
+        begun = time.state is OccurrenceState.RUNNING
+        if begun and not await self._store.peek(lambda uow: self._is_left(uow, time)):
+            return None
+        if not begun and await self._store.peek(lambda uow: self._is_turned_out(uow, schedule.owner)):
+            await self._scheduling.pause(schedule)
+            return Outcome("", TURNED_OUT.format(owner=schedule.owner))
         try:
             choices = self._choices(schedule.model)
         except BadConfig as error:
-            return Outcome("", str(error))
-        if time.state is OccurrenceState.RUNNING and not await self._store.peek(lambda uow: self._is_left(uow, time)):
+            # No turn was begun. Whoever waits for the answer is told all the same, under a name of its own.
+            name = f"undone-{schedule.id}-{time.due_at:.0f}"
+            log.warning(
+                "%s: no model can be asked: %s", _reference(schedule.id), error, extra={"schedule": schedule.id}
+            )
+            return Outcome("", str(error), turn_id=name, told=self._told(schedule, schedule.id))
+        asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
+        if asked is None:
             return None
-        begun = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
-        if begun is None:
-            return None
-        key, row = begun
+        key, row = asked
         if row.state is not InboxState.DONE:
             tools = frozenset(schedule.tools) if schedule.tools is not None else None
             ended = await self._answer(key, Manner(choices, tools=tools, spend=schedule.spend))
             if ended is not None:
-                at = ended.committed
                 turn_id = await self._turn_of(row.id)
-                told = (
-                    "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, turn_id[-REFERENCE_CHARS:])
-                )
-                return Outcome(ended.text, ended.problem, at.ref.session_id, turn_id, told)
+                session_id, told = ended.committed.ref.session_id, self._told(schedule, turn_id)
+                return Outcome(ended.text, ended.problem, session_id, turn_id, told)
         known = await self._store.peek(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
         return await self._scheduling.outcome(known) if known is not None else None
+
+    def _told(self, schedule: Schedule, name: str) -> str:
+        return "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, _reference(name))
 
     async def _answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
         try:
@@ -221,3 +235,7 @@ class Scheduler:
             await self._scheduling.not_handed_over(time, str(error), None if last else now + pause_s)
         else:
             await self._scheduling.handed_over(time)
+
+
+def _reference(name: str) -> str:
+    return name[-REFERENCE_CHARS:]

@@ -19,7 +19,7 @@ from everthread.agent.skill_folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands import Desk, withheld
 from everthread.config import Settings
-from everthread.domain.errors import EverthreadError, PlatformError
+from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.approving import Approvals
@@ -247,10 +247,12 @@ class Gateway:
     async def _listen(self, platform: Platform) -> None:
         pause_s, state = RETRY_S, self.states[platform.name]
         while True:
-            began_at = asyncio.get_running_loop().time()
+            began_at, told_s = asyncio.get_running_loop().time(), 0.0
             try:
                 state.up = True
                 await platform.run(self.reception.take)
+            except PlatformUnavailable as error:
+                state.problem, told_s = str(error), error.retry_after
             except PlatformError as error:
                 state.problem = str(error)
             except EverthreadError as error:
@@ -265,15 +267,18 @@ class Gateway:
             if asyncio.get_running_loop().time() - began_at > RETRY_S_MAX:
                 # What was wrong before that is over.
                 pause_s = RETRY_S
+            # Who says how long to wait is asked again right after that; who says nothing, ever less often.
+            wait_s = max(told_s, RETRY_S) if told_s else pause_s
             log.warning(
                 "%s: %s; tried again in %.0f s",
                 platform.name,
                 state.problem,
-                pause_s,
+                wait_s,
                 extra={"platform": platform.name},
             )
-            await self.clock.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            await self.clock.sleep(wait_s)
+            if not told_s:
+                pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     async def _sweep(self) -> None:
         """Now and then, look for what nobody was told of: a killed process's turns, a notice written by a timer."""

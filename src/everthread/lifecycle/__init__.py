@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -51,8 +51,9 @@ from everthread.ports import Clock, Store
 from everthread.ports.store import Incident, UnitOfWork
 
 if TYPE_CHECKING:
-    from everthread.domain.exchange import Item, NoteLine, SessionLine
+    from everthread.domain.exchange import NoteLine, SessionLine
     from everthread.lifecycle.importing import Imported
+    from everthread.lifecycle.taking_in import Items
 
 log = logging.getLogger("everthread.lifecycle")
 
@@ -466,17 +467,21 @@ class Lifecycle:
     async def import_session(
         self,
         line: SessionLine,
-        items: Iterable[Item],
+        items: Items,
         *,
         owner: str,
         before: Mapping[str, Imported],
+        routed: frozenset[SessionKey] = frozenset(),
         dry_run: bool = False,
     ) -> Imported:
-        """Take in what is new of an exported session. `before` says what became of those before it in the file."""
+        """Take in what is new of an exported session. `before` says what became of those before it in the file,
+        `routed` which keys its source has on it.
+        """
         from everthread.lifecycle.taking_in import Arrival, take_in  # noqa: PLC0415 - as with all that is rarely done
 
         _check_owner(owner)
-        return await take_in(self._store, self._clock.now, Arrival(line, owner, before), items, dry_run=dry_run)
+        arrival = Arrival(line, owner, before, routed)
+        return await take_in(self._store, self._clock.now, arrival, items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
         """Take in an exported note; false if it is there already, or was forgotten."""

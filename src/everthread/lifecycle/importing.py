@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 from msgspec import Struct
@@ -166,9 +167,9 @@ def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
                 yield item
 
 
-def is_busy(uow: UnitOfWork, session_id: str) -> bool:
-    """Whether somebody would be disturbed by turns that come from elsewhere."""
-    in_use = uow.sessions.keys_on(session_id) or uow.slots.of_session(session_id)
+def is_busy(uow: UnitOfWork, session_id: str, routed: AbstractSet[SessionKey] = frozenset()) -> bool:
+    """Whether somebody would be disturbed by turns that come from elsewhere. At `routed` keys nobody would."""
+    in_use = set(uow.sessions.keys_on(session_id)) - routed or uow.slots.of_session(session_id)
     return bool(in_use) or uow.archive.untold(session_id)
 
 
@@ -206,9 +207,9 @@ def begin(
     uow.archive.count_as_told(session_id)
 
 
-def go_on(uow: UnitOfWork, session_id: str, left_at: int) -> None:
+def go_on(uow: UnitOfWork, session_id: str, left_at: int, routed: AbstractSet[SessionKey] = frozenset()) -> None:
     """Raise `InUse` unless the session is as it was left at that position of its log, and nobody's."""
-    if _still_there(uow, session_id).log_seq != left_at or is_busy(uow, session_id):
+    if _still_there(uow, session_id).log_seq != left_at or is_busy(uow, session_id, routed):
         raise InUse
 
 
@@ -236,11 +237,16 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
     return session.log_seq
 
 
-def finish(uow: UnitOfWork, line: SessionLine, session_id: str, now: float) -> None:
+def finish(
+    uow: UnitOfWork, line: SessionLine, session_id: str, now: float, routed: AbstractSet[SessionKey] = frozenset()
+) -> None:
     """Close the memory of what was added, and let a session that has grown end as the file says."""
     session = _still_there(uow, session_id)
     session = close(uow, session, ref_to(session, session.key, 0), now)
     generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
+    if routed & set(uow.sessions.keys_on(session_id)):
+        # Whoever prepared an answer there has not seen what was added.
+        generation += 1
     uow.sessions.renew(
         session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
     )

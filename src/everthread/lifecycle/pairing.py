@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -126,6 +127,21 @@ class Pairings:
             return found
         minutes = counted(max(math.ceil(found / 60), 1), "minute")
         raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
+
+    async def take_in(self, guests: Sequence[Paired], *, dry_run: bool = False) -> tuple[Paired, ...]:
+        """Let in those who were let in elsewhere, and are not here yet; who they are. Nobody is told."""
+
+        def missing(uow: UnitOfWork) -> tuple[Paired, ...]:
+            return tuple(guest for guest in guests if uow.access.guest(guest.platform, guest.user) is None)
+
+        def take_in(uow: UnitOfWork) -> tuple[Paired, ...]:
+            new = missing(uow)
+            for guest in new:
+                uow.access.drop_pairing(guest.platform, guest.user)
+                uow.access.let_in(guest)
+            return new
+
+        return await (self._store.read(missing) if dry_run else self._store.write(take_in))
 
     async def revoke(self, platform: str, user: str) -> bool:
         """Let them in no more, and have their code hold no more; whether there was anything of either."""

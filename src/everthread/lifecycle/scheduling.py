@@ -7,7 +7,7 @@ session for it is opened, and what is asked stands in the inbox. Whoever dies in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -38,7 +38,10 @@ DUE_AT_ONCE = 64
 TIMES_KEPT = 100
 SCHEDULES_MAX = 1000
 """Of one owner."""
+OVER_KEPT = 20
+"""Of one owner: so many that are over can still be looked at. Of reminders there is no end."""
 _BACK_MAX = 1000
+_OPEN = (OccurrenceState.WAITING, OccurrenceState.RUNNING, OccurrenceState.DELIVERING)
 
 
 class Wish(Struct, frozen=True):
@@ -64,6 +67,7 @@ class Outcome(Struct, frozen=True):
     problem: str = ""
     session_id: str = ""
     turn_id: str = ""
+    """Under what name it is told; if it is empty, nobody is told."""
     told: str = ""
     """What is said of the problem in a chat, if not the problem itself."""
 
@@ -97,8 +101,10 @@ class Scheduling:
 
         def keep(uow: UnitOfWork) -> Schedule:
             theirs = uow.schedules.all(wish.owner)
-            if sum(each.state is not ScheduleState.OVER for each in theirs) >= at_most:
-                raise BadSchedule(f"there are {len(theirs)} tasks, and no more than {at_most} are kept; remove one")
+            count = sum(each.state is not ScheduleState.OVER for each in theirs)
+            if count >= at_most:
+                raise BadSchedule(f"there are {count} tasks, and no more than {at_most} are kept; remove one")
+            _let_go_of_old(uow, theirs)
             named = replace(schedule, name=schedule.name or name_for(wish.prompt, {each.name for each in theirs}))
             if not uow.schedules.add(named):
                 raise AlreadyThere(f"there is a task {named.name!r}; choose another name, or remove it first")
@@ -233,6 +239,14 @@ class Scheduling:
         saved = replace(known, state=state, next_at=next_at)
         uow.schedules.save(saved)
         return saved
+
+
+def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
+    """Of an owner's tasks that are over, only the latest are kept; one with an answer still to come stays."""
+    over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
+    for old in over[:-OVER_KEPT]:
+        if all(time.state not in _OPEN for time in uow.schedules.times(old.id, TIMES_KEPT)):
+            uow.schedules.remove(old.id)
 
 
 def _first_new(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:

@@ -8,8 +8,10 @@ from msgspec import Struct
 
 from everthread.domain.errors import Gone
 from everthread.domain.exchange import Base, Item, RewindLine, SessionLine, TurnLine
+from everthread.domain.model import SessionKey
 from everthread.lifecycle.importing import (
     Different,
+    Found,
     Imported,
     InUse,
     Outcome,
@@ -28,17 +30,21 @@ ITEMS_AT_ONCE = 200
 CHARS_AT_ONCE = 4_000_000
 
 
+Items = Iterable[Item] | Callable[[Found], Iterable[Item]]
+"""A session's lines; or what makes them, from what is here, where their source has no order of its own."""
+
+
 class Arrival(Struct, frozen=True):
     """A session on its way in, and what became of those before it in the file."""
 
     line: SessionLine
     owner: str
     before: Mapping[str, Imported]
+    routed: frozenset[SessionKey] = frozenset()
+    """Keys that were put on it because its source has them there: nobody is disturbed at them."""
 
 
-async def take_in(
-    store: Store, now: Callable[[], float], arrival: Arrival, items: Iterable[Item], *, dry_run: bool
-) -> Imported:
+async def take_in(store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool) -> Imported:
     """Import what is new, some turns at a time: if it is cut short, the same import goes on with it."""
     found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
     session_id = found.session_id
@@ -49,7 +55,7 @@ async def take_in(
     if found.outcome.why:
         return Imported(found.outcome, None)
     is_new = found.outcome is Outcome.NEW
-    batches = _batches(news(found, items))
+    batches = _batches(news(found, items(found) if callable(items) else items))
     try:
         some = next(batches, None)
     except Different:
@@ -57,7 +63,7 @@ async def take_in(
     if some is None and not is_new:
         return Imported(Outcome.SAME, session_id)
     has = Base(max(found.turns, default=arrival.line.base.turn), len(found.rewinds))
-    if not is_new and await store.read(lambda uow: is_busy(uow, session_id)):
+    if not is_new and await store.read(lambda uow: is_busy(uow, session_id, arrival.routed)):
         return Imported(Outcome.BUSY, session_id, has=has)
     opening, turns, left_at = is_new, 0, found.left_at
     while some is not None or opening:
@@ -101,10 +107,10 @@ def _write(
         if left_at is None:
             begin(uow, arrival.line, session_id, arrival.owner, arrival.before, now())
         else:
-            go_on(uow, session_id, left_at)
+            go_on(uow, session_id, left_at, arrival.routed)
         behind = add(uow, session_id, some)
         if last:
-            finish(uow, arrival.line, session_id, now())
+            finish(uow, arrival.line, session_id, now(), arrival.routed)
         return behind
 
     return write

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,11 +23,12 @@ from everthread.memory.calling import Caller, Hung
 from everthread.memory.letters import Heavy, Letter, first_told, next_letter, pointless
 from everthread.ports import Clock, Store
 from everthread.ports.memory import is_told
-from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, UnitOfWork
+from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, ToCopy, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
 
 ERROR_CHARS_MAX = 500
+COPY_AT_ONCE = 500
 OUTAGE = (Unavailable, TimeoutError, ConnectionError)
 """What a provider can do nothing about. Older ones don't put it in our words."""
 
@@ -162,6 +163,43 @@ class Journal:
         count = await self._store.write(replay)
         self._wake(provider)
         return count
+
+    async def to_copy(self, provider: str, sessions: Collection[str] | None = None) -> tuple[ToCopy, ...]:
+        """What the provider was not told from the beginning: of these sessions, or of all."""
+        found: list[ToCopy] = []
+        after = ""
+        while True:
+
+            def look(uow: UnitOfWork, after: str = after) -> tuple[ToCopy, ...]:
+                _known(uow, provider)
+                return uow.cursors.to_copy(provider, after, COPY_AT_ONCE)
+
+            some = await self._store.read(look)
+            found += [one for one in some if sessions is None or one.session_id in sessions]
+            if len(some) < COPY_AT_ONCE:
+                return tuple(found)
+            after = some[-1].session_id
+
+    async def copy(self, provider: str, wanted: Sequence[ToCopy]) -> int:
+        """Have sessions told from their beginnings, as they stand now; how many of them.
+
+        One that the provider was told of from its beginning is left alone, so that to ask twice does nothing more.
+        One of which something waits for the provider is left for later.
+        """
+        now, count = self._clock.now(), 0
+        for at in range(0, len(wanted), COPY_AT_ONCE):
+            some = wanted[at : at + COPY_AT_ONCE]
+
+            def copy(uow: UnitOfWork, some: Sequence[ToCopy] = some) -> int:
+                return sum(uow.cursors.copy(provider, one.session_id, now) for one in some)
+
+            count += await self._store.write(copy)
+        self._wake(provider)
+        return count
+
+    async def copying(self, provider: str) -> tuple[int, int]:
+        """Sessions and entries that are still to be told of the copies that were begun, whoever began them."""
+        return await self._store.read(lambda uow: uow.cursors.copying(provider))
 
     async def status(self) -> tuple[ProviderStatus, ...]:
         now = self._clock.now()

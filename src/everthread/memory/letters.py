@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.events import Delivery, EntryKind, Event, LogEntry, NoteWritten
-from everthread.domain.model import FORGOTTEN, Session
+from everthread.domain.events import (
+    Delivery,
+    EntryKind,
+    Event,
+    Forgotten,
+    LogEntry,
+    NoteWritten,
+    SessionRewound,
+    TurnCommitted,
+)
+from everthread.domain.model import FORGOTTEN, Session, TurnStatus
 from everthread.ports.store import Cursor, Redelivery, UnitOfWork
 
 
@@ -18,10 +27,13 @@ class Letter(Struct, frozen=True):
     delivery: Delivery
     redelivery: Redelivery | None = None
 
+    is_left_out: bool = False
+    """The past is told as it stands now, and this is no part of it any more."""
+
     @property
     def is_empty(self) -> bool:
-        """A note that was forgotten before it was told."""
-        return isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN
+        """Nothing to tell: left out, or a note that was forgotten before it was told."""
+        return self.is_left_out or (isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN)
 
 
 class Heavy(Exception):
@@ -77,4 +89,25 @@ def _letter(
     key = f"{cursor.session_id}:{entry.seq}:{cursor.provider}:{source.replay}"
     delivery = Delivery(key, entry.seq, source.attempts + 1, source.replay)
     missing = uow.cursors.parked(cursor.provider, cursor.session_id) if entry.kind is EntryKind.CLOSE else ()
-    return Letter(cursor, entry, uow.log.event(entry, missing), delivery, redelivery)
+    copied = entry.seq <= cursor.copy_to
+    event = uow.log.event(entry, missing, as_of_now=copied)
+    left_out = copied and _is_left_out(uow, entry, event, once_more=redelivery is not None)
+    return Letter(cursor, entry, event, delivery, redelivery, left_out)
+
+
+def _is_left_out(uow: UnitOfWork, entry: LogEntry, event: Event, *, once_more: bool) -> bool:
+    """Whether a copy passes over an entry: turns that were taken back, the taking back, and what was forgotten.
+
+    To tell anew that a person is to be forgotten would lose what is copied of them. One that the provider had rejected
+    is still owed to it.
+    """
+    match event:
+        case TurnCommitted(turn=turn):
+            taken_back = uow.log.is_taken_back(entry.ref.session_id, turn.number)
+            return taken_back or turn.status is TurnStatus.HIDDEN
+        case SessionRewound():
+            return True
+        case Forgotten():
+            return not once_more
+        case _:
+            return False

@@ -22,6 +22,12 @@ PLAIN_ITEMS_MAX = 3
 PLAIN_CHARS_MAX = 200
 REST_S = 60.0
 _LABEL_CHARS_MAX = 80
+# Fewer words than these stand in too many texts to be the same fact.
+_WORDS_MIN = 3
+_MOST_OF_IT = 0.5
+_SPEAKER = re.compile(r"^\s*(?:user|assistant|noted)\s*:")
+# Where a sentence ends; within a word or a number it means something.
+_PUNCTUATION = re.compile(r"[.!?,;:]+(?=\s|$)")
 # However it is written: nothing between the two may close the fence, or look as if it did.
 _MARKER = re.compile(r"<(?=[\W_]*recalled)", re.IGNORECASE)
 
@@ -94,18 +100,47 @@ def tokens(text: str) -> int:
 
 
 def merge(answers: Sequence[Sequence[RecallItem]], budget_tokens: int) -> tuple[RecallItem, ...]:
-    """The providers' best first, in turns, each text once, until the budget is used up."""
-    taken: list[RecallItem] = []
-    seen: set[str] = set()
+    """The providers' best first, in turns, each fact once, until the budget is used up.
+
+    A fact that several providers know keeps the words and the place of the first, and has the names of all.
+    """
+    taken: dict[str, RecallItem] = {}
     for item in (item for row in zip_longest(*answers) for item in row if item is not None):
-        wording = " ".join(item.text.casefold().split())
-        cost = tokens(item.text)
-        if not wording or wording in seen or cost > budget_tokens:
+        wording = _wording(item.text)
+        if not wording:
             continue
-        seen.add(wording)
-        taken.append(item)
-        budget_tokens -= cost
-    return tuple(taken)
+        known = next((other for other in taken if _adds_nothing(wording, other)), None)
+        if known is not None:
+            taken[known] = _known_to(taken[known], item)
+        elif (cost := tokens(item.text)) <= budget_tokens:
+            taken[wording] = item
+            budget_tokens -= cost
+    return tuple(taken.values())
+
+
+def _wording(text: str) -> str:
+    """What is said, however it is written: providers differ in who is named, in spaces, in capitals, in full stops."""
+    said = " ".join(_SPEAKER.sub("", line) for line in text.casefold().splitlines())
+    return " ".join(_PUNCTUATION.sub(" ", said).split())
+
+
+def _adds_nothing(wording: str, known: str) -> bool:
+    """Whether it is known already: in the same words, within more of them, or with not much more around them."""
+    if wording == known:
+        return True
+    if len(wording) < len(known):
+        return _is_within(wording, known)
+    return len(known) >= _MOST_OF_IT * len(wording) and _is_within(known, wording)
+
+
+def _is_within(short: str, long: str) -> bool:
+    return len(short.split()) >= _WORDS_MIN and f" {short} " in f" {long} "
+
+
+def _known_to(item: RecallItem, other: RecallItem) -> RecallItem:
+    """The item as somebody else knows it too."""
+    named = other.provider and other.provider not in (item.provider, *item.also)
+    return replace(item, also=(*item.also, other.provider)) if named else item
 
 
 def fenced(recall: Recall) -> str:
@@ -149,7 +184,7 @@ def _origin(item: RecallItem) -> str:
         f"session {item.session_id}" if item.session_id else "",
         f"turn {item.turn}" if item.turn is not None else "",
         when(item.at) if item.at is not None else "",
-        f"from {item.provider}" if item.provider else "",
+        f"from {' and '.join((item.provider, *item.also))}" if item.provider else "",
     ]
     # Providers name these as they like.
     told = ", ".join(_harmless(" ".join(part.split()))[:_LABEL_CHARS_MAX] for part in parts if part)

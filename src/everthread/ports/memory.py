@@ -57,6 +57,8 @@ class RecallItem(Struct, frozen=True):
     session_id: str = ""
     turn: int | None = None
     at: float | None = None
+    also: tuple[str, ...] = ()
+    """Other providers that returned the same; filled in where answers are merged."""
 
 
 Returned = Awaitable[None] | None

@@ -58,6 +58,19 @@ class Cursor(Struct, frozen=True):
     attempts: int = 0
     due_at: float | None = None
     error: str | None = None
+    copy_to: int = 0
+    """Up to here it is told the past as it stands now."""
+
+
+class ToCopy(Struct, frozen=True):
+    """A session that a provider was not told of from its beginning."""
+
+    session_id: str
+    entries: int
+    turns: int
+    characters: int
+    is_at_rest: bool
+    """Nothing of it waits for the provider."""
 
 
 class Redelivery(Struct, frozen=True):
@@ -89,6 +102,8 @@ class LaneCount(Struct, frozen=True):
     waiting_entries: int
     waiting_sessions: int
     parked: int
+    oldest_at: float | None = None
+    """When the oldest entry that waits was written."""
 
 
 class QueuedHook(Struct, frozen=True):
@@ -342,7 +357,14 @@ class Log(Protocol):
 
     def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]: ...
     def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None: ...
-    def event(self, entry: LogEntry, missing: tuple[int, ...]) -> Event: ...
+    def event(self, entry: LogEntry, missing: tuple[int, ...], *, as_of_now: bool = False) -> Event:
+        """What an entry tells; with `as_of_now`, a close leaves out what was taken back after it."""
+        ...
+
+    def is_taken_back(self, session_id: str, number: int) -> bool:
+        """Whether the turn was hidden since."""
+        ...
+
     def is_light(self, entry: LogEntry) -> bool:
         """Whether its event is read in microseconds."""
         ...
@@ -373,6 +395,18 @@ class Cursors(Protocol):
     def next_due(self, provider: str, after: float) -> float | None: ...
     def set_back(self, provider: str, session_id: str | None, now: float) -> int:
         """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
+        ...
+
+    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+        """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
+        ...
+
+    def copy(self, provider: str, session_id: str, now: float) -> bool:
+        """Start the lane of such a session at its log's beginning; false if it is none, or something of it waits."""
+        ...
+
+    def copying(self, provider: str) -> tuple[int, int]:
+        """Sessions and entries that are left of the copies that were started."""
         ...
 
     def new_replay(self, provider: str, session_id: str) -> int: ...

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -49,6 +51,21 @@ class HttpServer:
     async def run(self) -> None:
         await self._server.serve_forever()
 
+    @contextmanager
+    def in_thread(self) -> Generator[Self]:
+        """Serve in a loop of its own, for tests that wait for commands, or for a client that blocks."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, daemon=True)
+        thread.start()
+        asyncio.run_coroutine_threadsafe(self.start(), loop).result(5)
+        try:
+            yield self
+        finally:
+            asyncio.run_coroutine_threadsafe(self.stop(), loop).result(5)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(5)
+            loop.close()
+
     async def run_as_process(self, port: int) -> None:
         """Print where it is as one line, then serve until cancelled."""
         await self.start(port)
@@ -89,12 +106,12 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, Received]:
     method, path, _ = first.split(" ", 2)
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return method, Received(path, headers, await _read_chunks(reader))
+        return method, Received(path, headers, await read_chunks(reader))
     length = min(int(headers.get("content-length", "0")), BODY_BYTES_MAX)
     return method, Received(path, headers, await reader.readexactly(length))
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+async def read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
     while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
         if len(body) + size > BODY_BYTES_MAX:

@@ -60,6 +60,7 @@ class Ended(Struct, frozen=True):
     finish: str = "stop"
 
 
+_ENDS = TurnBegan | TurnEnded | Answered | SetAside
 Heard = Begun | TextWritten | ToolBegan | Retrying | Ended
 
 
@@ -180,6 +181,9 @@ class _Following:
 
     def _hear_every_word(self, heard: object) -> None:
         """Whoever does not read what is written is not waited for, nor is it kept for them."""
+        if not isinstance(heard, TextWritten | ToolBegan | Retrying | _ENDS):
+            # Nothing is said of it: words would be kept for as long as it is waited for what comes next.
+            return
         if self._heard.qsize() >= HEARD_MAX:
             self._call.gateway.working.unhear(self._row.id)
         if self._heard.qsize() <= HEARD_MAX:
@@ -187,7 +191,7 @@ class _Following:
 
     def _hear_the_ends(self, heard: object) -> None:
         """Whoever waits for the whole answer need not be woken for each word of it."""
-        if isinstance(heard, TurnBegan | TurnEnded | Answered | SetAside):
+        if isinstance(heard, _ENDS):
             self._heard.put_nowait(heard)
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from everthread.cli.screen import shown
 from everthread.cli.terminal.code import highlighted
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.spans import Line, Span, wrapped_spans, written
@@ -18,6 +19,7 @@ _CODE_WIDTH_MAX = 200
 _WIDTH_MIN = 10
 _FENCES = ("```", "~~~")
 _TAB = 4
+_NESTING_MAX = 100
 _BOLD, _FAINT, _ITALIC, _UNDERLINE, _STRUCK, _ACCENT = "1", "2", "3", "4", "9", "36"
 _INLINE_LOOKS = {"strong": _BOLD, "em": _ITALIC, "s": _STRUCK}
 
@@ -27,8 +29,10 @@ class Drawing:
 
     def __init__(self, ink: Ink) -> None:
         self._ink = ink
-        # Tags are shown as they were written: what is dropped here would be dropped from the answer.
-        self._parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+        # What is dropped here would be dropped from the answer: so tags are shown as they were written, and so are the
+        # addresses of links that stand apart, which are drawn by themselves; and what is nested deeper is left out.
+        options = {"html": False, "maxNesting": _NESTING_MAX}
+        self._parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
 
     def markdown(self, text: str, columns: int) -> str:
         """The text as lines, the last of them ended too."""
@@ -135,7 +139,8 @@ def _inline(node: SyntaxTreeNode, looks: tuple[str, ...] = ()) -> list[Span]:
                 more = _INLINE_LOOKS.get(part.type)
                 spans += _inline(part, (*looks, more) if more else looks)
             case _:
-                spans.append(Span(part.content, looks))
+                # Once more: `&#13;` has become what a terminal obeys.
+                spans.append(Span(shown(part.content).expandtabs(_TAB), looks))
     return spans
 
 

@@ -139,8 +139,9 @@ def _file(message: Message) -> ShownFile | None:
 def _wrapped(line: str) -> list[str]:
     """In lines that fit a bubble, broken between words where that is possible."""
     lines = [""]
-    for word in line.split(" "):
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
+    for number, word in enumerate(line.split(" ")):
+        # What a line begins with is kept, be it a space: it may be code.
+        longer = f"{lines[-1]} {word}" if lines[-1] or (number and len(lines) == 1) else word
         if columns(longer) <= _BUBBLE:
             lines[-1] = longer
             continue

@@ -43,6 +43,8 @@ FILE_BYTES_MAX = 50_000_000
 PHOTO_BYTES_MAX = 10_000_000
 UPLOAD_S = 100.0
 LABEL_CHARS_MAX = 64
+ROW_CHARS_MAX = 20
+"""So much can be read in one row of buttons on a phone."""
 COMMANDS_MAX = 100
 COMMAND_HELP_CHARS_MAX = 256
 NOT_PARSED = "can't parse entities"
@@ -326,13 +328,18 @@ async def _formatted(text: str, act: Callable[[str, str | None], Awaitable[Sent]
 
 
 def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None:
-    """One below another. A command that is too long can't be carried by a button; it can be written all the same."""
-    rows = [
-        [telegram.InlineKeyboardButton(button.label[:LABEL_CHARS_MAX], callback_data=button.command)]
+    """A few short ones side by side, others one below another. A command that is too long can't be carried by a button;
+    it can be written all the same.
+    """
+    made = [
+        telegram.InlineKeyboardButton(button.label[:LABEL_CHARS_MAX], callback_data=button.command)
         for button in buttons
         if 0 < len(button.command.encode()) <= BUTTON_COMMAND_BYTES_MAX and button.label.strip()
     ]
-    return telegram.InlineKeyboardMarkup(rows) if rows else None
+    if not made:
+        return None
+    is_one_row = sum(len(button.text) for button in made) <= ROW_CHARS_MAX
+    return telegram.InlineKeyboardMarkup([made] if is_one_row else [[button] for button in made])
 
 
 def _chat(chat: str) -> int:

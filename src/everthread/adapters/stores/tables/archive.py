@@ -58,8 +58,8 @@ class ArchiveTables:
     def count_as_told(self, session_id: str) -> None:
         run(
             self._execute(
-                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts) "
-                f"SELECT p.name, s.id, s.log_seq, {FIRST_REPLAY}, {FIRST_REPLAY}, 0 "
+                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, told_from) "
+                f"SELECT p.name, s.id, s.log_seq, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, s.log_seq "
                 "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
                 "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq",
                 (session_id,),

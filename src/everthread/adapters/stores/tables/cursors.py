@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import FIRST_REPLAY, Execute, first, run
-from everthread.ports.store import Cursor, LaneCount, ProviderRow, Redelivery
+from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
+from everthread.ports.store import Cursor, LaneCount, ProviderRow, Redelivery, ToCopy
 
-_CURSOR = "provider, session_id, seq, replay, attempts, due_at, error"
+_CURSOR = "provider, session_id, seq, replay, attempts, due_at, error, copy_to"
 _PROVIDER = "name, scanned_pos, failures, open_until, last_error, last_error_at"
 _REDELIVERY = "provider, session_id, seq, replay, error, attempts, due_at"
 
 # Sessions that providers hear of. Scheduled and delegated work is kept out of memory here and nowhere else.
 _REMEMBERED = "s.kind IN ('chat', 'notes')"
+
+# Sessions that a provider was not told of from the beginning.
+_NOT_WHOLE = "COALESCE(c.told_from, 1) > 0"
+# Nothing of them waits for it: a request to forget must not be passed over.
+_AT_REST = (
+    "(c.due_at IS NULL AND NOT EXISTS "
+    "(SELECT 1 FROM log l WHERE l.session_id = s.id AND l.seq = s.log_seq AND l.pos > p.scanned_pos))"
+)
 
 
 class CursorTables:
@@ -59,8 +68,8 @@ class CursorTables:
         # A lane that already waits keeps its place: being noticed again must not cut its back-off short.
         run(
             self._execute(
-                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at) "
-                f"SELECT ?, l.session_id, MIN(l.seq) - 1, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ? "
+                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
+                f"SELECT ?, l.session_id, MIN(l.seq) - 1, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ?, MIN(l.seq) - 1 "
                 "FROM log l JOIN sessions s ON s.id = l.session_id "
                 f"WHERE l.pos > ? AND l.pos <= ? AND {_REMEMBERED} GROUP BY l.session_id "
                 "ON CONFLICT (provider, session_id) DO UPDATE SET due_at = COALESCE(cursors.due_at, excluded.due_at)",
@@ -115,11 +124,12 @@ class CursorTables:
         some = "AND s.id = ?" if session_id is not None else ""
         given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
         rows = self._execute(
-            "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at) "
-            f"SELECT ?, s.id, 0, {FIRST_REPLAY} + 1, {FIRST_REPLAY} + 1, 0, ? FROM sessions s "
+            "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
+            f"SELECT ?, s.id, 0, {FIRST_REPLAY} + 1, {FIRST_REPLAY} + 1, 0, ?, 0 FROM sessions s "
             f"WHERE {_REMEMBERED} AND s.log_seq > 0 {some} "
             "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
-            "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL "
+            "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
+            "told_from = 0, copy_to = 0 "
             "RETURNING session_id",
             (provider, now, *given),
         )
@@ -128,6 +138,57 @@ class CursorTables:
             # The replay delivers what was parked, in its place.
             run(self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane)))
         return len(lanes)
+
+    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+        rows = self._execute(
+            "SELECT s.id, s.log_seq - COALESCE(s.forgotten_seq, 0), "
+            "(SELECT COUNT(*) FROM turns t WHERE t.session_id = s.id), "
+            "(SELECT COALESCE(SUM(LENGTH(m.content)), 0) FROM turns t JOIN messages m "
+            f"ON m.id BETWEEN t.id * {MESSAGES_PER_TURN} AND t.id * {MESSAGES_PER_TURN} + {MESSAGES_PER_TURN - 1} "
+            "WHERE t.session_id = s.id), "
+            f"{_AT_REST} FROM providers p CROSS JOIN sessions s "
+            "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
+            f"WHERE p.name = ? AND s.id > ? AND {_REMEMBERED} AND s.log_seq > 0 AND {_NOT_WHOLE} "
+            "ORDER BY s.id LIMIT ?",
+            (provider, after, limit),
+        )
+        return tuple(ToCopy(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows)
+
+    def copy(self, provider: str, session_id: str, now: float) -> bool:
+        rows = self._execute(
+            "INSERT INTO cursors "
+            "(provider, session_id, seq, replay, replay_last, attempts, due_at, told_from, copy_to) "
+            f"SELECT p.name, s.id, 0, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ?, 0, s.log_seq "
+            "FROM providers p CROSS JOIN sessions s "
+            "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
+            f"WHERE p.name = ? AND s.id = ? AND {_REMEMBERED} AND s.log_seq > 0 AND {_NOT_WHOLE} AND {_AT_REST} "
+            "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
+            "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
+            "told_from = 0, copy_to = excluded.copy_to RETURNING session_id",
+            (now, provider, session_id),
+        )
+        if not list(rows):
+            return False
+        # The copy delivers what was parked, in its place; but for what is to be forgotten, which a copy leaves out.
+        run(
+            self._execute(
+                "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq NOT IN "
+                "(SELECT l.seq FROM log l WHERE l.session_id = ? AND l.kind = 'forget')",
+                (provider, session_id, session_id),
+            )
+        )
+        return True
+
+    def copying(self, provider: str) -> tuple[int, int]:
+        row = first(
+            self._execute(
+                "SELECT COUNT(*), COALESCE(SUM(copy_to - seq), 0) FROM cursors "
+                "WHERE provider = ? AND due_at IS NOT NULL AND seq < copy_to",
+                (provider,),
+            )
+        )
+        assert row is not None
+        return row[0], row[1]
 
     def new_replay(self, provider: str, session_id: str) -> int:
         row = first(
@@ -212,4 +273,18 @@ class CursorTables:
         assert new is not None
         assert again is not None
         redeliveries, parked = again
-        return LaneCount(waiting[1] + new[0] + redeliveries - parked, waiting[0], parked)
+        return LaneCount(waiting[1] + new[0] + redeliveries - parked, waiting[0], parked, self._oldest_at(provider))
+
+    def _oldest_at(self, provider: str) -> float | None:
+        """When the oldest entry that waits was written; what is copied from the past is not late."""
+        row = first(
+            self._execute(
+                "SELECT MIN(at) FROM (SELECT l.at FROM cursors c JOIN log l ON l.session_id = c.session_id "
+                "AND l.seq = c.seq + 1 WHERE c.provider = ? AND c.due_at IS NOT NULL AND c.seq >= c.copy_to "
+                "UNION ALL SELECT * FROM (SELECT l.at FROM providers p JOIN log l ON l.pos > p.scanned_pos "
+                f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} WHERE p.name = ? "
+                "ORDER BY l.pos LIMIT 1)) AS waiting",
+                (provider, provider),
+            )
+        )
+        return row[0] if row else None

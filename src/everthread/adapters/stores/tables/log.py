@@ -84,7 +84,11 @@ class LogTables:
         assert row is not None
         return row[0]
 
-    def event(self, entry: LogEntry, missing: tuple[int, ...] = ()) -> Event:
+    def is_taken_back(self, session_id: str, number: int) -> bool:
+        hidden = self._execute("SELECT 1 FROM hidden WHERE session_id = ? AND number = ?", (session_id, number))
+        return first(hidden) is not None
+
+    def event(self, entry: LogEntry, missing: tuple[int, ...] = (), *, as_of_now: bool = False) -> Event:
         """The event that an entry stands for, from the rows as they are stored now."""
         detail: dict[str, Any] = entry.detail or {}
         match entry.kind:
@@ -105,7 +109,7 @@ class LogTables:
             case EntryKind.REWIND:
                 return SessionRewound(entry.ref, tuple(detail["turns"]))
             case EntryKind.CLOSE:
-                return self._closed(entry, missing, detail)
+                return self._closed(entry, missing, detail, as_of_now)
             case EntryKind.FORGET:
                 scope = ForgetScope(detail.get("scope", ForgetScope.FACT))
                 return Forgotten(entry.ref, scope, detail.get("text", ""), detail.get("note_id", ""))
@@ -115,8 +119,13 @@ class LogTables:
             return self._turns.size(entry.ref.session_id, entry.number or 0) <= LIGHT_BYTES
         return entry.kind is not EntryKind.CLOSE
 
-    def _closed(self, entry: LogEntry, missing: tuple[int, ...], detail: dict[str, Any]) -> SessionClosed:
+    def _closed(
+        self, entry: LogEntry, missing: tuple[int, ...], detail: dict[str, Any], as_of_now: bool
+    ) -> SessionClosed:
         session = self._sessions.get(entry.ref.session_id)
         assert session is not None
-        view = self._turns.view(session, as_of_seq=entry.seq, up_to=detail["turn"])
+        if as_of_now:
+            view = self._turns.view(session, up_to=detail["turn"])
+        else:
+            view = self._turns.view(session, as_of_seq=entry.seq, up_to=detail["turn"])
         return SessionClosed(entry.ref, view, detail["through"], tuple(seq for seq in missing if seq < entry.seq))

@@ -1,0 +1,61 @@
+"""Delivers 100,000 entries in a process of its own, and prints by how many MB it has grown, and how many a second."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.providers_delivery import BACKLOG, BACKLOG_SESSIONS, backlog, drained
+from benchmarks.stage import Stage
+from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.ports import MemoryProvider
+
+
+class Taking(MemoryProvider):
+    """Counts, and keeps nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "remote"
+        self.taken = 0
+
+    async def sync_turn(self, user: str, assistant: str, **more: Any) -> None:
+        self.taken += 1
+
+
+async def _fill(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    await backlog(Stage(path, store), BACKLOG_SESSIONS, BACKLOG)
+    await store.aclose()
+
+
+async def _drain(path: Path) -> tuple[float, float]:
+    store = await SqliteStore.open(path)
+    provider = Taking()
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    await drained(Stage(path, store), provider)
+    seconds = time.monotonic() - begun
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    await store.aclose()
+    assert provider.taken == BACKLOG, provider.taken
+    return grown / 1024, BACKLOG / seconds
+
+
+def main() -> None:
+    path = Path(sys.argv[1]) / "everthread.db"
+    if len(sys.argv) == 2:
+        # Filled by another process, so that what filling took is not in this one's peak.
+        import subprocess
+
+        subprocess.run([sys.executable, "-m", "benchmarks.providers_drain", sys.argv[1], "fill"], check=True)
+        print(*asyncio.run(_drain(path)))
+    else:
+        asyncio.run(_fill(path))
+
+
+if __name__ == "__main__":
+    main()

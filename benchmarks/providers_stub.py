@@ -1,0 +1,19 @@
+"""A server for the measurements of deliveries: takes whatever it is sent, and answers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from everthread.testing.http_server import HttpServer, read_request, respond
+
+
+class Sink(HttpServer):
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await read_request(reader)
+        return await respond(writer, 200, b"{}")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(Sink().run_as_process(0))

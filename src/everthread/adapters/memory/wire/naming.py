@@ -1,0 +1,37 @@
+"""Our ids as back ends take them: letters, digits, `_` and `-`, and told apart whatever they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+CHARS_MAX = 80
+PAUSE = "__"
+"""Stands between the parts of a name. No encoded part has it in it."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]+")
+# No escape begins like this.
+_HASHED = "_h"
+
+
+def encoded(text: str, chars_max: int = CHARS_MAX) -> str:
+    """The text in the characters that are allowed; a long one becomes its hash. Never empty."""
+    if _PLAIN.fullmatch(text):
+        found = text
+    else:
+        found = "".join(chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"_{byte:02x}" for byte in text.encode())
+    if found and len(found) <= chars_max:
+        return found
+    return _HASHED + hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def decoded(name: str) -> str | None:
+    """What was encoded, unless it was too long to be told from its name."""
+    if name.startswith(_HASHED):
+        return None
+    whole = re.sub(rb"_([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), name.encode())
+    return whole.decode("utf-8", "replace")
+
+
+def named(*parts: str) -> str:
+    return PAUSE.join(parts)

@@ -1,0 +1,114 @@
+"""The memory providers that a configuration names: each is made by a class of its own, imported when it is wanted.
+
+Others' providers are found through the entry-point group `everthread.memory_providers`: the entry's name is the
+provider's, and what it leads to is called without arguments. Its `settings_fields`, if it has any, are what
+`[memory.NAME]` may say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any, cast
+
+from msgspec import Struct
+
+from everthread.config import Settings
+from everthread.config.memory_providers import BUILTIN, OWN, Field, Value, arguments, checked_later
+from everthread.config.reading import nearest
+from everthread.domain.errors import BadConfig
+from everthread.memory.older import as_provider
+from everthread.ports import MemoryProvider
+
+GROUP = "everthread.memory_providers"
+
+
+class Made(Struct, frozen=True):
+    """A provider, and what its `initialize` is handed."""
+
+    provider: MemoryProvider
+    settings: dict[str, Any]
+
+    # The settings may have a key in them.
+    __repr__ = object.__repr__
+
+
+class Adapter(Struct, frozen=True):
+    """Where a provider of our own is, and what it can't do without."""
+
+    module: str
+    name: str
+    """Of the class, which takes no arguments."""
+    extra: str = ""
+    needs: tuple[str, ...] = ()
+    """Modules that come with the extra. They are imported by `initialize`, and not with the adapter."""
+
+
+_ADAPTERS: dict[str, Adapter] = {
+    "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
+    "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
+}
+"""What can be set of each stands in `config/memory_providers.py`."""
+
+
+def configured(settings: Settings) -> dict[str, Made]:
+    """Those that the settings name, but for the built-in one. Raises `BadConfig` for one that can't be made."""
+    return {name: made(name, settings) for name in settings.memory.providers if name != BUILTIN}
+
+
+def made(name: str, settings: Settings) -> Made:
+    """One provider as the settings describe it, whether they name it or not."""
+    fields, written = fields_of(name), settings.memory_providers.get(name, {})
+    if name not in OWN:
+        written = checked_later(settings.config_path, name, fields)
+    given: dict[str, Value] = arguments(name, fields, written, settings.secret, settings.env_path)
+    provider = as_provider(_class_of(name)())
+    if provider.name != name:
+        raise BadConfig(f"the memory provider {name!r} calls itself {provider.name!r}; use that name for both")
+    folder = settings.home / "providers" / name
+    return Made(provider, {**given, "folder": folder, "profile": settings.profile})
+
+
+def known() -> dict[str, str]:
+    """The providers that can be chosen besides the built-in one, and what each is."""
+    return {**{name: entry.words for name, entry in OWN.items()}, **{name: entry.value for name, entry in _others()}}
+
+
+def fields_of(name: str) -> tuple[Field, ...]:
+    """What can be set of a provider. Raises `BadConfig` if nobody has it."""
+    if name in OWN:
+        return OWN[name].fields
+    return tuple(getattr(_class_of(name), "settings_fields", ()))
+
+
+def _class_of(name: str) -> Callable[[], object]:
+    adapter = _ADAPTERS.get(name)
+    if adapter is not None:
+        _refuse_incomplete(name, adapter)
+        return cast("Callable[[], object]", getattr(import_module(adapter.module), adapter.name))
+    others: Mapping[str, EntryPoint] = dict(_others())
+    if name not in others:
+        hint = nearest(name, [BUILTIN, *known()])
+        raise BadConfig(f"memory.providers: there is no memory provider {name!r}; {hint}")
+    try:
+        return cast("Callable[[], object]", others[name].load())
+    except Exception as error:
+        raise BadConfig(
+            f"memory.providers: {name}: {others[name].value} can't be loaded: {error!r}; install it anew, or remove it"
+        ) from error
+
+
+def _refuse_incomplete(name: str, adapter: Adapter) -> None:
+    missing = [module for module in adapter.needs if find_spec(module) is None]
+    if missing:
+        raise BadConfig(
+            f"memory.providers: {name} needs {', '.join(missing)}, which is not installed; "
+            f"run: pip install 'everthread[{adapter.extra}]'"
+        )
+
+
+def _others() -> Sequence[tuple[str, EntryPoint]]:
+    return [(entry.name, entry) for entry in entry_points(group=GROUP) if entry.name not in (BUILTIN, *OWN)]

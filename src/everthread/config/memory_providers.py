@@ -1,0 +1,191 @@
+"""What memory providers can be told in `[memory.NAME]`: each declares its settings, and they are checked here.
+
+Nothing else of a provider is known at this point. `bootstrap` makes it and hands it the values, by the names of the
+fields, as the arguments of `initialize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from everthread.config.reading import Table, nearest, printable, text_of, toml
+from everthread.config.schema import Told
+from everthread.config.secrets import address_problem, variable_problem
+from everthread.domain.errors import BadConfig
+
+BUILTIN = "builtin"
+PROVIDERS_MAX = 16
+Kind = Literal["text", "address", "whole", "number", "flag", "secret"]
+Value = str | int | float | bool
+
+
+class Field(Struct, frozen=True):
+    """One setting of a provider.
+
+    A `secret` is never in the file. Its `default` is the variable that has it, and a file can name another one under
+    the field's name with `_env` behind it; the provider is handed the value.
+    """
+
+    name: str
+    asks: str
+    """What the set-up wizard asks, such as "Address of the server"."""
+    kind: Kind = "text"
+    default: Value | None = None
+    """None: it is left out if nobody gives it."""
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    low: float = 0
+    high: float = 1_000_000
+
+    @property
+    def key(self) -> str:
+        """What it is called in the file."""
+        return f"{self.name}_env" if self.kind == "secret" else self.name
+
+
+class Entry(Struct, frozen=True):
+    """A provider that comes with this program."""
+
+    words: str
+    """What it is, for the one who chooses."""
+    fields: tuple[Field, ...] = ()
+
+
+OWN: dict[str, Entry] = {
+    "hindsight": Entry(
+        "draws facts from what is said; on a server of your own, or hosted",
+        (
+            Field("address", "Address of the server", "address", default="http://127.0.0.1:8888"),
+            Field("key", "Its key, if it wants one", "secret", default="HINDSIGHT_API_KEY"),
+            Field("bank", "What the names of its banks begin with", default="everthread"),
+        ),
+    ),
+    "honcho": Entry(
+        "draws conclusions about each person from what they say; hosted, or on a server of your own",
+        (
+            Field("url", "Address of the server", "address", "https://api.honcho.dev"),
+            Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
+            Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
+        ),
+    ),
+    "supermemory": Entry(
+        "a hosted memory that searches what was said and keeps a profile of each person",
+        (
+            Field("url", "Address of the service", "address", "https://api.supermemory.ai"),
+            Field("namespace", "What its namespaces' names begin with, if not everthread-PROFILE"),
+            Field("api_key", "Its key", "secret", "SUPERMEMORY_API_KEY", required=True),
+        ),
+    ),
+}
+"""The module that has each stands in `bootstrap/memory_providers.py`."""
+
+
+def chosen(table: Table) -> tuple[str, ...]:
+    """The names in `providers`, in their order."""
+    if "providers" not in table:
+        return (BUILTIN,)
+    names = table.texts("providers", _name_problem)
+    if len(names) > PROVIDERS_MAX:
+        raise table.bad("providers", f"names more than {PROVIDERS_MAX}; remove some")
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise table.bad(("providers", place), f"names {name} twice; keep one of them")
+    return names
+
+
+def described(table: Table, known: Sequence[str]) -> dict[str, Told]:
+    """What the tables of the providers say. `known` are the other keys there are.
+
+    Those of providers from other packages are taken as they are: `checked_later` looks at them.
+    """
+    ours = {name: entry.fields for name, entry in OWN.items()}
+    others = [name for name in chosen(table) if name not in ours and name != BUILTIN]
+    table.allow(*known, *ours, *others)
+    found: dict[str, Told] = {}
+    for name in (*ours, *others):
+        if name in table:
+            part = table.table(name)
+            found[name] = checked(part, ours[name]) if name in ours else _as_written(part)
+    return found
+
+
+def checked(table: Table, fields: Sequence[Field]) -> dict[str, Value]:
+    """What a table says, by the keys it uses; nothing of what it leaves out."""
+    table.allow(*(field.key for field in fields))
+    return {field.key: _READ[field.kind](table, field) for field in fields if field.key in table}
+
+
+def checked_later(config: Path, name: str, fields: Sequence[Field]) -> dict[str, Value]:
+    """The same for a provider whose fields are only known now. The file is read again, for the line of a mistake."""
+    text = text_of(config)
+    if text is None:
+        return {}
+    source, values = toml(config, text)
+    return checked(Table(source, (), values).table("memory").table(name), fields)
+
+
+def arguments(
+    name: str, fields: Sequence[Field], written: Told, secret: Callable[[str], str | None], env: Path
+) -> dict[str, Value]:
+    """What `initialize` is handed. Raises `BadConfig` for what is missing, with what to do about it."""
+    found: dict[str, Value] = {}
+    for field in fields:
+        value = written.get(field.key, field.default)
+        if field.kind == "secret" and value is not None:
+            variable = str(value)
+            value = secret(variable)
+            if value is None and field.required:
+                raise BadConfig(f"memory.{name}: {variable} is not set; put {variable}=... into {env}")
+        if value is None and field.required:
+            raise BadConfig(
+                f"memory.{name} has no {field.key!r}; add it under [memory.{name}], or run everthread setup"
+            )
+        if value is not None:
+            found[field.name] = value
+    return found
+
+
+def problem_of(field: Field, text: str) -> str:
+    """What is wrong with a text as the value of a field that is no secret."""
+    if field.choices and text not in field.choices:
+        return f"must be one of {', '.join(field.choices)}"
+    return address_problem(text) if field.kind == "address" else printable(text)
+
+
+def _name_problem(text: str) -> str:
+    if not text or len(text) > 64 or not text.replace("_", "").replace("-", "").isalnum() or not text.isascii():
+        return f"is no name of a memory provider; {nearest(text, [BUILTIN, *OWN])}"
+    return ""
+
+
+def _as_written(table: Table) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key in table:
+        value = table.plain(key)
+        if not isinstance(value, str | int | float | bool):
+            raise table.bad(key, "must be a string, a number, or true or false")
+        found[key] = value
+    return found
+
+
+def _secret(table: Table, field: Field) -> str:
+    return table.text(field.key, check=variable_problem)
+
+
+def _text(table: Table, field: Field) -> str:
+    text = table.text(field.key, check=lambda given: problem_of(field, given))
+    return text.rstrip("/") if field.kind == "address" else text
+
+
+_READ: Mapping[Kind, Callable[[Table, Field], Value]] = {
+    "text": _text,
+    "address": _text,
+    "whole": lambda table, field: table.whole(field.key, 0, int(field.low), int(field.high)),
+    "number": lambda table, field: table.number(field.key, 0.0, field.low, field.high),
+    "flag": lambda table, field: table.flag(field.key, False),
+    "secret": _secret,
+}

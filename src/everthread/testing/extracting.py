@@ -1,0 +1,130 @@
+"""What memory back ends ask a model for, and what a stub answers: what was said, as facts, in each one's own form.
+
+A back end hands its model a piece of conversation and wants the facts of it: Hindsight and Mem0 as JSON, OpenViking as
+a small Python program. Each line that a person said is a fact, word for word, so that recall means something.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+WORDS_OF_A_NAME = 3
+_SPEAKER = re.compile(
+    r"^(?:\[[^\]]*\]\s*)*(?:\*\*)?(?P<who>user|assistant|system|tool)?(?:\*\*)?\s*[:\]]\s*", re.IGNORECASE
+)
+_PIECES = (
+    ("hindsight", re.compile(r"^Extract facts from.*?^Content:\n(.*)", re.DOTALL | re.MULTILINE)),
+    ("mem0", re.compile(r"^## New Messages\n(.*?)(?:\n\n## |\Z)", re.DOTALL | re.MULTILINE)),
+    (
+        "openviking",
+        re.compile(r"^## Conversation History\n.*?\n\n(.*?)(?:\n\nAfter exploring|\Z)", re.DOTALL | re.MULTILINE),
+    ),
+)
+Schema = Mapping[str, Any]
+
+
+def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str:
+    """The answer to a request with these texts; a few plain words, if nothing is to be extracted from them."""
+    found = _piece(texts)
+    if any("sdk.commit()" in text for text in texts):
+        return program(facts_in(found[1]) if found else [])
+    if found is not None and found[0] == "hindsight":
+        return json.dumps({"facts": [_hindsight_fact(fact) for fact in facts_in(found[1])]})
+    if found is not None and found[0] == "mem0":
+        return json.dumps({"memory": [{"id": str(n), "text": fact} for n, fact in enumerate(facts_in(found[1]))]})
+    if response_format is not None and response_format.get("type") == "json_schema":
+        return json.dumps(least(response_format["json_schema"].get("schema", {})))
+    if response_format is not None and response_format.get("type") == "json_object":
+        return "{}"
+    return "Noted: " + " ".join(" ".join(texts[-1:]).split()[:20])
+
+
+def facts_in(piece: str) -> list[str]:
+    """What people said, a line each, once; what the assistant said is no fact."""
+    facts: dict[str, None] = {}
+    for who, line in _lines(piece):
+        if who != "assistant" and line.strip():
+            facts[line.strip()] = None
+    return list(facts)
+
+
+def program(facts: Sequence[str]) -> str:
+    """The facts as calls of OpenViking's restricted Python."""
+    calls = [
+        f'sdk.create_entities(category="""facts""", name="""{_name_of(fact)}""", content="""{_in_quotes(fact)}""")'
+        for fact in facts
+    ]
+    return "\n".join([*calls, "sdk.commit()"])
+
+
+def least(schema: Schema, whole: Schema | None = None) -> Any:
+    """The smallest value that fits a JSON schema."""
+    whole = schema if whole is None else whole
+    if "$ref" in schema:
+        target: Any = whole
+        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+            target = target[part]
+        return least(target, whole)
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in schema:
+            return least(schema[key][0], whole)
+    if "enum" in schema or "const" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    if schema.get("type") == "object":
+        properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
+        return {name: least(properties[name], whole) for name in schema.get("required", ()) if name in properties}
+    zero = schema.get("minimum", 0)
+    plain: dict[str, Any] = {"array": [], "string": "", "integer": zero, "number": zero, "boolean": False}
+    return plain.get(str(schema.get("type")))
+
+
+def _piece(texts: Sequence[str]) -> tuple[str, str] | None:
+    for text in reversed(texts):
+        for whose, pattern in _PIECES:
+            if found := pattern.search(text):
+                return whose, found[1]
+    return None
+
+
+def _lines(piece: str) -> list[tuple[str, str]]:
+    """Who said a line, if that is told, and the line."""
+    try:
+        messages: object = json.loads(piece)
+    except ValueError:
+        messages = None
+    if isinstance(messages, list):
+        given = [cast("dict[str, Any]", one) for one in cast("list[object]", messages) if isinstance(one, dict)]
+        return [(str(one.get("role", "")), line) for one in given for line in str(one.get("content", "")).splitlines()]
+    lines: list[tuple[str, str]] = []
+    who = ""
+    for line in piece.splitlines():
+        speaker = _SPEAKER.match(line)
+        if speaker is not None:
+            who = (speaker["who"] or _within(line)).lower()
+        lines.append((who, line[speaker.end() :] if speaker else line))
+    return lines
+
+
+def _within(line: str) -> str:
+    """The speaker that stands in brackets."""
+    return "assistant" if "[assistant" in line.lower() else "user"
+
+
+def _hindsight_fact(fact: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("when", "where", "who", "why"), "N/A")
+    return {"what": fact, **nothing, "fact_kind": "conversation", "fact_type": "world", "entities": []}
+
+
+def _name_of(fact: str) -> str:
+    """A name that no other fact has."""
+    words = re.findall(r"[a-z0-9]+", fact.lower())[:WORDS_OF_A_NAME]
+    return "_".join([*words, hashlib.sha256(fact.encode()).hexdigest()[:8]])
+
+
+def _in_quotes(text: str) -> str:
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in plain)

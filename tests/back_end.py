@@ -1,0 +1,41 @@
+"""A back end of a memory provider as the scenarios need it: where it is, how it is broken, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from everthread.ports import MemoryProvider
+from everthread.testing.provider_contract import Faults
+from everthread.testing.recording import Effect
+
+
+@dataclass(frozen=True)
+class BackEnd:
+    provider: str
+    """Its class, as `module:Name`, which takes no arguments: it is made in other processes too."""
+    settings: dict[str, Any]
+    """What `initialize` is handed; plain enough for JSON."""
+    faults: Faults
+    held: Callable[[], Sequence[Effect]]
+    """What it holds, oldest first, as the contract kit wants it."""
+    settles_s: float = 0.0
+    """How long it may take until it finds what it was given."""
+    parent_of: Callable[[str], str] | None = None
+    """The parent that it knows of a session of ours; None if it keeps no parents."""
+    keeps_closes: bool = True
+    """Whether a close leaves something that `held` shows."""
+    tool: tuple[str, str] | None = None
+    """A tool of the provider's that searches, and the name of its argument."""
+
+    def made(self) -> MemoryProvider:
+        module, _, name = self.provider.partition(":")
+        return getattr(import_module(module), name)()
+
+    def turns(self, session_id: str) -> list[str]:
+        return [one.text for one in self.held() if (one.session_id, one.kind) == (session_id, "turn")]
+
+    def closes(self, session_id: str) -> list[str]:
+        return [one.text for one in self.held() if (one.session_id, one.kind) == (session_id, "close")]

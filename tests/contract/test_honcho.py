@@ -1,0 +1,77 @@
+"""Honcho keeps the contract of every provider, held against a fake of its server."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.tidy import tidy
+
+from everthread.adapters.memory.honcho import Honcho
+from everthread.adapters.memory.honcho.wording import our_session
+from everthread.testing.fake_honcho import FakeHoncho
+from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+from everthread.testing.recording import Effect
+
+
+def held(fake: FakeHoncho) -> list[Effect]:
+    """What the server holds: both sides of a turn as one, notes, and how far each session is closed."""
+    found: dict[Any, Effect] = {}
+    times: Counter[Any] = Counter()
+    for one in fake.messages:
+        about = one["metadata"]
+        if about.get("undone"):
+            continue
+        # What is there twice is two effects.
+        times[about["session"], about["seq"], about["part"]] += 1
+        place = (about["session"], about["seq"], times[about["session"], about["seq"], about["part"]])
+        before = found.get(place)
+        text = f"{before.text}\n{one['content']}" if before else one["content"]
+        found[place] = Effect(about["session"], about["kind"], text)
+    notes = [
+        Effect(our_session(one["session_id"]), "note", one["content"])
+        for one in fake.conclusions
+        if (one["session_id"] or "").startswith("n__")
+    ]
+    closes = [
+        Effect(one["metadata"]["session"], "close", str(one["metadata"]["closed_through"]))
+        for one in fake.sessions.values()
+        if "closed_through" in one["metadata"]
+    ]
+    return [*found.values(), *notes, *closes]
+
+
+class TestHoncho(ProviderContract):
+    @pytest.fixture
+    def fake(self) -> Iterator[FakeHoncho]:
+        with FakeHoncho(key="k-1234") as fake:
+            yield fake
+
+    @pytest.fixture
+    def settings(self, fake: FakeHoncho) -> dict[str, Any]:
+        return {"url": fake.address, "workspace": "everthread", "api_key": "k-1234"}
+
+    @pytest.fixture
+    def provider(self) -> Honcho:
+        return tidy(Honcho)
+
+    @pytest.fixture
+    def effects(self, fake: FakeHoncho) -> EffectsOf:
+        return lambda provider: held(fake)
+
+    @pytest.fixture
+    def faults(self, fake: FakeHoncho) -> Faults:
+        return fake
+
+
+class TestHonchoThatTakesItsTime(TestHoncho):
+    """Conclusions come late, and what is deleted stays for a while."""
+
+    @pytest.fixture
+    def fake(self) -> Iterator[FakeHoncho]:
+        with FakeHoncho(key="k-1234", derives_s=0.2, deletes_s=0.3) as fake:
+            yield fake
+
+    @pytest.fixture
+    def settles_s(self) -> float:
+        return 2.0

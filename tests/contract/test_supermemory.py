@@ -1,0 +1,57 @@
+"""Supermemory keeps the contract of every provider, held against a fake of its service."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.tidy import tidy
+
+from everthread.adapters.memory.supermemory import Supermemory
+from everthread.testing.fake_supermemory import FakeSupermemory
+from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+from everthread.testing.recording import Effect
+
+
+def held(fake: FakeSupermemory) -> list[Effect]:
+    """What the service was given and did not delete, taken in or not."""
+    return [
+        Effect(one["metadata"]["session"], one["metadata"]["kind"], one["given"])
+        for documents in fake.spaces.values()
+        for one in sorted(documents.values(), key=lambda one: one["id"])
+    ]
+
+
+class TestSupermemory(ProviderContract):
+    @pytest.fixture
+    def fake(self) -> Iterator[FakeSupermemory]:
+        with FakeSupermemory(key="k-1234") as fake:
+            yield fake
+
+    @pytest.fixture
+    def settings(self, fake: FakeSupermemory) -> dict[str, Any]:
+        return {"url": fake.address, "namespace": "everthread", "api_key": "k-1234"}
+
+    @pytest.fixture
+    def provider(self) -> Supermemory:
+        return tidy(Supermemory)
+
+    @pytest.fixture
+    def effects(self, fake: FakeSupermemory) -> EffectsOf:
+        return lambda provider: held(fake)
+
+    @pytest.fixture
+    def faults(self, fake: FakeSupermemory) -> Faults:
+        return fake
+
+
+class TestSupermemoryWithAQueue(TestSupermemory):
+    """It takes a while until anything can be found, and shows no text before."""
+
+    @pytest.fixture
+    def fake(self) -> Iterator[FakeSupermemory]:
+        with FakeSupermemory(key="k-1234", takes_in_s=0.1) as fake:
+            yield fake
+
+    @pytest.fixture
+    def settles_s(self) -> float:
+        return 2.0

@@ -1,0 +1,203 @@
+"""Conversations as people see them on Telegram, kept under `tests/screens/telegram`.
+
+What a screen shows is compared word for word. After a change that is wanted: `EVERTHREAD_SCREENS=write pytest
+tests/e2e/test_telegram_screens.py` writes them anew; look at them before they are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, Ears
+from tests.telegram_town import ANN, BOB, Town, town
+
+from everthread.config import Gateway, Provider
+from everthread.domain.model import ToolCall
+from everthread.ports import Tool
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import ToolUse
+from everthread.testing.model_replies import Say
+from everthread.testing.model_server import ModelServer
+from everthread.testing.telegram import wire
+
+SCREENS = Path(__file__).parents[1] / "screens" / "telegram"
+CODE = re.compile(r"(?<=/approve )\w{4}|(?<=/deny )\w{4}")
+ID = re.compile(r"\b01[0-9A-Z]{24}\b")
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
+"""The code of a question, the id of a conversation and the time are others each time."""
+
+RECIPE = """\
+# Pancakes
+
+You need **three** eggs, *no* sugar, and a pan (see [the list](https://example.com/pans)).
+
+1. Beat the eggs: 2 * 3 = 6 strokes.
+2. Add `flour`.
+   - sifted, if you can
+   - ~~not~~ with salt
+
+```python
+def bake(pan: str) -> None:
+    print(f"{pan} is hot!")
+```
+
+> Patience is the best spice.
+
+| what | how much |
+|---|---|
+| eggs | 3 |
+| milk | 0.25 l |
+
+Enjoy! snake_case and 1_000 stay as they are."""
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the locks are that all homes share."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def answering(request: Any) -> Say:
+    said = [str(message.content) for message in request.messages if message.role == "user"]
+    last = request.messages[-1]
+    if last.role == "tool":
+        return Say("Done: the disk is as good as new.")
+    if "title" in str(request.messages[0].content).lower() and len(said) == 1 and "pancakes" in said[0]:
+        return Say("Pancakes for breakfast")
+    if "pancakes" in said[-1]:
+        return Say(RECIPE)
+    if "wipe" in said[-1]:
+        return Say("", (ToolCall("c1", "wipe", '{"what": "disk"}'),))
+    if "slowly" in said[-1]:
+        return Say("One word after the other, and **this one** is bold.", chunks=20, delay_s=0.1)
+    if "[spoken]" in said[-1]:
+        return Say("Milk is on the list.")
+    if "[image" in said[-1]:
+        return Say("A very small picture: one pixel.")
+    return Say("Good to hear from you.")
+
+
+def show(screen: str, name: str) -> None:
+    """Compare with what is kept."""
+    path = SCREENS / f"{name}.txt"
+    screen = TIME.sub("2026-01-02 03:04", ID.sub("0" * 26, CODE.sub("CODE", screen)))
+    if os.environ.get("EVERTHREAD_SCREENS") == "write":
+        path.write_text(screen)
+    assert screen == path.read_text(), f"not as in {path.name}:\n{screen}"
+
+
+async def acquainted(there: Town) -> None:
+    await there.people.introduce(ANN, "Ann", "ann_example")
+    await there.people.introduce(BOB, "Bob")
+
+
+async def titled(there: Town) -> None:
+    """A conversation is given a title a moment after its first answer."""
+    for _ in range(500):
+        if (await there.session()).title:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("there is no title")
+
+
+async def test_format_and_the_way_back(tmp_path: Path) -> None:
+    async with ModelServer(answering) as server, town(tmp_path, server) as there:
+        await acquainted(there)
+        await there.hear("how do I make pancakes?")
+        show(await there.people.screen(ANN), "format")
+        await titled(there)
+        await there.hear("/new")
+        await there.hear("good morning")
+        await titled(there)
+        await there.hear("/resume")
+        before = len(there.people.texts(ANN))
+        asked = (await there.people.messages(ANN))[-1]
+        await there.people.press(ANN, ANN, asked.message_id, asked.buttons[0][0][0])
+        await there.people.until(lambda: len(there.people.texts(ANN)) > before, "an answer to the button")
+        await there.rest()
+        screen = await there.people.screen(ANN)
+        show(screen[screen.index("│ /new") :], "resume")
+
+
+async def test_a_question_before_something_dangerous(tmp_path: Path) -> None:
+    async def wipe(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        return "wiped"
+
+    schema = ToolSchema("wipe", "Wipe something.", {"type": "object", "properties": {"what": {"type": "string"}}})
+    tools = (Tool(schema, wipe, dangerous=True),)
+    account = {"admins": (str(ANN),)}
+    async with ModelServer(answering) as server, town(tmp_path, server, account=account, tools=tools) as there:
+        await acquainted(there)
+        await there.people.say(ANN, "wipe the disk, please")
+        await there.people.until(lambda: any("May I" in text for text in there.people.texts(ANN)), "a question")
+        show(await there.people.screen(ANN), "approval-asked")
+        asked = (await there.people.messages(ANN))[-1]
+        await there.people.press(ANN, ANN, asked.message_id, "Allow")
+        await there.people.until(lambda: any("good as new" in text for text in there.people.texts(ANN)), "it is done")
+        await there.rest()
+        show(await there.people.screen(ANN), "approval-given")
+
+
+async def test_an_answer_that_was_shown_while_it_was_written(tmp_path: Path) -> None:
+    account = {"stream": True}
+    async with ModelServer(answering) as server, town(tmp_path, server, account=account) as there:
+        await acquainted(there)
+        await there.people.say(ANN, "tell me something, slowly")
+        await there.people.until(lambda: any("bold." in text for text in there.people.texts(ANN)), "the whole answer")
+        await there.rest()
+        assert any(one.what == "edited" for one in there.people.seen)
+        await there.hear("/title Slow words")
+        await there.hear("/export")
+        show(await there.people.screen(ANN), "written")
+
+
+async def test_a_group_and_a_topic(tmp_path: Path) -> None:
+    async with ModelServer(answering) as server, town(tmp_path, server) as there:
+        await acquainted(there)
+        group = await there.people.group(GROUP)
+        await there.people.say(BOB, "has anybody seen Ann?", chat=group)
+        await there.people.say(ANN, "@test_bot, say hello to Bob", chat=group)
+        await there.people.until(lambda: len(there.people.texts(group)) == 1, "an answer")
+        answer = there.people.sent(group)[0]
+        await there.people.say(BOB, "hello yourself", chat=group, reply_to=answer.message_id)
+        await there.people.until(lambda: len(there.people.texts(group)) == 2, "another one")
+        await there.people.say(BOB, "/sessions", chat=group)
+        await there.people.until(lambda: len(there.people.texts(group)) == 3, "a command")
+        await there.rest()
+        show(await there.people.screen(group), "group")
+        forum = await there.people.group(FORUM)
+        roses = await there.people.open_topic(ANN, forum, "Roses")
+        await there.people.say(ANN, "@test_bot when do they bloom?", chat=forum, thread=roses)
+        await there.people.until(lambda: len(there.people.texts(forum)) == 1, "an answer there")
+        await there.rest()
+        show(await there.people.screen(forum, roses), "topic")
+
+
+async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
+    async with Ears() as ears, ModelServer(answering) as server:
+        endpoints = {"ears": Provider("openai_compat", ears.base_url, "KEY")}
+        speech = Gateway(transcription_model="ears/whisper-1")
+        async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
+            await acquainted(there)
+            await there.people.say(ANN, "what is this?", file=wire.Attached("photo", PICTURE))
+            await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
+            await there.people.say(ANN, "", file=VOICE)
+            await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "an answer")
+            await there.rest()
+            show(await there.people.screen(ANN), "photo-and-voice")
+
+
+async def test_a_first_visit_and_a_voice_that_nobody_hears(tmp_path: Path) -> None:
+    async with ModelServer(answering) as server, town(tmp_path, server) as there:
+        await acquainted(there)
+        await there.hear("/start")
+        await there.people.say(ANN, "", file=VOICE)
+        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "a notice")
+        await there.hear("/status")
+        show(await there.people.screen(ANN), "first-visit")

@@ -1,0 +1,62 @@
+"""The people of a fault on the emulated Telegram, who say and see what those on the loopback platform do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from everthread.testing.loopback import wire
+from everthread.testing.loopback.people import People
+from everthread.testing.telegram import people as telegram_people
+from everthread.testing.telegram import wire as telegram_wire
+
+FIRST_PERSON = 1000
+CALLS = {"poll": "getUpdates", "send": "sendMessage", "edit": "editMessageText", "typing": "sendChatAction", None: None}
+
+
+class OnTelegram(People):
+    """Chats have names, as elsewhere; what their numbers are there is nobody else's business."""
+
+    def __init__(self, base_url: str) -> None:
+        super().__init__(base_url)
+        self._there = telegram_people.People(base_url)
+        self._names: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self._there.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._there.__aexit__()
+        await super().__aexit__()
+
+    async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
+        posted = await self._there.say_all([telegram_wire.Said(self._number(chat), text) for chat, text in said])
+        return [str(one.update_id) for one in posted]
+
+    async def look(self, timeout_s: float = 0.0) -> None:
+        known = len(self._there.seen)
+        await self._there.look(timeout_s)
+        for one in self._there.seen[known:]:
+            if one.what in ("said", "sent", "edited"):
+                chat, message_id = self._names[one.chat - FIRST_PERSON], str(one.message_id)
+                self.seen.append(wire.Seen(one.number, one.at, one.what, chat, one.text, message_id))
+
+    async def redeliver(self, update_id: str) -> None:
+        await self._there.redeliver(int(update_id))
+
+    async def fault(self, fault: wire.Fault) -> None:
+        chat = self._number(fault.chat) if fault.chat is not None else None
+        await self._there.fault(telegram_wire.Fault(fault.kind, CALLS[fault.call], fault.times, fault.seconds, chat))
+
+    async def heal(self) -> None:
+        await self._there.heal()
+
+    async def waiting(self) -> int:
+        return len((await self._there.dump()).pending)
+
+    def _number(self, chat: str) -> int:
+        if chat not in self._names:
+            self._names.append(chat)
+        return FIRST_PERSON + self._names.index(chat)

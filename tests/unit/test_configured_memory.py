@@ -1,0 +1,162 @@
+"""Which memory providers a configuration comes to, and what each is handed."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread import config
+from everthread.bootstrap import Runtime, memory_providers
+from everthread.bootstrap.memory_providers import Adapter, configured
+from everthread.config import Settings
+from everthread.config.memory_providers import OWN, Entry, Field
+from everthread.domain.errors import BadConfig
+from everthread.ports import MemoryProvider
+
+FIELDS = (
+    Field("url", "Address of the loft", "address", required=True),
+    Field("api_key", "Its key", "secret", default="LOFT_KEY", required=True),
+    Field("timeout_s", "Seconds to wait", "number", default=5.0, low=0.1, high=60),
+    Field("birds", "How many", "whole", low=1, high=9),
+    Field("mode", "How it flies", default="high", choices=("high", "low")),
+    Field("tame", "Is it tame", "flag"),
+)
+
+
+class Loft(MemoryProvider):
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "loft"
+        self.told: dict[str, Any] = {}
+
+    async def initialize(self, **settings: Any) -> None:
+        self.told = settings
+
+
+class Nest(Loft):
+    settings_fields = (Field("twigs", "How many", "whole", low=1),)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "nest"
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OWN, "loft", Entry("pigeons", FIELDS))
+    monkeypatch.setitem(memory_providers._ADAPTERS, "loft", Adapter(__name__, "Loft", "loft"))  # noqa: SLF001
+    entries = [EntryPoint("nest", f"{__name__}:Nest", memory_providers.GROUP)]
+    monkeypatch.setattr(memory_providers, "entry_points", lambda group: entries)
+
+
+def settings(home: Path, text: str, **variables: str) -> Settings:
+    (home / "config.toml").write_text(text)
+    return config.load(str(home), variables)
+
+
+WHOLE = """\
+[memory]
+providers = ["loft", "builtin"]
+
+[memory.loft]
+url = "http://127.0.0.1:9/"
+"""
+
+
+def test_without_a_word_there_is_the_built_in_one_alone(tmp_path: Path) -> None:
+    assert settings(tmp_path, "").memory.providers == ("builtin",)
+    assert Runtime(settings(tmp_path, "")).provider_names == ("builtin",)
+
+
+def test_a_provider_is_handed_what_is_written_its_secret_and_what_is_usual(tmp_path: Path) -> None:
+    told = configured(settings(tmp_path, WHOLE, LOFT_KEY="coo"))["loft"].settings
+    assert told == {
+        "url": "http://127.0.0.1:9",
+        "api_key": "coo",
+        "timeout_s": 5.0,
+        "mode": "high",
+        "folder": tmp_path / "providers" / "loft",
+        "profile": "main",
+    }
+
+
+async def test_all_that_are_named_are_used_in_their_order(tmp_path: Path) -> None:
+    async with Runtime(settings(tmp_path, WHOLE, LOFT_KEY="coo")) as runtime:
+        assert [provider.name for provider in runtime.providers] == ["loft", "builtin"]
+        assert runtime.memory.names == runtime.provider_names == ("loft", "builtin")
+        await runtime.memory.on_turn_start("hello", ref=None)  # type: ignore[arg-type]
+        await runtime.memory.health()
+        await runtime.memory._callers["loft"].ready()  # noqa: SLF001 - nobody else initialises one that has no hooks
+        assert runtime.providers[0].told["api_key"] == "coo"  # type: ignore[attr-defined]
+
+
+def test_a_secret_may_be_in_another_variable(tmp_path: Path) -> None:
+    text = WHOLE + 'api_key_env = "OTHER"\n'
+    assert configured(settings(tmp_path, text, OTHER="x"))["loft"].settings["api_key"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[memory.loft]\nurl = "http://h"\nulr = 1\n', r"config.toml:3: unknown key 'ulr' in \[memory.loft\]; did you"),
+        ("[memory.loft]\nbirds = 12\n", r":2: memory.loft.birds: out of range; give a whole number from 1 to 9"),
+        ('[memory.loft]\nmode = "sideways"\n', r":2: memory.loft.mode: must be one of high, low"),
+        ('[memory.loft]\nurl = "ftp://x"\n', r":2: memory.loft.url: is no http address"),
+        ('[memory.loft]\ntame = "yes"\n', r":2: .*true or false"),
+        ('[memory.loft]\napi_key_env = "a b"\n', r":2: memory.loft.api_key_env: is no name of a variable"),
+        ('[memory.loft]\napi_key = "coo"\n', r"looks like a secret.*put LOFT_API_KEY=\.\.\. into"),
+        ("[memory.lotf]\nbirds = 1\n", r":1: unknown key 'lotf' in \[memory\]; did you mean 'loft'"),
+        ('[memory]\nproviders = "loft"\n', r":2: .*an array of strings"),
+        ('[memory]\nproviders = ["loft", "loft"]\n', r":2: .*names loft twice"),
+        ('[memory]\nproviders = ["../loft"]\n', r":2: .*is no name of a memory provider"),
+        ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = [1]\n', r":4: .*must be a string, a number"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(BadConfig, match=problem):
+        settings(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (WHOLE, r"memory.loft: LOFT_KEY is not set; put LOFT_KEY=\.\.\. into .*\.env"),
+        ('[memory]\nproviders = ["loft"]\n', r"memory.loft has no 'url'; add it under \[memory.loft\]"),
+        ('[memory]\nproviders = ["lofd"]\n', r"there is no memory provider 'lofd'; did you mean 'loft'\?"),
+        ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwig = 1\n', r":4: unknown key 'twig' in \[memory.nest\]"),
+    ],
+)
+def test_what_a_provider_lacks_is_told_before_anything_is_opened(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(BadConfig, match=problem):
+        configured(settings(tmp_path, text))
+    assert not (tmp_path / "everthread.db").exists()
+
+
+def test_one_of_another_package_declares_its_own_settings(tmp_path: Path) -> None:
+    text = '[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = 3\n'
+    told = configured(settings(tmp_path, text))["nest"]
+    assert (told.provider.name, told.settings["twigs"]) == ("nest", 3)
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = Adapter(__name__, "Loft", "loft", ("no_such_module_of_pigeons",))
+    monkeypatch.setitem(memory_providers._ADAPTERS, "loft", adapter)  # noqa: SLF001
+    with pytest.raises(BadConfig, match=r"no_such_module_of_pigeons.*run: pip install 'everthread\[loft\]'"):
+        configured(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
+
+
+def test_what_is_made_shows_no_secret(tmp_path: Path) -> None:
+    assert "coo" not in repr(configured(settings(tmp_path, WHOLE, LOFT_KEY="coo")))
+    assert "coo" not in repr(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
+
+
+def test_every_provider_of_our_own_can_be_made_and_described() -> None:
+    assert set(memory_providers._ADAPTERS) == set(OWN)  # noqa: SLF001
+    for name, entry in OWN.items():
+        assert entry.words
+        assert not {field.name for field in entry.fields} & {"folder", "profile"}, name

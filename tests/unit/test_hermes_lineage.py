@@ -1,0 +1,176 @@
+"""Which sessions of Hermes's grew out of which: branches, summaries, delegated work, and what was taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.hermes_rows import START, Rows, compacted, session, translated, words
+
+from everthread.domain.exchange import RewindLine
+from everthread.domain.model import Cause, Kind
+from everthread.hermes.compaction import parts, summary_of
+from everthread.hermes.lineage import CIRCLE, MISSING, Tie, family
+from everthread.hermes.rows import MessageRow
+
+SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted: they like mangoes."
+MERGED = "[PRIOR CONTEXT — for reference only]\n{}\n\n[END OF PRIOR CONTEXT — SUMMARY BELOW]\n\n" + SUMMARY
+
+
+# --- Lineage ---------------------------------------------------------------------------------------------------------
+
+
+def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
+    rows = [
+        session("child", "parent", started_at=START + 9),
+        session("parent", started_at=START),
+        session("orphan", "gone"),
+        session("a", "c", started_at=START + 1),
+        session("b", "a", started_at=START + 2),
+        session("c", "b", started_at=START + 3),
+        session("own", "own"),
+    ]
+    found = {member.row.id: member for member in family(rows)}
+    order = list(found)
+    assert sorted(order) == sorted(row.id for row in rows)
+    assert order.index("parent") < order.index("child")
+    assert [order.index(each) for each in "abc"] == sorted(order.index(each) for each in "abc")
+    assert (found["orphan"].parent, found["orphan"].remark) == (None, MISSING)
+    assert (found["a"].parent, found["a"].remark) == (None, CIRCLE)
+    assert (found["b"].parent, found["c"].parent) == ("a", "b")
+    assert (found["own"].parent, found["own"].remark) == (None, CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("child", "parent", "tie"),
+    [
+        ({"marks": {"_branched_from": "p"}}, {"end_reason": "compression"}, Tie.BRANCH),
+        ({"marks": {"_delegate_from": "p"}}, {}, Tie.DELEGATE),
+        ({"source": "subagent"}, {}, Tie.DELEGATE),
+        ({}, {"end_reason": "compression", "ended_at": START}, Tie.COMPRESSION),
+        ({}, {"end_reason": "branched", "ended_at": START}, Tie.BRANCH),
+        ({"started_at": START - 9}, {"end_reason": "branched", "ended_at": START}, Tie.OTHER),
+        ({}, {}, Tie.OTHER),
+    ],
+)
+def test_how_a_session_hangs_on_its_parent(child: dict[str, Any], parent: dict[str, Any], tie: Tie) -> None:
+    found = {member.row.id: member for member in family([session("p", **parent), session("c", "p", **child)])}
+    assert found["c"].tie is tie
+
+
+def test_a_branch_sees_its_parents_turns_and_has_only_what_is_new() -> None:
+    mark = {"_branched_from": "p"}
+    found, _ = translated(
+        (session("p"), Rows().talk("a", "b", "c").rows),
+        (session("c", "p", marks=mark), Rows().talk("a", "b", "x").rows),
+    )
+    line = found["c"].line
+    assert (line.parent, line.base.turn, line.cause) == ("p", 2, Cause.BRANCH)
+    assert (words(found["c"]), found["c"].turns[0].number) == (["x"], 3)
+
+
+def test_a_branch_that_is_no_copy_keeps_all_its_own() -> None:
+    mark = {"_branched_from": "p"}
+    found, _ = translated(
+        (session("p"), Rows().talk("a").rows), (session("c", "p", marks=mark), Rows().talk("z", "a").rows)
+    )
+    assert (found["c"].line.parent, found["c"].line.base.turn, words(found["c"])) == ("p", 0, ["z", "a"])
+
+
+def test_delegated_work_is_a_session_of_its_kind_that_sees_nothing_of_its_parent() -> None:
+    mark = {"_delegate_from": "p"}
+    found, _ = translated(
+        (session("p"), Rows().talk("a").rows), (session("c", "p", marks=mark), Rows().talk("do it").rows)
+    )
+    line = found["c"].line
+    assert (line.kind, line.cause, line.parent, line.base.turn) == (Kind.SUBAGENT, Cause.DELEGATION, "p", 0)
+
+
+# --- Summaries -------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_in_a_new_session_shows_the_end_of_the_old_one_where_it_is() -> None:
+    old = session("p", end_reason="compression", ended_at=START + 100)
+    rows = Rows(START + 100).say("user", "a").say("assistant", SUMMARY).talk("c", "new").rows
+    found, _ = translated((old, Rows().talk("a", "b", "c").rows), (session("c", "p", started_at=START + 100), rows))
+    line = found["c"].line
+    assert (line.parent, line.base.turn, line.floor, line.cause) == ("p", 3, 2, Cause.COMPRESSION)
+    assert line.summary is not None
+    assert "mangoes" in line.summary
+    assert words(found["c"]) == ["new"]
+
+
+def test_a_summary_in_the_same_session_makes_a_continuation_of_it() -> None:
+    rows = Rows().talk("a", "b", "c", active=False, compacted=True)
+    rows.say("user", "a").say("assistant", MERGED.format("You said: b")).talk("c", "new")
+    found, _ = translated((session("s", title="Talk"), rows.rows))
+    first, second = found["s"], found["s.2"]
+    assert (words(first), first.line.title, first.line.end_reason) == (["a", "b", "c"], "Talk", "compressed")
+    line = second.line
+    assert (line.parent, line.base.turn, line.floor, line.title) == ("s", 3, 1, None)
+    assert words(second) == ["new"]
+    assert line.summary == SUMMARY
+
+
+def test_a_second_summary_leaves_the_first_parts_as_they_were() -> None:
+    once = Rows().talk("a", "b", "c", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY)
+    before, _ = translated((session("s"), once.talk("c", "d").rows))
+    twice = Rows()
+    twice.rows = compacted(once.rows)
+    twice.say("user", "a").say("assistant", SUMMARY + " And plums.").talk("d", "e")
+    after, _ = translated((session("s"), twice.rows))
+    assert list(after) == ["s", "s.2", "s.3"]
+    assert after["s"].turns == before["s"].turns
+    assert after["s.2"].turns == before["s.2"].turns
+    assert after["s.2"].line.opened_at == before["s.2"].line.opened_at
+    third = after["s.3"].line
+    assert (third.parent, third.base.turn, third.floor, words(after["s.3"])) == ("s.2", 4, 3, ["e"])
+
+
+def test_a_branch_of_what_was_summarised_has_the_same_summary() -> None:
+    rows = Rows().talk("a", "b", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY).talk("b", "c")
+    copy = Rows().say("user", "a").say("assistant", SUMMARY).talk("b", "c", "x").rows
+    mark = {"_branched_from": "s"}
+    found, _ = translated((session("s"), rows.rows), (session("k", "s", marks=mark), copy))
+    line = found["k"].line
+    assert (line.parent, line.base.turn, line.floor, line.summary_of) == ("s.2", 3, 1, "s.2")
+    assert words(found["k"]) == ["x"]
+    # When that branch is summarised too, the summary that it came with is no second one.
+    assert len(parts(compacted(copy))) == 1
+
+
+def test_whoever_quotes_a_summary_makes_none() -> None:
+    rows = Rows().talk("a").say("user", SUMMARY).say("assistant", "Yes?").rows
+    found, _ = translated((session("s"), rows))
+    assert list(found) == ["s"]
+    assert words(found["s"]) == ["a", SUMMARY]
+
+
+def test_a_tail_that_was_changed_is_kept_as_it_is() -> None:
+    rows = Rows().talk("a", "b", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY)
+    rows.say("user", "b").say("assistant", "(shortened)").talk("c")
+    found, _ = translated((session("s"), rows.rows))
+    line = found["s.2"].line
+    assert (line.base.turn, line.floor, words(found["s.2"])) == (2, 2, ["b", "c"])
+
+
+def test_a_summary_is_found_at_the_start_of_a_message_only() -> None:
+    assert summary_of(MessageRow(1, "user", f"What is this? {SUMMARY}", START)) is None
+    assert summary_of(MessageRow(1, "tool", SUMMARY, START)) is None
+    assert summary_of(MessageRow(1, "user", "[CONTEXT SUMMARY]: short", START)) == "[CONTEXT SUMMARY]: short"
+
+
+# --- What was taken back ---------------------------------------------------------------------------------------------
+
+
+def test_what_was_taken_back_is_hidden_and_known_rewinds_come_before_what_is_new() -> None:
+    rows = Rows().talk("a").talk("b", active=False).talk("c").talk("d", active=False).talk("e")
+    found, _ = translated((session("s"), rows.rows))
+    arriving = found["s"]
+
+    def shape(known: dict[int, str], rewinds: list[tuple[int, ...]]) -> list[object]:
+        items = arriving.items(known, rewinds)
+        return [item.turns if isinstance(item, RewindLine) else getattr(item, "number", None) for item in items]
+
+    assert shape({}, []) == [1, 2, 3, 4, 5, (2, 4)]
+    assert shape({1: "", 2: "", 3: ""}, [(2,)]) == [1, 2, 3, (2,), 4, 5, (4,)]

@@ -1,0 +1,121 @@
+"""A copy of a database that somebody is writing to: of one moment, and without a trace beside it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everthread.domain.errors import StoreBusy
+from everthread.hermes import snapshot
+from everthread.hermes.snapshot import copied
+
+ACCOUNTS = 2_000
+
+
+def made(path: Path, mode: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    database.execute(f"PRAGMA journal_mode = {mode}")
+    database.execute("CREATE TABLE accounts (id INTEGER PRIMARY KEY, holds INTEGER, filler TEXT)")
+    database.execute("PRAGMA synchronous = OFF")
+    rows = [(number, 100, "x" * 500) for number in range(ACCOUNTS)]
+    database.execute("BEGIN")
+    database.executemany("INSERT INTO accounts VALUES (?, ?, ?)", rows)
+    database.execute("COMMIT")
+    return database
+
+
+def look(path: Path) -> dict[str, tuple[int, int, bytes]]:
+    return {
+        file.name: (file.stat().st_ino, file.stat().st_mtime_ns, file.read_bytes()) for file in path.parent.iterdir()
+    }
+
+
+def money(copy: Path) -> int:
+    database = sqlite3.connect(copy)
+    try:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return database.execute("SELECT SUM(holds) FROM accounts").fetchone()[0]
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_what_was_committed_is_in_the_copy_and_nothing_beside_the_file_is_touched(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "theirs" / "state.db"
+    path.parent.mkdir()
+    database = made(path, mode)
+    database.execute("UPDATE accounts SET holds = 7 WHERE id = 1")
+    before = look(path)
+    with copied(path) as copy:
+        assert money(copy) == ACCOUNTS * 100 - 93
+        assert copy.parent.stat().st_mode & 0o077 == 0
+    assert look(path) == before
+    assert not copy.parent.exists()
+    database.close()
+
+
+def test_a_copy_made_while_it_is_written_to_is_of_one_moment(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    database = made(path, "WAL")
+    done = threading.Event()
+
+    def move_money() -> None:
+        turn = 0
+        while not done.is_set():
+            turn += 1
+            one, other = turn * 7 % ACCOUNTS, turn * 13 % ACCOUNTS
+            database.execute("BEGIN")
+            database.execute("UPDATE accounts SET holds = holds - 1 WHERE id = ?", (one,))
+            database.execute("UPDATE accounts SET holds = holds + 1 WHERE id = ?", (other,))
+            database.execute("COMMIT")
+            if turn % 50 == 0:
+                database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            # Somebody who talks to Hermes is not so quick either.
+            done.wait(0.0002)
+
+    writing = threading.Thread(target=move_money)
+    writing.start()
+    try:
+        for _ in range(25):
+            with copied(path) as copy:
+                assert money(copy) == ACCOUNTS * 100
+    finally:
+        done.set()
+        writing.join()
+        database.close()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_copy_of_two_moments_is_made_again_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    path = tmp_path / "state.db"
+    database = made(path, "WAL")
+    tries = 0
+
+    def meddle(source: Path, target: Path, advance: Callable[[int], None]) -> None:
+        nonlocal tries
+        real(source, target, advance)
+        if source == path:
+            tries += 1
+            if again and tries > 1:
+                return
+            # What was written ahead is put into the file, and begun anew, behind the copy's back.
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            database.execute("UPDATE accounts SET holds = holds + 1")
+
+    real = snapshot._copy  # noqa: SLF001 - to be there in the middle of it
+    monkeypatch.setattr(snapshot, "_copy", meddle)
+    monkeypatch.setattr(snapshot, "_PAUSE_S", 0.0)
+    if again:
+        with copied(path) as copy:
+            assert money(copy) == ACCOUNTS * 101
+        assert tries == 2
+    else:
+        with pytest.raises(StoreBusy, match="try again"), copied(path):
+            pass
+    database.close()
