@@ -22,19 +22,20 @@ def held(fake: FakeHoncho) -> list[Effect]:
         about = one["metadata"]
         if about.get("undone"):
             continue
-        # What is there twice is two effects.
-        times[about["session"], about["seq"], about["part"]] += 1
-        place = (about["session"], about["seq"], times[about["session"], about["seq"], about["part"]])
+        # Whose it is, the session that it is in says; what is there twice is two effects.
+        session = our_session(one["session_id"])
+        times[session, about["seq"], about["part"]] += 1
+        place = (session, about["seq"], times[session, about["seq"], about["part"]])
         before = found.get(place)
         text = f"{before.text}\n{one['content']}" if before else one["content"]
-        found[place] = Effect(about["session"], about["kind"], text)
+        found[place] = Effect(session, about["kind"], text)
     notes = [
         Effect(our_session(one["session_id"]), "note", one["content"])
         for one in fake.conclusions
         if (one["session_id"] or "").startswith("n__")
     ]
     closes = [
-        Effect(one["metadata"]["session"], "close", str(one["metadata"]["closed_through"]))
+        Effect(our_session(one["id"]), "close", str(one["metadata"]["closed_through"]))
         for one in fake.sessions.values()
         if "closed_through" in one["metadata"]
     ]

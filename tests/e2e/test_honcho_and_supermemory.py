@@ -1,15 +1,22 @@
 """Honcho and Supermemory in a whole Everthread, against fakes of their servers."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
+from tests.house import CLI, until
 from tests.provider_scenarios import ProviderScenarios
 
+from everthread import config
 from everthread.adapters.memory.honcho.wording import session_name
+from everthread.bootstrap import Runtime
+from everthread.bootstrap.memory_providers import configured
+from everthread.domain.errors import BadConfig
+from everthread.domain.model import Inbound, Message, Role
 from everthread.testing.fake_honcho import FakeHoncho
 from everthread.testing.fake_supermemory import FakeSupermemory
 
@@ -58,3 +65,46 @@ class TestScenariosWithHoncho(OnHoncho, ProviderScenarios):
 
 class TestScenariosWithSupermemory(OnSupermemory, ProviderScenarios):
     pass
+
+
+BOTH = """\
+[memory]
+providers = ["builtin", "honcho", "supermemory"]
+[memory.honcho]
+url = "{honcho}"
+[memory.supermemory]
+url = "{supermemory}"
+api_key_env = "OTHER_KEY"
+"""
+
+
+async def test_both_are_used_at_once_as_the_configuration_says_with_keys_from_dotenv_alone(tmp_path: Path) -> None:
+    with FakeHoncho(key="k-honcho-1234") as honcho, FakeSupermemory(key="k-other-1234") as supermemory:
+        text = BOTH.format(honcho=honcho.address, supermemory=supermemory.address)
+        (tmp_path / "config.toml").write_text(text)
+        (tmp_path / ".env").write_text("HONCHO_API_KEY=k-honcho-1234\nOTHER_KEY=k-other-1234\n")
+        (tmp_path / ".env").chmod(0o600)
+        settings = config.load(str(tmp_path), {})
+        async with Runtime(settings) as runtime:
+            await runtime.start()
+            await runtime.lifecycle.accept(Inbound(CLI, "me", "I keep bees"))
+            ticket = await runtime.lifecycle.begin_turn(CLI)
+            assert ticket is not None
+            await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, "I keep bees")], "")
+            await until(lambda: held_by_honcho(honcho) and held_by_supermemory(supermemory))
+            assert await runtime.memory.health() == {"builtin": "ok", "honcho": "ok", "supermemory": "ok"}
+        assert list(honcho.workspaces) == ["everthread-main"]
+        assert "k-" not in repr(settings)
+
+
+def test_supermemory_without_its_key_says_where_to_put_it(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[memory]\nproviders = ["supermemory"]\n')
+    with pytest.raises(BadConfig, match="SUPERMEMORY_API_KEY"):
+        configured(config.load(str(tmp_path), {}))
+
+
+def test_a_key_in_the_configuration_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[memory.honcho]\napi_key = "k-honcho-1234"\n')
+    with pytest.raises(BadConfig) as failure:
+        config.load(str(tmp_path), {})
+    assert "k-honcho-1234" not in str(failure.value)

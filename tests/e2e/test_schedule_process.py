@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.commands import everthread, printed, refused
 from tests.e2e.gateway_house import GatewayHouse, model, until
 from tests.faults.scene import Scene
-from tests.faults.worker import PLATFORM, FastClock
+from tests.faults.worker import FastClock
 
 from everthread.adapters.stores.sqlite import SqliteStore
 from everthread.bootstrap import ulids
@@ -30,7 +30,7 @@ KILLS = 6
 async def kept(home: Path, clock: FastClock) -> Schedule:
     store = await SqliteStore.open(home / "everthread.db")
     try:
-        target = Target(TargetKind.CHAT, f"agent:main:{PLATFORM}:dm:c1")
+        target = Target(TargetKind.CHAT, "agent:main:loop:dm:c1")
         wish = Wish("me", "every 1m", "UTC", "tick", target=target, missed=Missed.ALL)
         return await Scheduling(store, clock, ulids(clock.now)).add(wish)
     finally:

@@ -12,7 +12,7 @@ from everthread import config
 from everthread.bootstrap import Runtime, memory_providers
 from everthread.bootstrap.memory_providers import Adapter, configured
 from everthread.config import Settings
-from everthread.config.memory_providers import OWN, Entry, Field
+from everthread.config.memory_providers import GROUP, OWN, Entry, Field
 from everthread.domain.errors import BadConfig
 from everthread.ports import MemoryProvider
 
@@ -48,7 +48,7 @@ class Nest(Loft):
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OWN, "loft", Entry("pigeons", FIELDS))
     monkeypatch.setitem(memory_providers._ADAPTERS, "loft", Adapter(__name__, "Loft", "loft"))  # noqa: SLF001
-    entries = [EntryPoint("nest", f"{__name__}:Nest", memory_providers.GROUP)]
+    entries = [EntryPoint("nest", f"{__name__}:Nest", GROUP)]
     monkeypatch.setattr(memory_providers, "entry_points", lambda group: entries)
 
 

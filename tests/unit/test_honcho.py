@@ -154,8 +154,9 @@ async def test_a_server_that_ignores_filters_still_shows_nobody_anothers_words()
 
     with Careless() as fake:
         async with honcho(fake) as provider:
-            await say(provider, "the password is larkspur", owner=ANN)
-            await say(provider, "the password is foxglove", session="s2", owner=BOB)
+            for number, (owner, word) in enumerate(((ANN, "larkspur"), (BOB, "foxglove"))):
+                here, delivery = ref(f"s{number}", owner), nth(1, f"s{number}")
+                await provider.sync_turn(f"my password is {word}", f"password {word}", ref=here, delivery=delivery)
             for owner, own, others in ((ANN, "larkspur", "foxglove"), (BOB, "foxglove", "larkspur")):
                 texts = " ".join(
                     item.text for item in await provider.prefetch("password", ref=ref("s", owner), limit=9)

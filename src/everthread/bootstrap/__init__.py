@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import Workshop
     from everthread.bootstrap.memory_providers import Made
+    from everthread.config.memory_providers import Field
     from everthread.gateway.schedule import Scheduler
     from everthread.gateway.serving import Gateway
     from everthread.lifecycle.scheduling import Scheduling
@@ -273,6 +274,24 @@ class Runtime:
         from everthread.bootstrap.trials import reach
 
         return await reach(self.settings, model)
+
+    def known_memories(self) -> dict[str, str]:
+        """The memory providers that can be chosen besides the built-in one, and what each is. Needs no store."""
+        from everthread.bootstrap.memory_providers import known
+
+        return known()
+
+    def memory_fields(self, name: str) -> Sequence[Field]:
+        """What can be set of a memory provider. Needs no store."""
+        from everthread.bootstrap.memory_providers import fields_of
+
+        return fields_of(name)
+
+    async def try_memory(self, name: str) -> str:
+        """Start a memory provider and let it go again; what it says of itself. Raises what is wrong. Needs no store."""
+        from everthread.bootstrap.trials import try_memory
+
+        return await try_memory(self.settings, name)
 
     async def reach_platform(self, name: str) -> str:
         """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""

@@ -16,13 +16,11 @@ from typing import Any, cast
 from msgspec import Struct
 
 from everthread.config import Settings
-from everthread.config.memory_providers import BUILTIN, OWN, Field, Value, arguments, checked_later
+from everthread.config.memory_providers import BUILTIN, GROUP, OWN, Field, Value, arguments, checked_later
 from everthread.config.reading import nearest
 from everthread.domain.errors import BadConfig
 from everthread.memory.older import as_provider
 from everthread.ports import MemoryProvider
-
-GROUP = "everthread.memory_providers"
 
 
 class Made(Struct, frozen=True):
@@ -56,14 +54,16 @@ _ADAPTERS: dict[str, Adapter] = {
 
 def configured(settings: Settings) -> dict[str, Made]:
     """Those that the settings name, but for the built-in one. Raises `BadConfig` for one that can't be made."""
-    return {name: made(name, settings) for name in settings.memory.providers if name != BUILTIN}
+    wanted = [name for name in settings.memory.providers if name != BUILTIN]
+    for name in wanted:
+        if name not in OWN:
+            checked_later(settings.config_path, name, fields_of(name))
+    return {name: made(name, settings) for name in wanted}
 
 
 def made(name: str, settings: Settings) -> Made:
     """One provider as the settings describe it, whether they name it or not."""
     fields, written = fields_of(name), settings.memory_providers.get(name, {})
-    if name not in OWN:
-        written = checked_later(settings.config_path, name, fields)
     given: dict[str, Value] = arguments(name, fields, written, settings.secret, settings.env_path)
     provider = as_provider(_class_of(name)())
     if provider.name != name:

@@ -1,20 +1,24 @@
-"""Trying out what is configured: one tiny request to a model, one start of every MCP server."""
+"""Trying out what is configured: a tiny request to a model, a start of every MCP server, a memory provider's health."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from everthread.bootstrap.agent import Models, enabled_servers, mcp_servers
+from everthread.bootstrap.memory_providers import made
 from everthread.config import Settings
-from everthread.domain.errors import ModelUnavailable
+from everthread.domain.errors import ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
+from everthread.memory.calling import Caller
 from everthread.ports import Clock
 from everthread.ports.model import Prompt, Request
 
 REACH_S_MAX = 30.0
 LOCAL_S_MAX = 90.0
 """A model on this machine has to be started first."""
+MEMORY_S_MAX = 20.0
+SHUTDOWN_S_MAX = 2.0
 _OUTPUT_TOKENS = 16
 
 
@@ -36,6 +40,22 @@ async def reach(settings: Settings, model: str = "") -> str:
         return choice.name
     finally:
         await models.aclose()
+
+
+async def try_memory(settings: Settings, name: str) -> str:
+    """Start a memory provider, ask how it is, and let it go. Raises `BadConfig` or `Unavailable`."""
+    described = made(name, settings)
+    caller = Caller(described.provider, described.settings)
+    try:
+        await caller.ready(MEMORY_S_MAX)
+        said = await caller.call("health", timeout_s=MEMORY_S_MAX) if caller.has("health") else "ok"
+    finally:
+        if caller.has("shutdown"):
+            with suppress(Exception):
+                await caller.call("shutdown", timeout_s=SHUTDOWN_S_MAX)
+    if said != "ok":
+        raise Unavailable(name, str(said))
+    return str(said)
 
 
 async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:

@@ -58,6 +58,8 @@ def code_of(error: Exception) -> int:
     match error:
         case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy() | errors.LockedOut():
             return RETRY
+        case errors.Unavailable():
+            return RETRY
         case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
             return CONFIGURATION
         case errors.ModelUnauthorized() | errors.ModelUnknown():

@@ -11,6 +11,7 @@ import click
 
 from everthread.cli import show
 from everthread.cli.opened import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.setup_memory import setup_memory
 
 if TYPE_CHECKING:
     from everthread.cli.local_files import Progress
@@ -41,6 +42,7 @@ def setup(
       everthread setup --model ollama/qwen3
       everthread setup --model openai/some-model --key-env OPENAI_API_KEY
       everthread setup local
+      everthread setup memory
     """
     if context.invoked_subcommand is not None:
         if model or key_env or non_interactive or offline or as_json:
@@ -57,6 +59,9 @@ def setup(
         raise click.UsageError("There is nobody to ask; give --model PROVIDER/MODEL, and --key-env NAME for a key")
     if as_json:
         show.print_json(done)
+
+
+setup.add_command(setup_memory)
 
 
 @setup.command()

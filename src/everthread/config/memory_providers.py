@@ -17,6 +17,7 @@ from everthread.config.schema import Told
 from everthread.config.secrets import address_problem, variable_problem
 from everthread.domain.errors import BadConfig
 
+GROUP = "everthread.memory_providers"
 BUILTIN = "builtin"
 PROVIDERS_MAX = 16
 Kind = Literal["text", "address", "whole", "number", "flag", "secret"]
@@ -104,6 +105,9 @@ def described(table: Table, known: Sequence[str]) -> dict[str, Told]:
     """
     ours = {name: entry.fields for name, entry in OWN.items()}
     others = [name for name in chosen(table) if name not in ours and name != BUILTIN]
+    if not {*table} <= {*known, *ours, *others}:
+        # A table may stay when its provider is not used any more.
+        others += [name for name in _installed() if name not in (*ours, *others, *known)]
     table.allow(*known, *ours, *others)
     found: dict[str, Told] = {}
     for name in (*ours, *others):
@@ -154,6 +158,13 @@ def problem_of(field: Field, text: str) -> str:
     if field.choices and text not in field.choices:
         return f"must be one of {', '.join(field.choices)}"
     return address_problem(text) if field.kind == "address" else printable(text)
+
+
+def _installed() -> list[str]:
+    """The names under which other packages offer providers."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and hardly ever wanted
+
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def _name_problem(text: str) -> str:

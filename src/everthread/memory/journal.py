@@ -105,13 +105,14 @@ class Journal:
         )
         if row is None:
             return None
-        if end > row.scanned_pos:
-            await self._discover(provider, lease, now)
         if too_late is not None or row.open_until > latest:
             await self._bring_forward(provider, lease)
             return now
         if row.open_until > now:
+            # What is new meanwhile is looked through then: nobody's turn pays for a provider that is not there.
             return row.open_until
+        if end > row.scanned_pos:
+            await self._discover(provider, lease, now)
         going = [session for name, session in self._running if name == provider]
         free = self._lanes_allowed(row) - len(going)
         due = await self._store.peek(

@@ -12,8 +12,11 @@
 A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
 adapter. The kits need the extra `everthread[testing]`.
 
+For memory back ends, real or fake: `back_end_model`, a stub of the embeddings and the model that they want, and
+`fault_proxy`, which spoils what goes between a client and a server, by a seed.
+
 Platforms to try one on, each a server on loopback that tests script: `loopback`, and `telegram`, whose Bot API bots of
-any library can be tested with.
+any library can be tested with. Memory services that can't be had on a test machine: `fake_honcho`, `fake_supermemory`.
 """
 
 from __future__ import annotations

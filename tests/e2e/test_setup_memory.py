@@ -1,0 +1,128 @@
+"""`everthread setup memory`: choosing providers of an installed package, with real processes and terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.test_chat import Terminal
+
+KEY = "hush-0123456789"
+PROVIDER = """
+from everthread.config.memory_providers import Field
+from everthread.ports import Capability, MemoryProvider
+
+class Attic(MemoryProvider):
+    settings_fields = (
+        Field("url", "Its address", "address", required=True),
+        Field("boxes", "How many boxes", "whole", default=3, low=1, high=9),
+        Field("api_key", "Its key", "secret", default="ATTIC_KEY"),
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.name = "attic"
+        self.capabilities = Capability.HEALTH
+
+    async def initialize(self, *, url, boxes, api_key="", **more):
+        self.told = url, boxes, api_key
+
+    async def health(self):
+        url, boxes, api_key = self.told
+        return "ok" if api_key == "hush-0123456789" and boxes < 9 else "it does not know the key"
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    package = tmp_path / "site" / "attic-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package.parent / "attic.py").write_text(PROVIDER)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: attic\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[everthread.memory_providers]\nattic = attic:Attic\n")
+    path = os.pathsep.join(filter(None, (str(package.parent), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.delenv("ATTIC_KEY", raising=False)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text("# mine\n[limits]\nturn_s = 30  # short\n")
+    return home
+
+
+def setup(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **variables},
+        timeout=30,
+        check=False,
+    )
+
+
+def written(home: Path) -> dict[str, Any]:
+    return tomllib.loads((home / "config.toml").read_text()).get("memory", {})
+
+
+def test_a_script_names_providers_and_what_they_are_told(home: Path) -> None:
+    told = ("--set", "attic.url=http://127.0.0.1:9", "--set", "attic.boxes=5")
+    done = setup(home, "builtin", "attic", *told, "--json", ATTIC_KEY=KEY)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"memory": ["builtin", "attic"], "tried": True, "health": {"attic": "ok"}}
+    assert written(home) == {"providers": ["builtin", "attic"], "attic": {"url": "http://127.0.0.1:9", "boxes": 5}}
+    assert "turn_s = 30  # short" in (home / "config.toml").read_text()
+    assert json.loads(setup(home, "builtin", "--json").stdout)["memory"] == ["builtin"]
+    assert written(home)["attic"]["boxes"] == 5, "its table may stay"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "code", "words"),
+    [
+        (["attic", "--set", "attic.url=http://h"], {"ATTIC_KEY": "wrong"}, 75, "it does not know the key"),
+        (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic has no 'url'"),
+        (["attik"], {}, 2, "there is no memory provider 'attik'; did you mean 'attic'?"),
+        (["attic", "--set", "attic.urk=x"], {}, 2, "no such setting; did you mean 'attic.url'?"),
+        (["attic", "--set", "attic.boxes=99"], {}, 2, "give a number from 1 to 9"),
+        (["attic", "--set", "attic.url=nowhere"], {}, 2, "is no http address"),
+        ([], {}, 2, "nobody to ask"),
+    ],
+)
+def test_what_does_not_work_is_told_and_nothing_is_written(
+    home: Path, arguments: list[str], variables: dict[str, str], code: int, words: str
+) -> None:
+    before = (home / "config.toml").read_text()
+    done = setup(home, *arguments, **variables)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (home / "config.toml").read_text() == before
+
+
+def test_a_person_is_asked_for_what_the_provider_declares_and_a_key_is_never_shown(home: Path) -> None:
+    terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory"])
+    try:
+        for question, answer in (
+            ("(?s)1  builtin.*2  attic.*Memories to use", "1 attic"),
+            ("attic: Its address", "nowhere"),
+            ("(?s)is no http address.*attic: Its address", "http://127.0.0.1:9"),
+            (r"attic: How many boxes \[3\]", ""),
+            ("attic: Its key", KEY),
+        ):
+            terminal.expect(question)
+            terminal.type(f"{answer}\n")
+        terminal.expect("Memories in use: builtin, attic.")
+        assert terminal.ended() == 0
+        assert "everthread memory copy --to attic" in terminal.seen
+        assert KEY not in terminal.seen
+    finally:
+        terminal.close()
+    assert written(home) == {"providers": ["builtin", "attic"], "attic": {"url": "http://127.0.0.1:9"}}
+    assert (home / ".env").read_text() == f"ATTIC_KEY={KEY}\n"
+    assert (home / ".env").stat().st_mode & 0o777 == 0o600
