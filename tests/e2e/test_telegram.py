@@ -198,6 +198,26 @@ async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
         assert await there.hear("hello") == [BOLD]
 
 
+async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from everthread.adapters.platforms.telegram import platform as module
+
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+        await acquaint(emulator.base_url, ANN)
+        platform, to = platform_at(emulator, tmp_path), Address(str(ANN))
+        message_id = await platform.send(Outbound("t1.0", to, "first"))
+        monkeypatch.setattr(module, "rendered", lambda text: f"*{text}")
+        await platform.edit(to, message_id, BOLD)
+        await platform.send(Outbound("t2.0", to, BOLD, files=(File("cat.png", PICTURE),)))
+        shown = [one for one in await people.messages(ANN) if one.is_bot]
+        assert [one.text for one in shown] == [BOLD, BOLD]
+        assert shown[1].file is not None
+        assert shown[1].file.kind == "photo"
+        assert emulator.refused == {"400": 2}
+        await platform.aclose()
+
+
 async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) -> None:
     async with model("🙂 ok " * 1000) as server, town(tmp_path, server) as there:
         await there.people.say(ANN, "smile")

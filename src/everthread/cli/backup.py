@@ -48,7 +48,7 @@ def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
         show.print_json({"file": str(target), "schema": manifest.schema, **manifest.counts, "passed_over": fitting})
     else:
         click.echo(f"Backed up to {target}: {counts_in_words(manifest.counts)}. Checked.")
-        click.echo("Keys (.env), mcp.json and the local model are not in it.")
+        click.echo("Keys (.env), mcp.json, the local model and files that people sent (media) are not in it.")
         for name in passed_over[:_NAMED_MAX]:
             click.echo(f"Nor is {show.one_line(whole(name))}: its name, depth or size is beyond what a backup holds.")
         if len(passed_over) > _NAMED_MAX:

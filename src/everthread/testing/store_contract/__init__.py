@@ -16,6 +16,7 @@ dropped.
 from everthread.testing.store_contract.access import WhoMayWrite
 from everthread.testing.store_contract.following import Following
 from everthread.testing.store_contract.lanes import CursorsAndLanes
+from everthread.testing.store_contract.luggage import WhatComesWithMessages
 from everthread.testing.store_contract.reviews import WindowsOfReviews
 from everthread.testing.store_contract.schedules import TasksAndTheirTimes
 from everthread.testing.store_contract.stage import OpenStore
@@ -38,6 +39,7 @@ class StoreContract(
     WhoMayWrite,
     KeysOfTheInterface,
     TasksAndTheirTimes,
+    WhatComesWithMessages,
     Following,
 ):
     """Every test here is a promise that the rest of the program relies on."""
