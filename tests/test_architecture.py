@@ -51,9 +51,8 @@ OWNED = """sessions summaries bindings boundaries turns messages prefixes slots 
     note_versions projections tombstones chosen_models guests tokens schedules occurrences reply_files""".split()
 # They hold no words of anybody's, and what they name has an owner; of strangers, nobody knows who they are yet.
 STRANGERS = "pairings wrong_codes".split()
-UNOWNED = (
-    "serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests".split()
-)
+UNOWNED = """serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests
+    discarded moved_chats""".split()
 
 CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")

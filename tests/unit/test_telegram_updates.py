@@ -9,7 +9,7 @@ import telegram
 
 from everthread.adapters.platforms.telegram.updates import Bot, taken
 from everthread.domain.model import ChatType
-from everthread.ports.platform import Media, Quoted, Update
+from everthread.ports.platform import Media, MovedChat, Quoted, Update
 
 BOT = Bot("telegram", 42, "test_bot", "mention", frozenset({"new", "status"}))
 ALL = Bot("telegram", 42, "test_bot", "all", frozenset({"new", "status"}))
@@ -24,8 +24,9 @@ def message(text: str = "", chat: dict[str, Any] = PRIVATE, **more: Any) -> dict
 
 
 def came(bot: Bot = BOT, **what: Any) -> Update | None:
-    update = telegram.Update.de_json({"update_id": 5, **what}, None)
-    return taken(update, bot)
+    update = taken(telegram.Update.de_json({"update_id": 5, **what}, None), bot)
+    assert not isinstance(update, MovedChat)
+    return update
 
 
 def said(text: str = "", chat: dict[str, Any] = PRIVATE, bot: Bot = BOT, **more: Any) -> Update | None:

@@ -25,8 +25,8 @@ def media_text(media: tuple[Media, ...]) -> str:
 
 def discard(execute: Execute, owner: str, session_id: str | None = None) -> None:
     """Note for removal what came with the owner's messages, or with those of one session."""
-    came = "SELECT id, media FROM inbox WHERE media <> '' AND owner = ?1 AND (?2 IS NULL OR session_id = ?2)"
-    rows = list(execute(came, (owner, session_id)))
+    came = "SELECT id, media FROM inbox WHERE media <> '' AND owner = ? AND (? IS NULL OR session_id = ?)"
+    rows = list(execute(came, (owner, session_id, session_id)))
     for number, text in rows:
         for media in media_in(text):
             if media.path:
