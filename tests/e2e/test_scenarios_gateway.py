@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from everthread.config import Compression, Gateway, PlatformAccount, Provider, R
 from everthread.domain.boundary import New, Resume
 from everthread.domain.model import ChatType, Inbound, Kind, NoteTarget, SessionKey, ToolCall, TurnStatus
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.ports import UnitOfWork
 from everthread.ports.model import Usage
 from everthread.testing.model_replies import Say
 from everthread.testing.model_server import ModelServer
@@ -377,21 +379,30 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
         endpoints = {"stub": Provider("openai_compat", server.base_url, context_tokens=20_000)}
         async with plaza(tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)) as there:
             await there.hear("one")
-            first, desk = (await there.session()).id, SessionKey.parse("agent:main:cli:dm:desk")
-            await there.runtime.lifecycle.cross(desk, Resume(first), owner=(await there.session()).owner)
+            # Of this one, or of what it was compressed to by now.
+            early, desk = await there.session(), SessionKey.parse("agent:main:cli:dm:desk")
+            await there.runtime.lifecycle.cross(desk, Resume(early.id), owner=early.owner)
             for text in ("two", "three", "four"):
                 await there.hear(text)
             await until(lambda: any(b"Bring the summary" in body for body in server.requests), "a summary")
             await there.hear("five")
             tip = await there.session()
-            assert tip.id != first
             assert tip.parent_id is not None
             assert (await there.session(desk)).id == tip.id
-            said = [turn.user_text for turn in await there.turns(first)]
-            assert said[:2] == ["one", "two"], "what is stored stays whole"
+            said: set[str] = set()
+            lineage: str | None = tip.id
+            while lineage is not None:
+                said |= {turn.user_text for turn in await there.turns(lineage)}
+                lineage = await there.runtime.store.read(partial(_parent, session_id=lineage))
+            assert said == {"one", "two", "three", "four", "five"}, "what is stored stays whole"
             assert b"## Facts" in server.requests[-1]
             (found, *_) = await there.hear("/search three")
             assert "three" in found
+
+
+def _parent(uow: UnitOfWork, session_id: str) -> str | None:
+    session = uow.sessions.get(session_id)
+    return session.parent_id if session is not None else None
 
 
 # --- S26, S29 ------------------------------------------------------------------------------------------------------

@@ -56,7 +56,10 @@ async def test_a_gateway_that_is_killed_again_and_again_does_each_time_once(tmp_
             await asyncio.sleep(dice.uniform(0.2, 3.5))
             life.kill()
         await scene.start(**orders)
-        await asyncio.sleep(4.0)
+        deadline = time.monotonic() + 40
+        while scene.rows("SELECT COUNT(*) FROM occurrences")[0][0] <= KILLS:
+            assert time.monotonic() < deadline, "more than that are due long since"
+            await asyncio.sleep(0.1)
         await paused(scene.home, clock, schedule)
         over = "SELECT COUNT(*) FROM occurrences WHERE state <> 'done'"
         deadline = time.monotonic() + 40

@@ -41,7 +41,7 @@ def checks() -> tuple[Check, ...]:
         Check("turns", inside.slots, "store"),
         Check("notes", inside.notes, "runtime"),
         Check("gateway", gateway.gateway, "runtime", bound_s=5.0),
-        Check("platforms", outside.platforms, "settings", bound_s=30.0),
+        Check("platforms", outside.platforms, "settings", bound_s=15.0),
         Check("memory", outside.providers, "runtime"),
         Check("mcp", outside.mcp, "settings", bound_s=40.0),
         Check("model", outside.model, "settings", bound_s=95.0),

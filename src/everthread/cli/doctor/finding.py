@@ -62,4 +62,4 @@ class Check(Struct, frozen=True):
     run: Callable[[Case], Awaitable[Finding]]
     needs: str = ""
     """Without it, there is nothing to check: `unopened`, `settings`, `store` (an open one), `runtime` (both)."""
-    bound_s: float = 10.0
+    bound_s: float = 8.0
