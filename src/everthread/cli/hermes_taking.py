@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from everthread.cli.sessions_import import Tally
-from everthread.domain.access import Paired, account_of, owner_problem
+from everthread.domain.access import Paired, account_of, person_problem
 from everthread.domain.boundary import Resume
 from everthread.domain.exchange import NOTE_CHARS_MAX, NoteLine
 from everthread.domain.model import HANDED_OVER, NoteTarget, SessionKey, whole
@@ -151,7 +151,7 @@ class Taking:
     def _person(self, platform: str, user: str) -> str:
         account = account_of(platform, user)
         owner = self._owners.get(account, account)
-        return owner if not owner_problem(owner) else self._settings.owner
+        return owner if not person_problem(owner) else self._settings.owner
 
     # --- Where they go on --------------------------------------------------------------------------------------------
 
