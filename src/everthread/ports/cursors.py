@@ -116,6 +116,12 @@ class Cursors(Protocol):
         """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
         ...
 
+    def tell_again(self, provider: str, owner: str, now: float) -> int:
+        """Start the lanes of an owner's conversations where each was first told from, under a new replay number; how
+        many. What was forgotten is none of them.
+        """
+        ...
+
     def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
         """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
         ...
