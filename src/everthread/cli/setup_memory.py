@@ -131,7 +131,9 @@ def _ask(settings: Settings, name: str, fields: Sequence[Field], answers: Answer
 
 def _ask_secret(settings: Settings, name: str, each: Field, answers: Answers) -> None:
     variable = str(answers.told[name].get(each.key, each.default) or "")
-    there = bool(variable) and settings.secret(variable) is not None
+    if not variable:
+        variable = answers.told[name][each.key] = f"{name}_{each.name}".upper().replace("-", "_")
+    there = settings.secret(variable) is not None
     keeps = "Enter keeps the present one" if there else "Enter if it needs none" if not each.required else ""
 
     def checked(text: str) -> str:
