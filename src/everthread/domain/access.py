@@ -112,4 +112,9 @@ def person_problem(owner: str) -> str:
     """What is wrong with the name of a person, if anything."""
     if owner_problem(owner) or len(owner) > PERSON_CHARS_MAX or owner != owner.strip():
         return f"a person's name must be 1 to {PERSON_CHARS_MAX} visible characters"
-    return f"a name that begins with {_SHARED} is a group's" if owner.startswith(_SHARED) else ""
+    return f"a name that begins with {_SHARED} is a group's" if is_groups(owner) else ""
+
+
+def is_groups(owner: str) -> bool:
+    """Whether it is a name that only what a group shares is kept under."""
+    return owner.startswith(_SHARED)
