@@ -10,6 +10,8 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, House, opened, unti
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import NotFound, Rejected, Unavailable
 from everthread.domain.events import ForgetScope
+from everthread.domain.exchange import MessageLine, SessionLine, TurnLine
+from everthread.domain.model import Role
 from everthread.lifecycle import ForgetOwner, ForgetSession
 
 
@@ -328,3 +330,25 @@ async def test_another_persons_memory_is_told_nothing_again(tmp_path: Path) -> N
         await house.lifecycle.forget(ForgetOwner(), owner=ME)
         await house.settled()
         assert diary.book.told(theirs) == ["switch", "theirs"]
+
+
+async def test_what_was_imported_after_a_copy_can_be_copied_too(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    line = SessionLine("old", ME, str(CLI), 1.0, 2.0, ended_at=3.0, end_reason="ended")
+    turns = [
+        TurnLine(
+            "old", number, f"old.{number}", 2.0, (MessageLine(Role.USER, word), MessageLine(Role.ASSISTANT, "yes"))
+        )
+        for number, word in enumerate(("one", "two"), start=1)
+    ]
+    async with House(tmp_path, diary) as house:
+        await house.lifecycle.import_session(line, turns[:1], owner=ME, before={})
+        await house.settled()
+        await copied(house)
+        assert diary.book.told("old")[:2] == ["switch", "one"]
+        await house.lifecycle.import_session(line, turns, owner=ME, before={})
+        await house.settled()
+        assert "two" not in diary.book.told("old")
+        assert await copied(house) == 1
+        assert diary.book.told("old")[-4:] == ["one", "end", "two", "end"]
+        assert await copied(house) == 0
