@@ -105,13 +105,17 @@ async def _carried_out(runtime: Runtime, target: str, wanted: Collection[str] | 
     whole = plan.entries + (await journal.copying(target))[1]
     done, moved_at = 0, clock.now()
     copied: set[str] = set()
+    waiting = 0
     with bar(f"Telling {target}", whole) as advance:
         while True:
-            # Sessions of which something waited are taken up when it has arrived.
-            open_ones = await journal.to_copy(target, wanted)
-            await journal.copy(target, open_ones)
+            # Sessions of which something waited are taken up when it has arrived. All are looked through for them.
+            open_ones = await journal.to_copy(target, wanted) if waiting or not copied else ()
+            begun = await journal.copy(target, open_ones)
             copied.update(one.session_id for one in open_ones)
-            left = sum(one.entries for one in open_ones if not one.is_at_rest) + (await journal.copying(target))[1]
+            at_rest = sum(one.is_at_rest for one in open_ones)
+            # Something may have come to one since it was looked at.
+            waiting = sum(one.entries for one in open_ones if not one.is_at_rest) + max(at_rest - begun, 0)
+            left = waiting + (await journal.copying(target))[1]
             if whole - left > done:
                 advance(whole - left - done)
                 done, moved_at = whole - left, clock.now()
