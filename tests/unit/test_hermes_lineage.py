@@ -120,6 +120,21 @@ def test_a_summary_in_the_same_session_makes_a_continuation_of_it() -> None:
     assert line.summary == SUMMARY
 
 
+def test_a_summary_in_a_new_session_that_is_summarised_in_its_place_later_leaves_the_first_part_as_it_was() -> None:
+    old = (session("p", end_reason="compression", ended_at=START + 100), Rows().talk("hi", "b", "hi").rows)
+    child = session("c", "p", started_at=START + 100)
+    # The first words of the conversation, and of what is left of its end, are the same.
+    once = Rows(START + 100).say("user", "hi").say("assistant", SUMMARY).talk("hi", "c", "d")
+    before, _ = translated(old, (child, once.rows))
+    twice = Rows(START + 100)
+    twice.rows = compacted(once.rows)
+    twice.say("user", "hi").say("assistant", SUMMARY + " And plums.").talk("d", "e")
+    after, _ = translated(old, (child, twice.rows))
+    assert list(after) == ["p", "c", "c.2"]
+    assert (after["c"].turns, after["c"].line.summary) == (before["c"].turns, before["c"].line.summary)
+    assert words(after["c.2"]) == ["e"]
+
+
 def test_a_second_summary_leaves_the_first_parts_as_they_were() -> None:
     once = Rows().talk("a", "b", "c", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY)
     before, _ = translated((session("s"), once.talk("c", "d").rows))

@@ -100,7 +100,7 @@ class Translator(Struct):
         place = self.place_of(member)
         before = self._parent(member)
         arriving: list[Arriving] = []
-        some = parts(known)
+        some = parts(known, continues=member.tie is Tie.COMPRESSION and before is not None)
         for number, part in enumerate(some):
             session_id = our_id(member.row.id, number)
             start = _begun(member, before, part) if not number else _summarised(before, part, Cause.COMPRESSION)
