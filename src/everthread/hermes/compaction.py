@@ -72,6 +72,11 @@ def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[M
     return [list(rows[start:end]) for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
 
 
+def summarised_at(rows: Sequence[MessageRow]) -> float:
+    """When the part that these rows are was begun: the copies around a summary may be as old as what they copy."""
+    return next((row.at for row in rows if summary_of(row) is not None), rows[0].at)
+
+
 def _copied_from(rows: Sequence[MessageRow], at: int, after: int) -> int:
     """Where the copies around a summary begin; 0 if there are none: then it came with rows of another session."""
     live = [row for row in rows[: _HEAD_MAX * 2] if not row.rewound][:_HEAD_MAX]
