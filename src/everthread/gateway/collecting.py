@@ -16,5 +16,10 @@ YOUNG_MAX = 10_000
 def settle() -> None:
     """For a process that serves from now on: what is there stays, and is never gone through again."""
     gc.collect()
+    settle_at_once()
+
+
+def settle_at_once() -> None:
+    """The same where somebody waits, and would feel that search: the little that is dead by now stays, too."""
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
