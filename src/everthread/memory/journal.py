@@ -333,31 +333,16 @@ class Journal:
 
     async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> Letter | None:
         """Write down how it went; the lane's next letter, or None if it has none or may not go on."""
+        provider, session = letter.cursor.provider, letter.cursor.session_id
         given_up = error is not None and self._given_up(letter, error)
         if error is None or given_up:
             self._puzzling.pop(letter.delivery.key, None)
         if error is not None:
-            log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, said(error))
+            log.warning("%s: entry %s: %s", provider, letter.delivery.key, said(error))
 
-        provider, session = letter.cursor.provider, letter.cursor.session_id
-
-        def record(uow: UnitOfWork) -> bool:
+        def record(uow: UnitOfWork) -> Letter | _Unread | None:
             uow.lanes.check(lease)
-            cursor = uow.cursors.get(provider, session)
-            if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
-                # The lane was set back meanwhile: this delivery belongs to its past.
-                return True
-            if error is None:
-                self._delivered(uow, letter)
-            elif isinstance(error, Rejected) or given_up:
-                self._park(uow, letter, _why(uow, letter, error))
-            else:
-                self._postpone(uow, letter, error, _why(uow, letter, error))
-                return False
-            return True
-
-        def record_and_look(uow: UnitOfWork) -> Letter | _Unread | None:
-            if not record(uow):
+            if not self._written_down(uow, letter, error, given_up):
                 return None
             now = self._clock.now()
             try:
@@ -369,8 +354,23 @@ class Journal:
                 return _UNREAD
             return following
 
-        found = await self._store.write(record_and_look)
+        found = await self._store.write(record)
         return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
+
+    def _written_down(self, uow: UnitOfWork, letter: Letter, error: BaseException | None, given_up: bool) -> bool:
+        """Whether the lane may go on."""
+        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
+        if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
+            # The lane was set back meanwhile: this delivery belongs to its past.
+            return True
+        if error is None:
+            self._delivered(uow, letter)
+        elif isinstance(error, Rejected) or given_up:
+            self._park(uow, letter, _why(uow, letter, error))
+        else:
+            self._postpone(uow, letter, error, _why(uow, letter, error))
+            return False
+        return True
 
     def _given_up(self, letter: Letter, error: BaseException) -> bool:
         """Whether an entry has failed too often for reasons that time won't mend. Outages in between don't count."""

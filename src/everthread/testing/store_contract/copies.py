@@ -60,10 +60,11 @@ class CopiesOfThePast(OnAStore):
             talk = Talk(store)
             sessions = sorted([await talk.new(key_named(str(n))) for n in range(5)])
             await store.write(lambda uow: uow.cursors.register("p"))
-            found: list[str] = []
-            while some := await store.read(lambda uow: uow.cursors.to_copy("p", found[-1] if found else "", 2)):
+            found, after = list[str](), ""
+            while some := await store.read(lambda uow, after=after: uow.cursors.to_copy("p", after, 2)):
                 assert len(some) <= 2
                 found += [one.session_id for one in some]
+                after = found[-1]
             assert found == sessions
 
     @in_loop

@@ -128,7 +128,7 @@ class Hindsight(MemoryProvider):
         bank = self._bank(ref)
         match scope:
             case ForgetScope.SESSION:
-                await self._banks.drop_unfinished(bank, all_of(ref.session_id))
+                await self._banks.drop_unfinished(bank, beginning=all_of(ref.session_id))
                 for document_id in await self._banks.ids(bank, tag=of_session(ref.session_id)):
                     await self._drop(bank, document_id)
             case ForgetScope.OWNER:
@@ -136,7 +136,9 @@ class Hindsight(MemoryProvider):
             case ForgetScope.FACT:
                 if note_id:
                     await self._drop(bank, note_document_id(note_id))
-                await self._take_out(bank, text, delivery)
+                if text.strip():
+                    await self._banks.drop_unfinished(bank, holding=text)
+                    await self._take_out(bank, text, delivery)
 
     # What is asked ----------------------------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class Hindsight(MemoryProvider):
 
     async def _take_out(self, bank: str, words: str, delivery: Delivery) -> None:
         """The words leave every document that has them, literally; the rest of it stays."""
-        for _ in range(FORGET_ROUNDS_MAX if words.strip() else 0):
+        for _ in range(FORGET_ROUNDS_MAX):
             changed = [
                 await self._take_out_of(bank, each, words, delivery) for each in await self._holding(bank, words)
             ]
