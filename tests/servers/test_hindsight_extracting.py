@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ from everthread.testing.provider_contract import EffectsOf, Faults, ProviderCont
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-LIMITS = Limits(attempt_s_max=10.0, attempts_max=2, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
+LIMITS = Limits(attempt_s_max=30.0, attempts_max=2, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
 SLOW_S = 1.5
 """How long the model thinks about a request of which nobody hears any more."""
 
@@ -112,7 +113,11 @@ async def settled(process: Process) -> None:
 
 
 def at_work(house: House, bank: str) -> bool:
-    listed = asked(house.address, f"{bank}/operations?limit=100&status=processing")["operations"]
+    try:
+        listed = asked(house.address, f"{bank}/operations?limit=100&status=processing")["operations"]
+    except HTTPError:
+        # The bank is made with its first document.
+        return False
     return any(one["document_id"] for one in listed)
 
 
@@ -146,22 +151,24 @@ async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
     old, new = Talk(provider, "old"), Talk(provider, "new")
     await old.say("I keep bees")
     await new.say("I paint hives")
+    await new.note("has two ladders", version=1)
     house.model.refuse("honey")
     with pytest.raises(ProviderError):
         await old.say("I sell honey")
     # What is there already is told anew, and that fails: it stays as it was.
-    house.model.refuse("hives")
+    house.model.refuse("seven")
     with pytest.raises(ProviderError):
-        await new.say("I paint hives", again=True, replay=1)
+        await new.note("has seven ladders", version=2)
     house.model.heal()
     await old.say("I sell honey", again=True)
     assert texts(house, prefix) == {
+        "note/n1": "has two ladders",
         "old/0001": "user: I keep bees\nassistant: I see.",
         "new/0001": "user: I paint hives\nassistant: I see.",
         "old/0002": "user: I sell honey\nassistant: I see.",
     }
     drawn = facts(house, bank)["world"]
-    for said in ("I keep bees", "I paint hives", "I sell honey"):
+    for said in ("I keep bees", "I paint hives", "I sell honey", "has two ladders"):
         assert sum(said in fact for fact in drawn) == 1, drawn
 
 
@@ -292,9 +299,12 @@ async def test_while_the_model_is_gone_nothing_is_parked(house: House, prefix: s
         await settled(process)
         house.model.fail_next(10_000)
         await process.turn(CLI, "I sell honey")
-        await process.reported("memory:hindsight", "could not take it in")
-        await asyncio.sleep(3)
+        deadline = time.monotonic() + 60
         [status] = await process.memory.journal.status()
+        while "could not take it in" not in (status.last_error or ""):
+            assert time.monotonic() < deadline, status
+            await asyncio.sleep(0.1)
+            [status] = await process.memory.journal.status()
         assert (status.parked, status.lanes.waiting_entries) == ((), 1)
         house.model.heal()
         await process.later(60)

@@ -16,6 +16,7 @@ from everthread.domain.errors import ProviderError, Rejected, Unavailable
 
 SETTLE_S_MAX = 40.0
 """How long one delivery waits until the server has taken a document in. It goes on with it meanwhile."""
+LOOK_S_MAX = 10.0
 PAGE = 100
 PAGES_MAX = 10_000
 RECALL_TOKENS = 2_048
@@ -26,16 +27,25 @@ _NO_MODEL = "not_configured"
 
 
 class Found(Struct, frozen=True):
-    """One memory. `document_id` is empty for what the server has concluded from several."""
+    """One memory. What the server has concluded from others has no document, and `source_fact_ids`."""
 
     text: str
     document_id: str | None = None
     metadata: dict[str, str] | None = None
     mentioned_at: str | None = None
+    source_fact_ids: list[str] | None = None
 
 
-class _Recalled(Struct, frozen=True):
-    results: list[Found]
+class Recalled(Struct, frozen=True):
+    results: list[Found] = field(default_factory=list[Found])
+    source_facts: dict[str, Found] | None = None
+
+    def behind(self, found: Found) -> Sequence[Found]:
+        """What it is known from: itself, or what it was concluded from; nothing, if that is not told whole."""
+        if found.document_id:
+            return (found,)
+        known, ids = self.source_facts or {}, found.source_fact_ids or ()
+        return tuple(known[each] for each in ids) if all(each in known for each in ids) else ()
 
 
 class _Part(Struct, frozen=True):
@@ -221,17 +231,17 @@ class Banks:
                 break
         return found
 
-    async def recall(self, bank: str, query: str) -> Sequence[Found]:
+    async def recall(self, bank: str, query: str) -> Recalled:
         body: Mapping[str, object] = {
             "query": query,
             "budget": "low",
             "max_tokens": RECALL_TOKENS,
-            "include": {"entities": None},
+            "include": {"entities": None, "source_facts": {}},
         }
         try:
-            return (await self._wire.ask("POST", f"{_path(bank)}/memories/recall", body, into=_Recalled)).results
+            return await self._wire.ask("POST", f"{_path(bank)}/memories/recall", body, into=Recalled)
         except NotThere:
-            return ()
+            return Recalled()
 
     async def reflect(self, bank: str, query: str) -> str:
         body = {"query": query, "budget": "low"}
@@ -266,12 +276,13 @@ class Banks:
     async def _works(self, bank: str) -> bool:
         """Whether its embeddings and its model answer: what it needs for every document."""
         try:
-            await self.recall(bank, "anything")
-            models = await self._wire.ask("POST", f"{_path(bank)}/health/llm", into=_Models)
+            async with asyncio.timeout(LOOK_S_MAX):
+                await self.recall(bank, "anything")
+                models = await self._wire.ask("POST", f"{_path(bank)}/health/llm", into=_Models)
         except NotThere:
             # It was told not to say how its model is.
             return True
-        except Unavailable:
+        except (Unavailable, TimeoutError):
             return False
         return all(one.ok or one.status == _NO_MODEL for one in models.operations if one.operation == "retain")
 
