@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests import fake_back_ends
 from tests.back_end import BackEnd
-from tests.fault_days import LIMITS, Day, lived
+from tests.fault_days import LIMITS, PATIENT, Day, lived
 
 from everthread.memory.journal import Limits
 from everthread.testing.fault_proxy import Fault
@@ -54,9 +54,6 @@ def _honcho() -> Iterator[MakeBackEnd]:
 def _supermemory() -> Iterator[MakeBackEnd]:
     yield fake_back_ends.supermemory
 
-
-PATIENT = Limits(attempt_s_max=4.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
-"""For a real server, which takes its time."""
 
 BACK_ENDS: dict[str, tuple[Callable[[], AbstractContextManager[MakeBackEnd]], Limits]] = {
     "hindsight": (_hindsight, PATIENT),

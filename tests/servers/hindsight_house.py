@@ -47,7 +47,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[House]:
             with (folder / "server.log").open("wb") as log:
                 settings = _settings(port, database, model, extracting)
                 server = subprocess.Popen(
-                    ["nice", "-n", "10", PLACE / "bin" / "hindsight-api"],
+                    [PLACE / "bin" / "hindsight-api"],
                     env=settings | {"HOME": str(folder), "PATH": os.environ["PATH"]},
                     stdout=log,
                     stderr=log,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
-from tests.fault_days import FaultDays
+from tests.fault_days import PATIENT, FaultDays
 from tests.house import CLI
 from tests.provider_scenarios import ProviderScenarios
 from tests.servers.door import Door
@@ -39,8 +39,6 @@ from everthread.memory.journal import Limits
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
-
-LIMITS = Limits(attempt_s_max=3.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +241,7 @@ def test_the_official_client_finds_what_was_kept(house: House, settings: dict[st
 class TestScenarios(ProviderScenarios, BadDay, FaultDays):
     @pytest.fixture
     def limits(self) -> Limits:
-        return LIMITS
+        return PATIENT
 
     @pytest.fixture
     def back_end(self, house: House, door: Door, settings: dict[str, Any], prefix: str) -> BackEnd:

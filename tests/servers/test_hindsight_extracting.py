@@ -14,9 +14,8 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from msgspec.structs import replace
 from tests.e2e.commands import everthread
-from tests.fault_days import lived
+from tests.fault_days import PATIENT, lived
 from tests.house import CLI
 from tests.house import House as Process
 from tests.servers.door import Door
@@ -316,7 +315,7 @@ async def test_after_faults_each_turn_and_each_of_its_facts_is_there_once(
     house: House, door: Door, settings: dict[str, Any], prefix: str, tmp_path: Path
 ) -> None:
     back_end = back_end_of(house, door, {**settings, "address": house.address}, prefix)
-    day = await lived(tmp_path, back_end, 7, replace(LIMITS, attempts_max=8, attempt_s_max=4.0))
+    day = await lived(tmp_path, back_end, 7, PATIENT)
     assert day.problems == []
     drawn = [
         fact
