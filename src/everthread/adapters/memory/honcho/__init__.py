@@ -18,7 +18,7 @@ from everthread.adapters.memory.wire.naming import encoded
 from everthread.adapters.memory.wire.splitting import split
 from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import Message, SessionRef
+from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.ports.memory import is_outdated
 
@@ -84,7 +84,9 @@ class Honcho(MemoryProvider):
             if more.get("rewound"):
                 await self._homes.undo(ref, turns)
             else:
-                await self._homes.of_session(ref, parent_session_id)
+                # Who resumes a session comes from another one, which is no parent of it.
+                is_resumed = more.get("reason") == Cause.RESUME
+                await self._homes.of_session(ref, "" if is_resumed else parent_session_id)
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any

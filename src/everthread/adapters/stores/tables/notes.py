@@ -75,6 +75,11 @@ class NoteTables:
         )
         return tuple(_version(row) for row in rows)
 
+    def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
+        return tuple(
+            _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
+        )
+
     def projected(self, owner: str, target: NoteTarget) -> str | None:
         row = first(
             self._execute("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))
