@@ -32,6 +32,7 @@ from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import FORGOTTEN, Cause, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 HINDSIGHT = "hindsight"
 ADDRESS = "http://127.0.0.1:8888"
@@ -109,6 +110,8 @@ class Hindsight(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         """A note's newest wording takes the place of what it said before, in whichever session that was."""
+        if is_outdated(metadata):
+            return
         note_id, version = str(metadata.get("note_id", "")), int(metadata.get("version", 0))
         document = note_of(ref.session_id, note_id, version, target, content, metadata.get("at"))
         bank = self._bank(ref)

@@ -20,6 +20,7 @@ from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 HONCHO = "honcho"
 QUERY_CHARS_MAX = 2_000
@@ -105,9 +106,12 @@ class Honcho(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         """A note's newest wording takes the place of all that it said before, wherever that was written."""
+        if is_outdated(metadata):
+            return
         note_id = str(metadata.get("note_id", ""))
         pieces = split(content, CONTENT_CHARS_MAX) if action != "remove" else ()
-        async with self._homes.alone(ref.session_id):
+        # A note is changed in several sessions: two at once would each take the other's words back.
+        async with self._homes.alone(ref.session_id), self._homes.alone(f"note/{note_id}"):
             home = await self._homes.of_note(ref, note_id)
             there = [one.content for one in await self._api.conclusions(session_id=home.id)]
             if lacking := [piece for piece in pieces if piece not in there]:
