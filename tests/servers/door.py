@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
-from everthread.testing.http_server import HttpServer, read_request, respond
+from everthread.testing.fault_proxy import NOT_PASSED_ON
+from everthread.testing.http_server import HttpServer, Received, read_request, respond
 
 START_S_MAX = 10.0
 
@@ -80,7 +81,7 @@ class Door(HttpServer):
             return await respond(writer, 422, b'{"detail":"not like this"}')
         what = f"{method} {received.path}"
         self.passed.append(what)
-        answer = await self._asked(method, received.path, received.body)
+        answer = await self._asked(method, received)
         if self._losing and self._keeps.fullmatch(what):
             self._losing -= 1
             return False
@@ -88,13 +89,14 @@ class Door(HttpServer):
         await writer.drain()
         return False
 
-    async def _asked(self, method: str, path: str, body: bytes) -> bytes:
+    async def _asked(self, method: str, received: Received) -> bytes:
         assert self._there.hostname is not None
         reader, writer = await asyncio.open_connection(self._there.hostname, self._there.port)
         try:
-            head = f"{method} {path} HTTP/1.1\r\nHost: {self._there.netloc}\r\nConnection: close\r\n"
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode("latin-1") + body)
+            kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
+            kept |= {"host": self._there.netloc, "connection": "close", "content-length": str(len(received.body))}
+            lines = [f"{method} {received.path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept.items())]
+            writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + received.body)
             await writer.drain()
             return await reader.read(-1)
         finally:

@@ -24,6 +24,7 @@ _PIECES = (
         re.compile(r"^## Conversation History\n.*?\n\n(.*?)(?:\n\nAfter exploring|\Z)", re.DOTALL | re.MULTILINE),
     ),
 )
+_NUMBERED = re.compile(r"^\[(?P<number>\d+)\]\[(?:user|assistant)\]", re.MULTILINE)
 Schema = Mapping[str, Any]
 
 
@@ -31,7 +32,7 @@ def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str
     """The answer to a request with these texts; a few plain words, if nothing is to be extracted from them."""
     found = _piece(texts)
     if any("sdk.commit()" in text for text in texts):
-        return program(facts_in(found[1]) if found else [])
+        return _program_of(found[1]) if found else program([])
     if found is not None and found[0] == "hindsight":
         return json.dumps({"facts": [_hindsight_fact(fact) for fact in facts_in(found[1])]})
     if found is not None and found[0] == "mem0":
@@ -57,6 +58,19 @@ def program(facts: Sequence[str]) -> str:
     calls = [
         f'sdk.create_entities(category="""facts""", name="""{_name_of(fact)}""", content="""{_in_quotes(fact)}""")'
         for fact in facts
+    ]
+    return "\n".join([*calls, "sdk.commit()"])
+
+
+def chronicle(said: Sequence[tuple[str, int]]) -> str:
+    """The same as events, each with the number of the message it stands in: such are written at once.
+
+    Entities wait for eight of their kind, or ten seconds.
+    """
+    calls = [
+        f'sdk.create_events(event_name="""{_name_of(fact)}""", goal="""remember""", '
+        f'summary="""{_in_quotes(fact)}""", ranges="""{number}""")'
+        for fact, number in said
     ]
     return "\n".join([*calls, "sdk.commit()"])
 
@@ -88,6 +102,19 @@ def _piece(texts: Sequence[str]) -> tuple[str, str] | None:
             if found := pattern.search(text):
                 return whose, found[1]
     return None
+
+
+def _program_of(piece: str) -> str:
+    """Events if the messages are numbered, as those of a conversation are; else entities."""
+    if _NUMBERED.match(piece) is None:
+        return program(facts_in(piece))
+    starts = [*_NUMBERED.finditer(piece)]
+    ends = [*(start.start() for start in starts[1:]), len(piece)]
+    said: dict[str, int] = {}
+    for start, end in zip(starts, ends, strict=True):
+        for fact in facts_in(piece[start.start() : end]):
+            said.setdefault(fact, int(start["number"]))
+    return chronicle(list(said.items()))
 
 
 def _lines(piece: str) -> list[tuple[str, str]]:
