@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / ".cache" / "servers"
 INSTALL_S_MAX = 900
 
 
-def environment(name: str, *wanted: str) -> Path:
+def environment(name: str, wanted: Sequence[str]) -> Path:
     """The folder of an environment that has the packages; made by whoever comes first, and kept."""
     place = ROOT / name
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +25,7 @@ def environment(name: str, *wanted: str) -> Path:
     return place
 
 
-def _make(place: Path, wanted: tuple[str, ...]) -> None:
+def _make(place: Path, wanted: Sequence[str]) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True, timeout=INSTALL_S_MAX)
     python = place / "bin" / "python"
     quickly = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wanted]

@@ -24,7 +24,7 @@ from everthread.testing.back_end_model import BackEndModel
 from everthread.testing.embedding import DIMENSIONS
 from everthread.testing.recording import Effect
 
-WANTED = "openviking==0.5.2"
+WANTED = ("openviking==0.5.2",)
 KEY = "root-key-of-the-tests"
 START_S_MAX = 300
 KINDS = {"work": "delegation"}
@@ -84,18 +84,22 @@ class House:
         return effects
 
     def everything(self, account: str) -> str:
-        """Every file that the server has kept of an account."""
-        files = [each for each in (self.folder / "data" / "viking" / account).rglob("*") if each.is_file()]
+        """Every file that the server has kept of an account, but for its list of what it was asked to do."""
+        root = self.folder / "data" / "viking" / account
+        files = [each for each in root.rglob("*") if each.is_file() and "tasks" not in each.relative_to(root).parts]
         return "\n".join(f"{each}\n{each.read_bytes().decode(errors='replace')}" for each in files)
 
     def _session(self, account: str, user: str, name: str) -> list[Effect]:
-        session = decoded(name) or name
+        session, archives = decoded(name) or name, self.archives(account, user, name)
         effects: list[Effect] = []
-        for uri, is_done in self.archives(account, user, name).items():
-            if is_done:
+        for uri in archives:
+            # What came to nothing was said again.
+            if archives[uri]:
                 effects += _effects(session, self.lines(account, user, uri))
-                effects.append(Effect(session, "close", uri.rpartition("/")[2]))
-        return effects + _effects(session, self.lines(account, user, f"viking://user/{user}/sessions/{name}"))
+        live = _effects(session, self.lines(account, user, f"viking://user/{user}/sessions/{name}"))
+        if effects and not live:
+            effects.append(Effect(session, "close", "all that was said is committed"))
+        return effects + live
 
     def _notes(self, account: str, user: str) -> list[Effect]:
         root = f"viking://user/{user}/memories/notes"

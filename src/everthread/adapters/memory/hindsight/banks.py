@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from msgspec import Struct, field
 
 from everthread.adapters.memory.hindsight.documents import Document
 from everthread.adapters.memory.wire import NotThere, Sleep, Wire
-from everthread.adapters.memory.wire.alone import Alone
 from everthread.domain.errors import Rejected, Unavailable
 
 SETTLE_S_MAX = 40.0
@@ -88,14 +88,14 @@ class Banks:
         self._provider = provider
         self._wire = wire
         self._sleep = sleep
-        self._writing = Alone()
+        self._writing = WeakValueDictionary[str, asyncio.Lock]()
 
     async def aclose(self) -> None:
         await self._wire.aclose()
 
     def alone(self, bank: str, document_id: str) -> AbstractAsyncContextManager[object]:
         """One writer of a document at a time: two at once can end in either's words."""
-        return self._writing.at(f"{bank}/{document_id}")
+        return self._writing.setdefault(f"{bank}/{document_id}", asyncio.Lock())
 
     async def put(self, bank: str, document: Document, replay: int) -> None:
         """Returns when the server has taken it in, whole. What it has already is no work for it."""

@@ -141,6 +141,8 @@ class Rooms:
             if first is None:
                 return
             there = await self._settled(user, name, session_id, first, visible)
+            if first.open:
+                await self._describe(user, name, there, there.about)
             # A request that was given up may have been carried out long after it was looked for.
             if (kept := once(there.live)) != there.live:
                 there = await self._write_anew(user, name, there, kept)
@@ -328,16 +330,20 @@ class Rooms:
     async def _restored(self, user: str, name: str, meta: Meta | None) -> Meta | None:
         """Bring a whole copy back to its place, wherever somebody has left off with that."""
         copy = await self._api.session(user, spare(name))
-        if copy is None or about(copy.tags).half:
-            return meta
-        known = about(copy.tags)
-        if meta is None:
-            await self._api.create(user, name, replace(known, half=True).tags)
-        held = marks(await self._api.lines(user, f"{sessions_of(user)}/{name}"))
-        lines = await self._api.lines(user, f"{sessions_of(user)}/{spare(name)}")
-        await self._api.say(user, name, [line for line in lines if line.mark is None or line.mark not in held])
+        if copy is not None and not about(copy.tags).half:
+            known = about(copy.tags)
+            if meta is None:
+                await self._api.create(user, name, replace(known, half=True).tags)
+            held = marks(await self._api.lines(user, f"{sessions_of(user)}/{name}"))
+            lines = await self._api.lines(user, f"{sessions_of(user)}/{spare(name)}")
+            await self._api.say(user, name, [line for line in lines if line.mark is None or line.mark not in held])
+            await self._api.delete_session(user, spare(name))
+        elif meta is None:
+            return None
+        else:
+            # The copy goes when all of it is back.
+            known = replace(about(meta.tags), half=False)
         await self._api.describe(user, name, known.tags)
-        await self._api.delete_session(user, spare(name))
         return await self._api.session(user, name)
 
     async def _delete(self, user: str, name: str) -> None:

@@ -178,7 +178,8 @@ def turn_of(memory: str, lines: Sequence[Line]) -> int | None:
     possible = turns(lines)
     if len(possible) == 1 and all(line.mark is not None for line in lines):
         return next(iter(possible))
-    quoted = [quote.strip() for quote in _QUOTED.findall(memory)]
+    # A part of a long message has dots where the rest was.
+    quoted = [quote.strip().removeprefix("...").removesuffix("...") for quote in _QUOTED.findall(memory)]
     said = turns(line for line in lines if line.role == "user" and any(quote in line.text for quote in quoted))
     return next(iter(said)) if len(said) == 1 else None
 
