@@ -45,10 +45,17 @@ class House:
 
     def ask(self, account: str, user: str, path: str, **query: str) -> Any:
         """The result of a GET; None if there is nothing."""
-        url = f"{self.address}/api/v1{path}?{urllib.parse.urlencode(query)}"
+        return self._asked(account, user, f"{path}?{urllib.parse.urlencode(query)}")
+
+    def post(self, account: str, user: str, path: str, body: object) -> Any:
+        return self._asked(account, user, path, json.dumps(body).encode())
+
+    def _asked(self, account: str, user: str, path: str, body: bytes | None = None) -> Any:
         who = {"Authorization": f"Bearer {KEY}", "X-OpenViking-Account": account, "X-OpenViking-User": user}
+        headers = {**who, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.address}/api/v1{path}", body, headers)
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=who), timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return json.loads(answer.read())["result"]
         except urllib.error.HTTPError as error:
             if error.code == 404:

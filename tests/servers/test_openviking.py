@@ -26,10 +26,11 @@ from everthread.adapters.memory.wire.naming import encoded
 from everthread.bootstrap import Runtime
 from everthread.config import load
 from everthread.domain.boundary import New
-from everthread.domain.errors import ToolFailed, Unavailable
+from everthread.domain.errors import Rejected, ToolFailed, Unavailable
 from everthread.domain.events import ForgetScope
 from everthread.domain.model import Inbound, Message, Role
 from everthread.memory.journal import Limits
+from everthread.ports import MemoryProvider
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(400)]
@@ -137,6 +138,78 @@ async def test_what_was_drawn_from_a_commit_says_where_it_was_said(settings: dic
     assert (await talk.recall("boat red"))[0][1:] == ("S:1/x", 3)
     assert await talk.recall("  ") == []
     assert await talk.recall("bees " * 2_000)
+
+
+async def test_what_another_process_has_told_is_not_told_again(
+    house: House, settings: dict[str, Any], account: str
+) -> None:
+    one, other = Talk(await ready(settings), "s1"), Talk(await ready(settings), "s1")
+    await one.say("I keep bees")
+    other.turns, other.seq = dict(one.turns), one.seq
+    await other.say("I sell honey")
+    await one.say("I sell honey")
+    assert len(said(house, account, "s1")) == 2
+    await other.close()
+    await one.again(2, attempt=2)
+    assert len(said(house, account, "s1")) == 2
+
+
+async def test_what_a_late_request_has_said_twice_is_committed_once(
+    house: House, settings: dict[str, Any], account: str
+) -> None:
+    talk = Talk(await ready(settings), "s1")
+    await talk.say("I keep bees")
+    await talk.say("I sell honey")
+    twice = house.lines(account, "ann", "viking://user/ann/sessions/s1")
+    messages = [{"role": one.role, "content": one.text, "source_message_ids": [str(one.mark)]} for one in twice[:2]]
+    house.post(account, "ann", "/sessions/s1/messages/batch", {"messages": messages})
+    assert len(said(house, account, "s1")) == 3
+    await talk.close()
+    assert [text.partition("\n")[0] for text in said(house, account, "s1")] == [
+        "user: I keep bees",
+        "user: I sell honey",
+    ]
+
+
+async def test_who_was_told_of_a_session_in_its_middle_is_told_of_its_beginning_later(
+    house: House, settings: dict[str, Any], account: str
+) -> None:
+    past, talk = Talk(tidy(MemoryProvider), "s1"), Talk(await ready(settings), "s1")
+    for text in ("I keep bees", "I sell honey"):
+        await past.say(text)
+    await past.close()
+    await past.say("my boat is red")
+    talk.turns, talk.seq = dict(past.turns), past.seq
+    await talk.say("I planted foxglove")
+    await talk.close()
+    for number in (1, 2):
+        await talk.again(number, replay=1)
+    await talk.close()
+    for number in (3, 4):
+        await talk.again(number, replay=1)
+    await talk.close()
+    texts = [text.partition("\n")[0].removeprefix("user: ") for text in said(house, account, "s1")]
+    assert texts == ["I planted foxglove", "I keep bees", "I sell honey", "my boat is red"]
+    for number in range(1, 5):
+        await talk.again(number, replay=2)
+    assert len(said(house, account, "s1")) == 4
+
+
+async def test_an_entry_that_was_rejected_can_be_told_later(
+    house: House, settings: dict[str, Any], account: str, door: Door
+) -> None:
+    talk = Talk(await ready(settings), "s1")
+    await talk.say("I keep bees")
+    door.reject_next()
+    with pytest.raises(Rejected):
+        await talk.say("I sell honey")
+    await talk.say("my boat is red")
+    await talk.close(missing=(2,))
+    await talk.again(2)
+    await talk.close()
+    assert len(said(house, account, "s1")) == 3
+    await talk.again(2)
+    assert len(said(house, account, "s1")) == 3
 
 
 async def test_a_commit_that_fails_is_said_again_until_memories_are_drawn(

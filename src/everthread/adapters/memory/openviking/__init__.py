@@ -105,8 +105,8 @@ class OpenViking(MemoryProvider):
     ) -> None:
         view: View | None = more.get("view")
         visible = None if view is None else {turn.number for turn in view.turns if turn.session_id == ref.session_id}
-        through, missing = int(more.get("through_seq", 0)), tuple(more.get("missing", ()))
-        await self._rooms.close(person(ref.owner), ref.session_id, through, missing, visible)
+        missing = tuple(more.get("missing", ()))
+        await self._rooms.close(person(ref.owner), ref.session_id, delivery.seq, missing, visible)
 
     async def on_memory_write(
         self,

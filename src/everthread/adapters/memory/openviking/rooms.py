@@ -1,8 +1,7 @@
 """Our sessions in OpenViking: what each holds is looked at before anything is added, and a commit is seen to its end.
 
-A session there has messages that were not committed yet, and an archive for each commit. Nothing of it is kept here but
-what was last seen, and that counts only as long as the session's own counters are the same: so a process that starts
-anew, or a request that was carried out though nobody heard of it, changes nothing.
+A session there has messages that were not committed yet, and an archive for each commit. A commit puts the messages
+away first, and draws memories from them later; if that fails, the server leaves it at that.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from contextlib import AbstractAsyncContextManager
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from everthread.adapters.memory.openviking.api import Api, Meta
+from everthread.adapters.memory.openviking.api import Api
+from everthread.adapters.memory.openviking.held import Archive, Held, Room
 from everthread.adapters.memory.openviking.memories import Memories
 from everthread.adapters.memory.openviking.wording import (
-    About,
     Line,
-    about,
     archive,
     is_of,
     marks,
@@ -29,39 +27,16 @@ from everthread.adapters.memory.openviking.wording import (
     room,
     sessions_of,
     sought,
-    spare,
     turns,
 )
 from everthread.adapters.memory.wire import Sleep
 from everthread.adapters.memory.wire.alone import Alone
 from everthread.domain.errors import Unavailable
 
-KNOWN_MAX = 1024
 FOLLOW_S_MAX = 45.0
 """How long one delivery waits until memories are drawn. The server goes on with it meanwhile."""
 ROUNDS_MAX = 1000
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 1.0
-
-
-class Archive(Struct, frozen=True):
-    uri: str
-    number: int
-    lines: tuple[Line, ...]
-
-
-class Room(Struct, frozen=True):
-    """What a session holds."""
-
-    meta: Meta
-    about: About
-    live: tuple[Line, ...] = ()
-    """What was not committed yet."""
-    open: tuple[Archive, ...] = ()
-    """The archives that are not dealt with yet: hardly ever more than one."""
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        return (*(line for each in self.open for line in each.lines), *self.live)
 
 
 class _Queued(Struct, frozen=True):
@@ -82,8 +57,8 @@ class Rooms:
         self._api = api
         self._memories = memories
         self._sleep = sleep
+        self._held = Held(provider, api)
         self._alone = Alone()
-        self._known: dict[tuple[str, str], Room] = {}
 
     def alone(self, user: str, name: str) -> AbstractAsyncContextManager[object]:
         return self._alone.at(f"{user}/{name}")
@@ -94,9 +69,9 @@ class Rooms:
         """A parent that is known stays until another is given."""
         name = room(session_id)
         async with self.alone(user, name):
-            there = await self._seen_or_made(user, name)
+            there = await self._held.seen_or_made(user, name)
             if there.about.parent != parent:
-                await self._describe(user, name, there, replace(there.about, parent=parent))
+                await self._held.describe(user, name, there, replace(there.about, parent=parent))
 
     async def tell(self, user: str, session_id: str, lines: Sequence[Line]) -> None:
         """Say what was not said there yet."""
@@ -104,26 +79,24 @@ class Rooms:
             return
         name = room(session_id)
         async with self.alone(user, name):
-            there = await self._seen_or_made(user, name)
-            held = marks(there.lines)
+            there = await self._held.seen_or_made(user, name)
+            held, about = marks(there.lines), there.about
             lacking = [
-                line
-                for line in lines
-                if line.mark and line.mark not in held and not there.about.has_told(line.mark.seq)
+                line for line in lines if line.mark and line.mark not in held and not about.has_told(line.mark.seq)
             ]
             if lacking:
-                await self._say(user, name, there, lacking)
+                await self._held.say(user, name, there, lacking)
 
     async def take_back(self, user: str, session_id: str, numbers: Collection[int]) -> None:
         """Of turns that were committed, what says that it was drawn from them goes."""
         name = room(session_id)
         async with self.alone(user, name):
-            there = await self._seen(user, name)
+            there = await self._held.seen(user, name)
             if there is not None:
                 there = await self._settled(user, name, session_id, there)
                 kept = tuple(line for line in there.live if not is_of(line, numbers))
                 if kept != there.live:
-                    await self._write_anew(user, name, there, kept)
+                    await self._held.write_anew(user, name, there, kept)
             await self._memories.drop(user, session_id, numbers)
 
     async def close(
@@ -137,28 +110,28 @@ class Rooms:
         """Commit what was said since the last time, if anything was, and see it to its end."""
         name = room(session_id)
         async with self.alone(user, name):
-            first = await self._seen(user, name)
+            first = await self._held.seen(user, name)
             if first is None:
                 return
             there = await self._settled(user, name, session_id, first, visible)
             if first.open:
-                await self._describe(user, name, there, there.about)
+                there = await self._held.describe(user, name, there, there.about)
             # A request that was given up may have been carried out long after it was looked for.
             if (kept := once(there.live)) != there.live:
-                there = await self._write_anew(user, name, there, kept)
+                there = await self._held.write_anew(user, name, there, kept)
             if there.live:
                 there = await self._commit(user, name, session_id, there)
-            told = replace(there.about, told=max(through, there.about.told), missing=tuple(missing))
-            if told != first.about or first.live or first.open:
-                await self._describe(user, name, there, told)
+            known = replace(there.about.reaching(through), missing=tuple(missing))
+            if known != first.about or first.live or first.open:
+                await self._held.describe(user, name, there, known)
 
     async def _commit(self, user: str, name: str, session_id: str, there: Room) -> Room:
-        self._known.pop((user, name), None)
+        self._held.let_go(user, name)
         numbers = turns(there.live)
         turn = next(iter(numbers)) if len(numbers) == 1 else None
         task = await self._api.commit(user, name, origin_tags(session_id, turn))
         if task is None or await self._is_drawn(user, task):
-            there = await self._settled(user, name, session_id, await self._must_see(user, name))
+            there = await self._settled(user, name, session_id, await self._held.must_see(user, name))
             if not there.live:
                 return there
         # The server does not try again by itself, and has put the messages away: the next attempt says them again.
@@ -169,23 +142,23 @@ class Rooms:
     async def forget(self, user: str, session_id: str) -> None:
         name = room(session_id)
         async with self.alone(user, name):
-            there = await self._seen(user, name)
+            there = await self._held.seen(user, name)
             if there is not None:
                 await self._all_ended(user, there)
                 for number in range(there.meta.commit_count, 0, -1):
                     await self._memories.undo(user, archive(user, name, number))
             await self._memories.drop(user, session_id)
-            await self._delete(user, name)
+            await self._held.delete(user, name)
 
     async def forget_person(self, user: str) -> None:
         for _ in range(ROUNDS_MAX):
             names = await self._api.sessions(user)
             for name in names:
                 async with self.alone(user, name):
-                    there = await self._seen(user, name)
+                    there = await self._held.seen(user, name)
                     if there is not None:
                         await self._all_ended(user, there)
-                    await self._delete(user, name)
+                    await self._held.delete(user, name)
             if not names:
                 break
         await self._memories.drop_all(user)
@@ -198,70 +171,11 @@ class Rooms:
         found = {match.uri for match in await self._api.grep(user, sessions_of(user), sought(words))}
         for name in {original(uri.removeprefix(f"{sessions_of(user)}/").partition("/")[0]) for uri in found}:
             async with self.alone(user, name):
-                there = await self._seen(user, name)
+                there = await self._held.seen(user, name)
                 if there is None:
                     continue
                 there = await self._settled(user, name, "", there)
-                await self._write_anew(user, name, there, tuple(line.without(words) for line in there.live))
-
-    # ------------------------------------------------------------------------------------------------------------------
-
-    async def _seen_or_made(self, user: str, name: str) -> Room:
-        there = await self._seen(user, name)
-        if there is None:
-            await self._api.create(user, name, About().tags)
-            there = await self._must_see(user, name)
-        return there
-
-    async def _must_see(self, user: str, name: str) -> Room:
-        there = await self._seen(user, name)
-        if there is None:
-            raise Unavailable(self._provider, "has lost a session that was there just now", retry_after_s=5)
-        return there
-
-    async def _seen(self, user: str, name: str) -> Room | None:
-        """What a session holds now; None if there is no such session."""
-        meta = await self._api.session(user, name)
-        if meta is None or about(meta.tags).half:
-            meta = await self._restored(user, name, meta)
-        if meta is None:
-            self._known.pop((user, name), None)
-            return None
-        known = self._known.get((user, name))
-        if known is not None and known.meta.counts == meta.counts:
-            return replace(known, about=about(meta.tags))
-        there = Room(meta, about(meta.tags))
-        if meta.message_count:
-            there = replace(there, live=await self._api.lines(user, f"{sessions_of(user)}/{name}"))
-        for number in range(there.about.settled + 1, meta.commit_count + 1):
-            uri = archive(user, name, number)
-            there = replace(there, open=(*there.open, Archive(uri, number, await self._api.lines(user, uri))))
-        return self._remember(user, name, there)
-
-    def _remember(self, user: str, name: str, there: Room) -> Room:
-        while len(self._known) >= KNOWN_MAX:
-            self._known.pop(next(iter(self._known)))
-        # Without what the session counts, nobody could tell whether it is still so.
-        if there.meta.total_message_count is not None:
-            self._known[user, name] = there
-        return there
-
-    async def _say(self, user: str, name: str, there: Room, lines: Sequence[Line]) -> Room:
-        self._known.pop((user, name), None)
-        await self._api.say(user, name, lines)
-        total, count, meta = there.meta.total_message_count, len(lines), there.meta
-        counted = replace(
-            meta,
-            message_count=meta.message_count + count,
-            total_message_count=None if total is None else total + count,
-        )
-        return self._remember(user, name, replace(there, meta=counted, live=(*there.live, *lines)))
-
-    async def _describe(self, user: str, name: str, there: Room, known: About) -> None:
-        self._known.pop((user, name), None)
-        await self._api.describe(user, name, known.tags)
-        kept = tuple(each for each in there.open if each.number > known.settled)
-        self._remember(user, name, replace(there, about=known, open=kept))
+                await self._held.write_anew(user, name, there, tuple(line.without(words) for line in there.live))
 
     # Commits ----------------------------------------------------------------------------------------------------------
 
@@ -273,6 +187,7 @@ class Rooms:
             if await self._is_ended_well(user, each):
                 if session_id:
                     await self._memories.sign(user, session_id, each.uri, each.lines)
+                there = replace(there, about=there.about.having_told(each.lines))
                 continue
             await self._memories.undo(user, each.uri)
             held = marks(line for other in there.open if other is not each for line in other.lines)
@@ -280,7 +195,7 @@ class Rooms:
             if visible is not None:
                 lost = [line for line in lost if not (turns([line]) - set(visible))]
             if lost:
-                there = await self._say(user, name, there, lost)
+                there = await self._held.say(user, name, there, lost)
         return replace(there, about=replace(there.about, settled=there.meta.commit_count), open=())
 
     async def _all_ended(self, user: str, there: Room) -> None:
@@ -310,44 +225,3 @@ class Rooms:
             await self._sleep(pause_s)
             pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
         return True
-
-    # Writing a session anew -------------------------------------------------------------------------------------------
-
-    async def _write_anew(self, user: str, name: str, there: Room, lines: tuple[Line, ...]) -> Room:
-        """What a session holds can't be changed: a whole copy is made elsewhere first, and comes in its place.
-
-        Its archives go. Everything in them is dealt with.
-        """
-        self._known.pop((user, name), None)
-        known = replace(there.about, settled=0)
-        await self._api.delete_session(user, spare(name))
-        await self._api.create(user, spare(name), replace(known, half=True).tags)
-        await self._api.say(user, spare(name), lines)
-        await self._api.describe(user, spare(name), known.tags)
-        await self._api.delete_session(user, name)
-        return await self._must_see(user, name)
-
-    async def _restored(self, user: str, name: str, meta: Meta | None) -> Meta | None:
-        """Bring a whole copy back to its place, wherever somebody has left off with that."""
-        copy = await self._api.session(user, spare(name))
-        if copy is not None and not about(copy.tags).half:
-            known = about(copy.tags)
-            if meta is None:
-                await self._api.create(user, name, replace(known, half=True).tags)
-            held = marks(await self._api.lines(user, f"{sessions_of(user)}/{name}"))
-            lines = await self._api.lines(user, f"{sessions_of(user)}/{spare(name)}")
-            await self._api.say(user, name, [line for line in lines if line.mark is None or line.mark not in held])
-            await self._api.delete_session(user, spare(name))
-        elif meta is None:
-            return None
-        else:
-            # The copy goes when all of it is back.
-            known = replace(about(meta.tags), half=False)
-        await self._api.describe(user, name, known.tags)
-        return await self._api.session(user, name)
-
-    async def _delete(self, user: str, name: str) -> None:
-        self._known.pop((user, name), None)
-        # The copy first: it would come back.
-        await self._api.delete_session(user, spare(name))
-        await self._api.delete_session(user, name)

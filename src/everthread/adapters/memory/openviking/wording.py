@@ -84,8 +84,8 @@ class About(Struct, frozen=True):
     """What a session's tags say of it."""
 
     parent: str = ""
-    told: int = 0
-    """Entries up to this one were taken in and drawn from, but for those that are `missing`."""
+    told: tuple[tuple[int, int], ...] = ()
+    """From which entry to which everything was taken in and drawn from, but for those that are `missing`."""
     missing: tuple[int, ...] = ()
     settled: int = 0
     """So many of its archives are dealt with."""
@@ -93,11 +93,33 @@ class About(Struct, frozen=True):
     """A copy that is not whole yet."""
 
     def has_told(self, seq: int) -> bool:
-        return seq <= self.told and seq not in self.missing
+        return any(low <= seq <= high for low, high in self.told) and seq not in self.missing
+
+    def having_told(self, lines: Iterable[Line]) -> About:
+        seqs = [mark.seq for mark in marks(lines)]
+        return self._stretched(min(seqs), max(seqs)) if seqs else self
+
+    def reaching(self, seq: int) -> About:
+        """Everything up to there was handed over, whether there was anything in it to keep or not."""
+        low = max((begin for begin, _ in self.told if begin <= seq), default=None)
+        return self if low is None else self._stretched(low, seq)
+
+    def _stretched(self, low: int, high: int) -> About:
+        """A log is told from its start to its end: what lies between this and what was told before it was told too.
+
+        Who is told of a session in its middle, and of its beginning later, has a gap until then.
+        """
+        low = max((begin for begin, _ in self.told if begin <= low), default=low)
+        apart = [(begin, end) for begin, end in self.told if end < low or begin > high + 1]
+        joined = [each for each in self.told if each not in apart]
+        whole = (min([low, *(begin for begin, _ in joined)]), max([high, *(end for _, end in joined)]))
+        return replace(self, told=tuple(sorted([*apart, whole])))
 
     @property
     def tags(self) -> list[str]:
-        tags = [f"{_TOLD}={self.told}", f"{_SETTLED}={self.settled}"]
+        tags = [f"{_SETTLED}={self.settled}"]
+        if self.told:
+            tags.append(f"{_TOLD}={'.'.join(f'{low}-{high}' for low, high in self.told)}")
         if self.parent:
             tags.append(f"{_PARENT}={_tag(self.parent)}")
         if self.missing:
@@ -109,7 +131,7 @@ def about(tags: Iterable[str]) -> About:
     said = values(tags)
     return About(
         parent=decoded(said.get(_PARENT, "")) or "",
-        told=_number(said.get(_TOLD)) or 0,
+        told=tuple(found for each in said.get(_TOLD, "").split(".") if (found := _stretch(each)) is not None),
         missing=tuple(seq for each in said.get(_MISSING, "").split(".") if (seq := _number(each)) is not None),
         settled=_number(said.get(_SETTLED)) or 0,
         half=_HALF in said,
@@ -244,6 +266,12 @@ def sought(words: str) -> str:
 
 def _tag(text: str) -> str:
     return encoded(text, TAG_CHARS_MAX, low=True)
+
+
+def _stretch(text: str) -> tuple[int, int] | None:
+    low, _, high = text.partition("-")
+    begin, end = _number(low), _number(high)
+    return (begin, end) if begin is not None and end is not None else None
 
 
 def _number(text: str | None) -> int | None:
