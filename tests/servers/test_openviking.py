@@ -33,7 +33,7 @@ from everthread.memory.journal import Limits
 from everthread.ports import MemoryProvider
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 LIMITS = Limits(attempt_s_max=4.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
 KEEPS = r"POST /api/v1/sessions/[^/]+/messages/batch"

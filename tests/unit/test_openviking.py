@@ -88,7 +88,7 @@ def test_what_was_told_is_known_exactly() -> None:
 
 @given(st.integers(1, 20), st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=9, unique=True), max_size=4))
 def test_nothing_counts_as_told_that_was_not_passed_by(first: int, streams: list[list[int]]) -> None:
-    """The first time, a log may be told from its middle; after that, from its start. Every second entry is committed."""
+    """The first time, a log may be told from its middle; after that, from its start. Two entries a commit."""
     known, passed = About(), set[int]()
     for number, stream in enumerate(streams):
         begin = first if number == 0 else 1
