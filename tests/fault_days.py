@@ -32,8 +32,10 @@ RATE = 0.4
 STEPS = 14
 FAULTS_MIN = 12
 FAULTS_S_MAX = 20.0
-HEALED_S_MAX = 60.0
+HEALED_S_MAX = 120.0
 LIMITS = Limits(attempt_s_max=0.5, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
+PATIENT = Limits(attempt_s_max=8.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
+"""For a real server, which takes its time."""
 KEYS = {"ann": CLI, "bob": TELEGRAM}
 
 
@@ -145,6 +147,9 @@ def _watched(provider: MemoryProvider) -> _Watched:
     kind = type(provider)
 
     class Watched(kind):  # pyright: ignore[reportGeneralTypeIssues, reportUntypedBaseClass] - of whatever comes
+        taken: list[tuple[str, str]]
+        attempts: int
+
         async def sync_turn(
             self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any
         ) -> None:
