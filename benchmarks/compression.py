@@ -15,6 +15,8 @@ from functools import partial
 from itertools import cycle, repeat
 from pathlib import Path
 
+from everthread.gateway.collecting import settle
+
 from benchmarks.answering import Office, model_server
 from benchmarks.boundaries import LONG_SESSION_MESSAGES, LONG_TURN_MESSAGES
 from benchmarks.measuring import Calls, Figure, cpu_ms, run
@@ -27,7 +29,6 @@ from everthread.bootstrap import Runtime
 from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.gateway.collecting import settle
 
 BATCH = 500
 BATCHES = 9

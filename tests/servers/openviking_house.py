@@ -16,18 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.back_end import BackEnd
+from tests.house import ME
 from tests.servers.environments import environment
 
-from everthread.adapters.memory.openviking.wording import Line, line_in, origin
-from everthread.adapters.memory.wire.naming import decoded
+from everthread.adapters.memory.openviking import OpenViking
+from everthread.adapters.memory.openviking.wording import Line, about, line_in, origin
+from everthread.adapters.memory.wire.naming import decoded, encoded
 from everthread.testing.back_end_model import BackEndModel
 from everthread.testing.embedding import DIMENSIONS
+from everthread.testing.provider_contract import Faults
 from everthread.testing.recording import Effect
 
 WANTED = ("openviking==0.5.2",)
 KEY = "root-key-of-the-tests"
 START_S_MAX = 300
 KINDS = {"work": "delegation"}
+KEEPS = r"POST /api/v1/sessions/[^/]+/messages/batch"
+"""The requests that store words."""
 
 
 @dataclass
@@ -127,6 +133,25 @@ def _effects(session: str, lines: list[Line]) -> list[Effect]:
             text = "\n".join(f"{each.role}: {each.text}" for each in said)
             effects.append(Effect(session, KINDS.get(first.mark.kind) or first.mark.kind, text, turn=first.mark.turn))
     return effects
+
+
+def back_end_of(house: House, faults: Faults, settings: dict[str, Any], account: str) -> BackEnd:
+    """The server as the scenarios want it: one account of it."""
+
+    def parent_of(session_id: str) -> str:
+        kept = house.ask(account, ME, f"/sessions/{encoded(session_id)}")
+        return about(kept["memory_extraction_config"]["events"]["tags"]).parent
+
+    return BackEnd(
+        f"{OpenViking.__module__}:{OpenViking.__qualname__}",
+        settings,
+        faults,
+        lambda: house.held(account),
+        settles_s=5.0,
+        parent_of=parent_of,
+        attempt_s=1.5,
+        tool=("openviking_look_up", "words"),
+    )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
-from tests.fault_days import FaultDays
+from tests.fault_days import PATIENT, FaultDays
 from tests.house import CLI
 from tests.provider_scenarios import ProviderScenarios
 from tests.servers import openviking_house
@@ -21,8 +21,6 @@ from tests.talk import Talk
 from tests.tidy import tidy
 
 from everthread.adapters.memory.openviking import OpenViking
-from everthread.adapters.memory.openviking.wording import about
-from everthread.adapters.memory.wire.naming import encoded
 from everthread.bootstrap import Runtime
 from everthread.config import load
 from everthread.domain.boundary import New
@@ -34,9 +32,6 @@ from everthread.ports import MemoryProvider
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
-
-LIMITS = Limits(attempt_s_max=4.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
-KEEPS = r"POST /api/v1/sessions/[^/]+/messages/batch"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +48,7 @@ def account() -> str:
 
 @pytest.fixture
 def door(house: House) -> Iterator[Door]:
-    with Door(house.address, KEEPS) as door:
+    with Door(house.address, openviking_house.KEEPS) as door:
         yield door
 
 
@@ -391,24 +386,11 @@ async def test_its_tools_answer_and_reach_nobody_elses_memories(settings: dict[s
 class TestScenarios(ProviderScenarios, BadDay, FaultDays):
     @pytest.fixture
     def limits(self) -> Limits:
-        return LIMITS
+        return PATIENT
 
     @pytest.fixture
     def back_end(self, house: House, door: Door, settings: dict[str, Any], account: str) -> BackEnd:
-        def parent_of(session_id: str) -> str:
-            tags = house.ask(account, "me", f"/sessions/{encoded(session_id)}")["memory_extraction_config"]["events"]
-            return about(tags["tags"]).parent
-
-        return BackEnd(
-            f"{OpenViking.__module__}:{OpenViking.__qualname__}",
-            settings,
-            door,
-            lambda: house.held(account),
-            settles_s=5.0,
-            parent_of=parent_of,
-            attempt_s=1.5,
-            tool=("openviking_look_up", "words"),
-        )
+        return openviking_house.back_end_of(house, door, settings, account)
 
 
 async def test_it_is_chosen_by_its_name_in_the_settings(house: House, account: str, tmp_path: Path) -> None:
