@@ -341,11 +341,16 @@ async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
     await old.close()
     await new.say("once more: the code is quincunx, and I sell honey")
     await new.note("the code is quincunx", version=1)
+    other = Talk(provider, "other")
+    await other.say("the code is something else")
+    await other.close()
     await new.forget(ForgetScope.FACT, "the code is quincunx", "n1")
     assert "quincunx" not in house.everything(account)
     found = await old.recall("bees")
     assert [(session, turn) for text, session, turn in found if "bees" in text] == [("old", 1)]
     assert said(house, account, "new") == ["user: once more: [forgotten], and I sell honey\nassistant: I see."]
+    # Who said something like it is left alone.
+    assert list(house.archives(account, "ann", "other").values()) == [True]
     # Nothing of it comes back with a redelivery.
     await old.again(1, attempt=2)
     await old.close()
@@ -372,6 +377,7 @@ async def test_its_tools_answer_and_reach_nobody_elses_memories(settings: dict[s
     await ann.say('I keep "bees" [in Aarhus]')
     said = await provider.handle_tool_call("openviking_look_up", {"words": "bees"}, ref=ann.ref)
     assert said == '- user: I keep "bees" [in Aarhus]'
+    assert said == await provider.handle_tool_call("openviking_look_up", {"words": 'keep "bees" [in'}, ref=ann.ref)
     assert "Nobody" in await provider.handle_tool_call("openviking_look_up", {"words": "bees"}, ref=bob.ref)
     await ann.close()
     found = await provider.handle_tool_call("openviking_search", {"query": "bees"}, ref=ann.ref)

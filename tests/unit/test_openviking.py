@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from everthread.adapters.memory.openviking.wording import (
     Line,
     Mark,
     about,
+    has_words,
     line_in,
     lines_of,
     mark_of,
@@ -27,6 +30,7 @@ from everthread.adapters.memory.openviking.wording import (
     original,
     room,
     sought,
+    sought_in_messages,
     spare,
     turn_of,
     version,
@@ -141,7 +145,12 @@ def test_names_are_told_apart_and_a_copys_leads_to_its_original() -> None:
 def test_what_is_looked_for_stands_in_every_file_as_it_is() -> None:
     assert sought('the "code" is 4711, yes') == "is 4711"
     assert sought("Grüße an 你好") == "Grüße an 你好"
-    assert sought("!?") == ""
+    assert sought("!?") == "."
+    said = 'keep "bees" [in\nAarhus'
+    row = json.dumps({"text": f"I {said} 😀"}, ensure_ascii=False)
+    assert re.search(sought_in_messages(said), row)
+    assert has_words(row, said)
+    assert not has_words(row, "keep bees")
 
 
 class Files:

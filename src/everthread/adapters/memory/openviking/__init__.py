@@ -23,6 +23,7 @@ from everthread.adapters.memory.openviking.wording import (
     person,
     said_in,
     sessions_of,
+    sought_in_messages,
 )
 from everthread.adapters.memory.wire import Sleep, Wire
 from everthread.adapters.memory.wire.naming import encoded, named
@@ -181,7 +182,7 @@ class OpenViking(MemoryProvider):
         return [one for one in await self._api.find(person(ref.owner), asked, most) if one.text.strip()][:most]
 
     async def _looked_up(self, user: str, words: str) -> list[str]:
-        matches = await self._api.grep(user, sessions_of(user), re.escape(words))
+        matches = await self._api.grep(user, sessions_of(user), sought_in_messages(words))
         said = (said_in(match.content) for match in matches if match.uri.endswith("/messages.jsonl"))
         return [*dict.fromkeys(line for line in said if line)][:LOOKED_UP_MAX]
 

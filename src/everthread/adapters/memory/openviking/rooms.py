@@ -19,6 +19,7 @@ from everthread.adapters.memory.openviking.memories import Memories
 from everthread.adapters.memory.openviking.wording import (
     Line,
     archive,
+    has_words,
     is_of,
     marks,
     once,
@@ -169,7 +170,8 @@ class Rooms:
         What was drawn from those stays, and is seen to by itself.
         """
         found = {match.uri for match in await self._api.grep(user, sessions_of(user), sought(words))}
-        for name in {original(uri.removeprefix(f"{sessions_of(user)}/").partition("/")[0]) for uri in found}:
+        having = [uri for uri in found if has_words(await self._api.read(user, uri) or "", words)]
+        for name in {original(uri.removeprefix(f"{sessions_of(user)}/").partition("/")[0]) for uri in having}:
             async with self.alone(user, name):
                 there = await self._held.seen(user, name)
                 if there is None:

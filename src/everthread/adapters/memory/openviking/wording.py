@@ -7,6 +7,7 @@ part of which entry of our log it is. What is known of a session as a whole stan
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -260,8 +261,21 @@ def rest_file(user: str, uri: str) -> str:
 
 
 def sought(words: str) -> str:
-    """The longest part of a text that stands in every file as it is, whatever is escaped there."""
-    return max(_WORDS.findall(words), key=len, default="")
+    """A pattern for the longest part of a text that stands in every file as it is, whatever is escaped there."""
+    return max(_WORDS.findall(words), key=len, default=".")
+
+
+def sought_in_messages(words: str) -> str:
+    """A pattern for a text as it stands in the files that have messages."""
+    return re.escape(_escaped(words)).replace("\\ ", " ")
+
+
+def has_words(file: str, words: str) -> bool:
+    return words in file or _escaped(words) in file
+
+
+def _escaped(words: str) -> str:
+    return json.dumps(words, ensure_ascii=False)[1:-1]
 
 
 def _tag(text: str) -> str:
