@@ -49,6 +49,7 @@ class Adapter(Struct, frozen=True):
 _ADAPTERS: dict[str, Adapter] = {
     "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
     "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "openviking": Adapter("everthread.adapters.memory.openviking", "OpenViking", "openviking"),
     "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
 }
 """What can be set of each stands in `config/memory_providers.py`."""

@@ -73,6 +73,14 @@ OWN: dict[str, Entry] = {
             Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
         ),
     ),
+    "openviking": Entry(
+        "files of what it draws from each conversation when that is closed; on a server of your own",
+        (
+            Field("url", "Address of the server", "address", "http://127.0.0.1:1933"),
+            Field("account", "What the name of its account begins with", default="everthread"),
+            Field("api_key", "Its root key, if it has one", "secret", "OPENVIKING_API_KEY"),
+        ),
+    ),
     "supermemory": Entry(
         "a hosted memory that searches what was said and keeps a profile of each person",
         (
