@@ -47,6 +47,7 @@ class Adapter(Struct, frozen=True):
 _ADAPTERS: dict[str, Adapter] = {
     "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
     "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "mem0": Adapter("everthread.adapters.memory.mem0", "Mem0", "mem0"),
     "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
 }
 """What can be set of each stands in `config/memory_providers.py`."""

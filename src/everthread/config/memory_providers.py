@@ -20,6 +20,7 @@ from everthread.domain.errors import BadConfig
 GROUP = "everthread.memory_providers"
 BUILTIN = "builtin"
 PROVIDERS_MAX = 16
+MEM0_MODES = ("library", "platform")
 Kind = Literal["text", "address", "whole", "number", "flag", "secret"]
 Value = str | int | float | bool
 
@@ -71,6 +72,22 @@ OWN: dict[str, Entry] = {
             Field("url", "Address of the server", "address", "https://api.honcho.dev"),
             Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
             Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
+        ),
+    ),
+    "mem0": Entry(
+        "draws facts from what is said, with a model of your choice; on this machine, or hosted",
+        (
+            Field("mode", "On this machine (library) or hosted (platform)", default="library", choices=MEM0_MODES),
+            Field("model", "library: the model that draws facts", default="gpt-5-mini"),
+            Field("model_url", "library: its OpenAI-compatible endpoint", "address", "https://api.openai.com/v1"),
+            Field("model_key", "library: the key of that endpoint", "secret", "OPENAI_API_KEY"),
+            Field("embedder", "library: the model that embeds", default="text-embedding-3-small"),
+            Field("embedder_url", "library: its endpoint, if it is another", "address"),
+            Field("embedder_key", "library: the key of that other endpoint", "secret", "MEM0_EMBEDDER_KEY"),
+            Field("infer", "Draw facts; if not, turns are kept word for word", "flag", default=True),
+            Field("python", "library: a Python that has mem0ai, if this one has not"),
+            Field("url", "platform: its address", "address", "https://api.mem0.ai"),
+            Field("api_key", "platform: its key", "secret", "MEM0_API_KEY"),
         ),
     ),
     "supermemory": Entry(
