@@ -31,7 +31,7 @@ WAITING_MAX = 32
 ODD_ATTEMPTS_MAX = 3
 """What nobody can say of whether it would be taken another time is tried so often."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
-_CHILD = Path(__file__).with_name("child.py")
+_CHILD = Path(__file__).with_name("child") / "__main__.py"
 
 
 class Endpoint(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The process in which Mem0's library runs: it takes requests from its parent as lines of JSON, and answers each.
 
-Run as a file, by a Python that has mem0ai and faiss; it needs nothing of Everthread's but two files beside it. The
+Run as a file, by a Python that has mem0ai and faiss; it needs nothing of Everthread's but the files beside it. The
 first line says where memories are kept and which endpoints to use. It answers `{"ready": true}` or an `error`; then
 `{"id": 1, "do": "add", ...}` is answered by `{"id": 1, "found": ...}` or `{"id": 1, "error": ..., "kind": ...}`, in
 whatever order they are done. It ends with its stdin.
