@@ -14,7 +14,6 @@ from typing import Any
 from everthread.adapters.memory.mem0.entries import (
     NOTE,
     OPENED,
-    TURN,
     Entry,
     Memories,
     delegation_entry,
@@ -22,6 +21,7 @@ from everthread.adapters.memory.mem0.entries import (
     opened_entry,
     recalled,
     turn_entry,
+    turn_key,
     version_of,
 )
 from everthread.adapters.memory.wire import Sleep
@@ -91,8 +91,7 @@ class Mem0(MemoryProvider):
     ) -> None:
         if more.get("rewound"):
             for turn in more.get("turns", ()):
-                about = {"kind": TURN, "session": ref.session_id, "turn": turn}
-                await self._remove(ref.owner, **about)
+                await self._remove(ref.owner, session=ref.session_id, entry=turn_key(turn))
         elif parent_session_id:
             await self._keep(ref, opened_entry(ref.session_id, parent_session_id))
 

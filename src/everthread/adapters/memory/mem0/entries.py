@@ -85,8 +85,12 @@ class Memories(Protocol):
 def turn_entry(
     session_id: str, turn: int, user: str, assistant: str, at: float | None, *, infer: bool, attempt: int
 ) -> Entry:
-    about = _about(TURN, session_id, f"{TURN}:{turn}", turn=turn, at=at)
+    about = _about(TURN, session_id, turn_key(turn), turn=turn, at=at)
     return _entry(session_id, (("user", user), ("assistant", assistant)), about, infer=infer, attempt=attempt)
+
+
+def turn_key(turn: int) -> str:
+    return f"{TURN}:{turn}"
 
 
 def delegation_entry(session_id: str, seq: int, task: str, result: str) -> Entry:

@@ -1,0 +1,64 @@
+"""The real Mem0 library with our stub of a model, as tests want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everthread.adapters.memory.mem0 import Mem0
+from everthread.testing.back_end_model import BackEndModel
+from everthread.testing.recording import Effect
+from tests.back_end import BackEnd
+from tests.mem0_held import held, in_files
+from tests.servers.door import Door
+from tests.servers.environments import environment
+
+WANTED = ("mem0ai==2.2.1", "faiss-cpu==1.15.1")
+ASKS = r"POST /v1/(embeddings|chat/completions)"
+
+
+@dataclass(frozen=True)
+class House:
+    """A door in front of the model that Mem0 uses, and a folder for its files."""
+
+    python: str
+    model: BackEndModel
+    door: Door
+    folder: Path
+
+    def settings(self, *, infer: bool = True, address: str = "") -> dict[str, Any]:
+        """Plain enough for JSON."""
+        endpoint = {"model": "stub", "embedder": "stub", "model_url": f"{address or self.door.address}/v1"}
+        return {"folder": str(self.folder), "python": self.python, "infer": infer, "model_key": "k-1234", **endpoint}
+
+    def held(self) -> list[Effect]:
+        return held(in_files(self.folder))
+
+    def back_end(self, *, infer: bool = True) -> BackEnd:
+        def parent_of(session_id: str) -> str:
+            [parent] = {
+                one["metadata"]["parent"]
+                for one in in_files(self.folder)
+                if (one["metadata"]["kind"], one["metadata"]["session"]) == ("opened", session_id)
+            }
+            return parent
+
+        return BackEnd(
+            f"{Mem0.__module__}:{Mem0.__qualname__}",
+            self.settings(infer=infer),
+            self.door,
+            self.held,
+            parent_of=parent_of,
+            keeps_closes=False,
+            tool=("mem0_search", "query"),
+        )
+
+
+@contextmanager
+def mem0(folder: Path) -> Iterator[House]:
+    python = str(environment("mem0", WANTED) / "bin" / "python")
+    with BackEndModel().in_thread() as model, Door(f"http://127.0.0.1:{model.port}", ASKS) as door:
+        yield House(python, model, door, folder)
