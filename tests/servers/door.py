@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
+from everthread.testing.fault_proxy import whole_response
 from everthread.testing.http_server import HttpServer, read_request, respond
 
 START_S_MAX = 10.0
@@ -96,6 +97,6 @@ class Door(HttpServer):
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode("latin-1") + body)
             await writer.drain()
-            return await reader.read(-1)
+            return await whole_response(reader, method)
         finally:
             writer.close()

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.mem0 import Mem0
-from everthread.testing.back_end_model import BackEndModel
-from everthread.testing.recording import Effect
 from tests.back_end import BackEnd
 from tests.mem0_held import held, in_files
 from tests.servers.door import Door
 from tests.servers.environments import environment
+
+from everthread.adapters.memory.mem0 import Mem0
+from everthread.testing.back_end_model import BackEndModel
+from everthread.testing.recording import Effect
 
 WANTED = ("mem0ai==2.2.1", "faiss-cpu==1.15.1")
 ASKS = r"POST /v1/(embeddings|chat/completions)"
@@ -55,6 +56,12 @@ class House:
             keeps_closes=False,
             tool=("mem0_search", "query"),
         )
+
+
+def child_of(provider: Mem0) -> int:
+    """The process that its library is in."""
+    memories: Any = provider._open  # noqa: SLF001
+    return memories._child.process.pid  # noqa: SLF001
 
 
 @contextmanager

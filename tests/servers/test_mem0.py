@@ -1,5 +1,7 @@
 """Mem0's library keeps the contract of every provider: the real one, in its process, with a stub for its model."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,8 @@ import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.provider_scenarios import ProviderScenarios
-from tests.servers.mem0_house import House, mem0
+from tests.servers.door import Door
+from tests.servers.mem0_house import House, child_of, mem0
 from tests.tidy import tidy
 
 from everthread.adapters.memory.mem0 import Mem0
@@ -24,14 +27,26 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield house
 
 
+class HangsWhole:
+    """Everything that the door can do. What hangs is the library itself, and not only its model."""
+
+    def __init__(self, door: Door, provider: Mem0) -> None:
+        self._provider = provider
+        self.fail_next, self.reject_next, self.lose_next = door.fail_next, door.reject_next, door.lose_next
+        self._heal = door.heal
+
+    def hang(self) -> None:
+        os.kill(child_of(self._provider), signal.SIGSTOP)
+
+    def heal(self) -> None:
+        os.kill(child_of(self._provider), signal.SIGCONT)
+        self._heal()
+
+
 class TestMem0(ProviderContract):
-    """Facts are drawn."""
-
-    infer = True
-
     @pytest.fixture
     def settings(self, house: House) -> dict[str, Any]:
-        return house.settings(infer=self.infer)
+        return house.settings()
 
     @pytest.fixture
     def provider(self) -> Mem0:
@@ -42,12 +57,8 @@ class TestMem0(ProviderContract):
         return lambda provider: house.held()
 
     @pytest.fixture
-    def faults(self, house: House) -> Faults:
-        return house.door
-
-
-class TestMem0WordForWord(TestMem0):
-    infer = False
+    def faults(self, house: House, provider: Mem0) -> Faults:
+        return HangsWhole(house.door, provider)
 
 
 class TestScenarios(ProviderScenarios, BadDay):

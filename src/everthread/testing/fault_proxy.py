@@ -150,7 +150,7 @@ class FaultProxy(HttpServer):
         try:
             writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + received.body)
             await writer.drain()
-            response = await _whole_response(reader, method)
+            response = await whole_response(reader, method)
             self.reached += 1
             return response
         finally:
@@ -173,7 +173,7 @@ class FaultProxy(HttpServer):
         return False
 
 
-async def _whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
+async def whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
     """Up to its end, as it says it, and not up to the connection's: some servers leave that open all the same."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")

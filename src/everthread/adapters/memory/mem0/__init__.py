@@ -51,7 +51,7 @@ class Mem0(MemoryProvider):
     async def initialize(
         self, *, mode: str = "library", infer: bool = True, profile: str = "main", **settings: Any
     ) -> None:
-        """Nothing is asked of the platform or of a model yet: what is down now may be up for the first entry."""
+        """No platform and no model is asked for anything yet: what is down now may be up for the first entry."""
         await self.shutdown()
         self._infer = infer
         # Each is imported by those who use it.
@@ -61,6 +61,7 @@ class Mem0(MemoryProvider):
             self._open = _library(self.name, **settings)
         else:
             raise BadConfig(f"{self.name}: there is no mode {mode[:40]!r}; use library or platform")
+        await self._open.begin()
 
     async def shutdown(self) -> None:
         opened, self._open = self._open, None

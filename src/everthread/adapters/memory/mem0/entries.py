@@ -51,6 +51,10 @@ class Memories(Protocol):
     Everything belongs to one person, the `owner`, and `about` is what its metadata must say.
     """
 
+    async def begin(self) -> None:
+        """What has to be ready before anything else."""
+        ...
+
     async def add(self, owner: str, entry: Entry) -> None:
         """Have it there, once, however often it is asked for."""
         ...

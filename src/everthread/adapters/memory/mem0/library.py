@@ -155,8 +155,10 @@ class Library:
         self._starting: asyncio.Future[_Child] | None = None
         # Of each entry, the request that was last made: whoever asks again waits for the same one.
         self._adding: dict[tuple[str, str, str], asyncio.Future[msgspec.Raw]] = {}
-        # It takes seconds: whoever asks first should not wait for all of them.
-        self._start()
+
+    async def begin(self) -> None:
+        """Have a process ready, which takes seconds."""
+        await self._running()
 
     async def aclose(self) -> None:
         if (starting := self._starting) is not None:

@@ -66,6 +66,9 @@ class Platform:
         self._mark = mark
         self._writing = WeakValueDictionary[str, asyncio.Lock]()
 
+    async def begin(self) -> None:
+        """Nothing is asked of it yet: one that is down now may be up for the first entry."""
+
     async def aclose(self) -> None:
         await self._wire.aclose()
 
