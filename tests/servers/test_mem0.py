@@ -62,6 +62,11 @@ class TestMem0(ProviderContract):
 
 
 class TestScenarios(ProviderScenarios, BadDay):
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On a busy machine its process takes many seconds to start."""
+        monkeypatch.setattr("tests.house.PATIENCE_S", 60.0)
+
     @pytest.fixture
     def back_end(self, house: House) -> BackEnd:
         return house.back_end()
