@@ -36,7 +36,7 @@ class Day:
 
 
 async def lived(folder: Path, proxy: FaultProxy, settings: dict[str, Any], held: Callable[[], Sequence[Effect]]) -> Day:
-    """Seven turns in three sessions, one of them a branch and one resumed, while the proxy spoils what it can."""
+    """Seven turns in four sessions, one of them a branch and one resumed twice, while the proxy spoils what it can."""
     day = Day()
 
     def turns() -> dict[str, list[str]]:
