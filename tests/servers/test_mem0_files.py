@@ -285,3 +285,21 @@ async def test_the_process_ends_with_its_parent(house: House) -> None:
     async with ready(house) as provider:
         child = child_of(provider)
     await until(lambda: not Path(f"/proc/{child}").exists())
+
+
+async def test_the_nearest_of_one_session_are_found_among_many_of_others(house: House) -> None:
+    """What is known of the session is what the model is shown, so that it draws no fact twice."""
+    async with ready(house) as provider:
+        await say(provider, 1, "bees and a great many other things besides", session="s1")
+        text = "\n".join(f"bees {n}" for n in range(60))
+        await say(provider, 1, text, session="s2")
+        seen: list[str] = []
+
+        def answer(asked: Asked) -> str:
+            seen.append(asked.texts[-1])
+            return '{"memory": []}'
+
+        house.model._script = answer  # noqa: SLF001
+        await say(provider, 2, "bees", session="s1")
+    # Once as what was said before, and once as what is known.
+    assert seen[0].count("a great many other things") == 2

@@ -62,8 +62,13 @@ class Shelf:
             if not self.index_to_id:
                 return []
             self._refuse_other_size(len(vectors[0] if isinstance(vectors[0], list) else vectors))
-            # It would look at no more than twice as many, and filter those.
-            return self._mem0.search(query, vectors, len(self.index_to_id), filters)[:top_k]
+            # It looks at the nearest few, and leaves out those that do not fit: there may be others further off.
+            looked_at = top_k
+            while True:
+                found = self._mem0.search(query, vectors, looked_at, filters)[:top_k]
+                if len(found) == top_k or looked_at >= len(self.index_to_id):
+                    return found
+                looked_at *= 4
 
     def list(self, filters: Any = None, top_k: int = 100) -> Any:
         with self._inside:
