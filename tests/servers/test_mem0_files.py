@@ -210,10 +210,13 @@ async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_ther
             async with asyncio.timeout(0.1):
                 await say(provider, 2, "I sell honey")
         forgetting = asyncio.ensure_future(provider.forget(ForgetScope.SESSION, ref=ref(), delivery=Delivery("k", 3)))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.3)
         house.model.heal()
         await forgetting
-    assert house.held() == []
+        # Time enough for it.
+        await say(provider, 1, "I paint hives", session="s2")
+        await asyncio.sleep(0.5)
+        assert {one.session_id for one in house.held()} == {"s2"}
 
 
 async def test_of_what_is_forgotten_no_file_keeps_a_word(house: House) -> None:
