@@ -28,6 +28,7 @@ from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
 from everthread.domain.wording import counted, excerpt
 from everthread.gateway.access import Access
+from everthread.gateway.collecting import settle_at_once
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
@@ -107,6 +108,7 @@ class Chat:
     async def _talk(self) -> None:
         work = [self._work(), self._read()]
         if self._face.interactive:
+            settle_at_once()
             work.append(self._recovery.run())
             self._runtime.agent.attend_to_reviews(self._reviewed)
         work += [self._watch()] if self._face.capable else []
