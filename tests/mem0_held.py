@@ -31,6 +31,12 @@ def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:
     return list(found.values())
 
 
+def parent_of(session_id: str, memories: Iterable[dict[str, Any]]) -> str:
+    about = [one["metadata"] for one in memories]
+    found = {one["parent"] for one in about if (one["kind"], one["session"]) == ("opened", session_id)}
+    return ", ".join(sorted(found))
+
+
 def in_files(folder: Path) -> list[dict[str, Any]]:
     """What the library has written, of everybody."""
     found: list[dict[str, Any]] = []

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import fake_back_ends
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
+from tests.fault_days import FaultDays
 from tests.house import CLI, until
 from tests.mem0_held import held
 from tests.provider_scenarios import ProviderScenarios
@@ -21,42 +23,22 @@ class OnMem0:
 
     @pytest.fixture
     def back_end(self) -> Iterator[BackEnd]:
-        with FakeMem0(key="k-1234", takes_in_s=0.05, deletes_s=0.1) as fake:
-
-            def parent_of(session_id: str) -> str:
-                [parent] = {
-                    one["metadata"]["parent"]
-                    for one in fake.memories
-                    if (one["metadata"]["kind"], one["metadata"]["session"]) == ("opened", session_id)
-                }
-                return parent
-
-            yield BackEnd(
-                "everthread.adapters.memory.mem0:Mem0",
-                {"mode": "platform", "url": fake.address, "api_key": "k-1234", "infer": self.infer},
-                fake,
-                lambda: held(fake.memories),
-                settles_s=2.0,
-                parent_of=parent_of,
-                keeps_closes=False,
-                tool=("mem0_search", "query"),
-            )
+        with fake_back_ends.mem0(infer=self.infer) as back_end:
+            yield back_end
 
 
 class TestABadDay(OnMem0, BadDay):
     pass
 
 
-class TestABadDayWordForWord(OnMem0, BadDay):
+class TestDaysOfFaults(OnMem0, FaultDays):
+    """Word for word: what comes twice is kept twice, if nobody looks."""
+
     infer = False
 
 
 class TestScenarios(OnMem0, ProviderScenarios):
     pass
-
-
-class TestScenariosWordForWord(OnMem0, ProviderScenarios):
-    infer = False
 
 
 async def test_it_is_chosen_by_its_name_with_a_key_from_dotenv(tmp_path: Path) -> None:

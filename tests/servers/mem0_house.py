@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.back_end import BackEnd
-from tests.mem0_held import held, in_files
+from tests.mem0_held import held, in_files, parent_of
 from tests.servers.door import Door
 from tests.servers.environments import environment
 
@@ -39,20 +39,12 @@ class House:
         return held(in_files(self.folder))
 
     def back_end(self, *, infer: bool = True) -> BackEnd:
-        def parent_of(session_id: str) -> str:
-            [parent] = {
-                one["metadata"]["parent"]
-                for one in in_files(self.folder)
-                if (one["metadata"]["kind"], one["metadata"]["session"]) == ("opened", session_id)
-            }
-            return parent
-
         return BackEnd(
             f"{Mem0.__module__}:{Mem0.__qualname__}",
             self.settings(infer=infer),
             self.door,
             self.held,
-            parent_of=parent_of,
+            parent_of=lambda session: parent_of(session, in_files(self.folder)),
             keeps_closes=False,
             tool=("mem0_search", "query"),
         )

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
+from tests.fault_days import PATIENT, FaultDays
 from tests.provider_scenarios import ProviderScenarios
 from tests.servers.door import Door
 from tests.servers.mem0_house import House, child_of, mem0
 from tests.tidy import tidy
 
-from everthread.adapters.memory.mem0 import Mem0
+from everthread.adapters.memory.mem0 import Mem0, library
+from everthread.memory.journal import Limits
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
 
 # The first of them may have to install it.
@@ -61,7 +63,13 @@ class TestMem0(ProviderContract):
         return HangsWhole(house.door, provider)
 
 
-class TestScenarios(ProviderScenarios, BadDay):
+class TestScenarios(ProviderScenarios, BadDay, FaultDays):
+    @pytest.fixture
+    def limits(self, monkeypatch: pytest.MonkeyPatch) -> Limits:
+        """On a day of faults it does not wait for its model as long as it would."""
+        monkeypatch.setattr(library, "REQUEST_S_MAX", 1.0)
+        return PATIENT
+
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """On a busy machine its process takes many seconds to start."""

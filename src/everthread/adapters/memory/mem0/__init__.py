@@ -27,8 +27,9 @@ from everthread.adapters.memory.mem0.entries import (
 from everthread.adapters.memory.wire import Sleep
 from everthread.domain.errors import BadConfig, ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import Message, SessionRef
+from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 MEM0 = "mem0"
 QUERY_CHARS_MAX = 2_000
@@ -93,7 +94,8 @@ class Mem0(MemoryProvider):
         if more.get("rewound"):
             for turn in more.get("turns", ()):
                 await self._remove(ref.owner, session=ref.session_id, entry=turn_key(turn))
-        elif parent_session_id:
+        elif parent_session_id and more.get("reason") != Cause.RESUME:
+            # Who resumes a session comes from another one, which is no parent of it.
             await self._keep(ref, opened_entry(ref.session_id, parent_session_id))
 
     async def on_session_end(
@@ -112,6 +114,8 @@ class Mem0(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         """A note's newest wording takes the place of what it said before, in whichever session that was."""
+        if is_outdated(metadata):
+            return
         note_id, version = str(metadata.get("note_id", "")), int(metadata.get("version", 0))
         entry = note_entry(ref.session_id, note_id, version, content, metadata.get("at"))
         before = await self._memories.listed(ref.owner, RESULTS_MAX, kind=NOTE, note=note_id)
@@ -219,9 +223,9 @@ def _library(
     python: str = "",
     **settings: Any,
 ) -> Memories:
-    from everthread.adapters.memory.mem0.library import Endpoint, Library, Told  # noqa: PLC0415
+    from everthread.adapters.memory.mem0.library import REQUEST_S_MAX, Endpoint, Library, Told  # noqa: PLC0415
 
     # A key goes to its own endpoint, and to no other.
     near = Endpoint(embedder, embedder_url, embedder_key) if embedder_url else Endpoint(embedder, model_url, model_key)
-    told = Told(str(folder), Endpoint(model, model_url, model_key), near)
+    told = Told(str(folder), Endpoint(model, model_url, model_key), near, REQUEST_S_MAX)
     return Library(provider, told, python)

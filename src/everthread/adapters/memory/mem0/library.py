@@ -25,6 +25,8 @@ from everthread.domain.model import FORGOTTEN
 
 START_S_MAX = 60.0
 END_S_MAX = 2.0
+REQUEST_S_MAX = 40.0
+"""How long the library waits for its model."""
 HUNG_S_MAX = 90.0
 """A request that was not answered for so long never will be: the child is killed, and another started."""
 WAITING_MAX = 32
@@ -51,6 +53,7 @@ class Told(Struct, frozen=True):
     folder: str
     llm: Endpoint
     embedder: Endpoint
+    request_s: float
 
 
 class _Greeting(Struct, frozen=True):

@@ -30,7 +30,6 @@ from weakref import WeakValueDictionary
 THREADS = 12
 PEOPLE_MAX = 32
 """Instances that are kept; others are made again when they are asked for."""
-REQUEST_S_MAX = 40.0
 THRESHOLD = 0.05
 COLLECTION = "memories"
 _PR_SET_PDEATHSIG = 1
@@ -82,6 +81,7 @@ class People:
         stores.Shelf = shelf.made_of(stores.FAISS, importlib.import_module("faiss"))
         factory.VectorStoreFactory.provider_to_class["faiss"] = "mem0.vector_stores.faiss.Shelf"
         self._endpoints = {name: told[name] for name in ("llm", "embedder")}
+        self._request_s: float = told["request_s"]
         self._shared: tuple[Any, Any] | None = None
         self._here: OrderedDict[str, Any] = OrderedDict()
         self._making = threading.Lock()
@@ -224,7 +224,7 @@ class People:
         if self._shared is None:
             for one in (memory.llm, memory.embedding_model):
                 # Nothing is repeated here, and nothing waits for minutes: the journal has its own patience.
-                one.client = one.client.with_options(timeout=REQUEST_S_MAX, max_retries=0)
+                one.client = one.client.with_options(timeout=self._request_s, max_retries=0)
             utils: Any = importlib.import_module("mem0.memory.utils")
             silence.watch(memory.llm, memory.embedding_model, utils.remove_code_blocks)
             self._shared = memory.llm, memory.embedding_model
