@@ -421,7 +421,7 @@ class Journal:
             uow.cursors.save_provider(row)
 
     def _go_back(self, uow: UnitOfWork, letter: Letter, seq: int) -> None:
-        """The provider has lost what it had acknowledged; when the lane is due, it is told again under the same keys."""
+        """What the provider had acknowledged is lost: when the lane is due, it is told again under the same keys."""
         cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
         if cursor is not None and 0 < seq <= cursor.seq:
             uow.cursors.save(replace(cursor, seq=seq - 1, due_at=cursor.due_at or self._clock.now()))

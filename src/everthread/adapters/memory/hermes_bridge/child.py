@@ -128,22 +128,31 @@ class Threads:
 
 
 def waits_for_work(frame: Any) -> bool:
-    """Whether a thread waits for something to do: at a queue, in an event loop, for an event of its plugin's."""
+    """Whether a thread waits for something to do, and there is nothing: at a queue, in a loop, for an event."""
     through_threading = False
     while frame is not None:
         file, name = os.path.basename(frame.f_code.co_filename), frame.f_code.co_name
         folder = os.path.basename(os.path.dirname(frame.f_code.co_filename))
         if file == "threading.py" and name == "wait":
             through_threading = True
-            frame = frame.f_back
-            continue
-        if file in ("queue.py", "selectors.py"):
-            return True
-        if folder == "futures":
-            # An idle worker of a pool waits for work; `result` waits for somebody's.
-            return file == "thread.py"
-        return through_threading
+            if is_called(frame):
+                return False
+        elif file == "queue.py" or (folder, file) == ("futures", "thread.py"):
+            return not is_called(frame)
+        elif file != "selectors.py":
+            # A future that is waited for is somebody's work, and so is whatever else a plugin does.
+            return (through_threading and folder != "futures") or (folder, file) == ("asyncio", "base_events.py")
+        frame = frame.f_back
     return False
+
+
+def is_called(frame: Any) -> bool:
+    """Whether what a thread waits for is there already, and it only has not woken up yet."""
+    found = frame.f_locals
+    event, jobs = found.get("self"), found.get("work_queue", found.get("self"))
+    if isinstance(event, threading.Event):
+        return event.is_set()
+    return isinstance(jobs, queue.Queue | queue.SimpleQueue) and jobs.qsize() > 0
 
 
 class Complaints(logging.Handler):
