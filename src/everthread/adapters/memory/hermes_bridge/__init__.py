@@ -206,13 +206,11 @@ class HermesBridge(MemoryProvider):
         if owner not in self._people:
             await self._make_room()
         if owner not in self._people:
-            place = self._homes.of(owner)
             self._people[owner] = Person(
                 self.name,
                 self._plugin,
                 self._python,
-                place.home,
-                place.log,
+                self._homes.of(owner),
                 self._ledger,
                 self._new_life,
                 {**self._told, "user_id": owner},

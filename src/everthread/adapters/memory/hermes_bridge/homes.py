@@ -18,6 +18,8 @@ def located(path: str) -> Path:
 
 class Place(Struct, frozen=True):
     home: Path
+    settings: Path
+    """Where people put what the plugin needs to know."""
     log: Path
 
 
@@ -38,16 +40,25 @@ class Homes:
     def has(self, owner: str) -> bool:
         return self._for_each or owner == self._owner
 
+    def settings_of(self, owner: str) -> Path:
+        """The folder whose config.yaml and .env a person's plugin reads: its own, if it has some itself."""
+        own = self._home(owner)
+        source = self._main if own != self._main else self._template
+        has_own = any((own / name).exists() and not (own / name).is_symlink() for name in _SHARED)
+        return source if source is not None and source.is_dir() and not has_own else own
+
     def of(self, owner: str) -> Place:
         """Made if it is not there."""
-        name = encoded(owner)
-        home = self._main if owner == self._owner else self._folder / "people" / name
+        home = self._home(owner)
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         source = self._main if home != self._main else self._template
         if source is not None:
             for shared in _SHARED:
                 _link(home / shared, source.absolute() / shared)
-        return Place(home, self._folder / f"plugin-{name}.log")
+        return Place(home, self.settings_of(owner), self._folder / f"plugin-{encoded(owner)}.log")
+
+    def _home(self, owner: str) -> Path:
+        return self._main if owner == self._owner else self._folder / "people" / encoded(owner)
 
 
 def _link(place: Path, there: Path) -> None:

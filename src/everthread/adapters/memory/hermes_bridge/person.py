@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from everthread.adapters.memory.hermes_bridge.homes import Place
 from everthread.adapters.memory.hermes_bridge.ledger import Ledger
 from everthread.adapters.memory.hermes_bridge.process import Answer, Child, Failed
 from everthread.daemon_thread import in_daemon_thread
@@ -63,8 +64,7 @@ class Person:
         provider: str,
         plugin: str,
         python: Path,
-        home: Path,
-        log: Path,
+        place: Place,
         ledger: Ledger,
         new_life: Callable[[], str],
         told: Mapping[str, Any],
@@ -72,8 +72,7 @@ class Person:
         self._provider = provider
         self._plugin = plugin
         self._python = python
-        self._home = home
-        self._log = log
+        self._place = place
         self._ledger = ledger
         self._new_life = new_life
         self._told = told
@@ -199,9 +198,9 @@ class Person:
             self._pause()
 
     async def _start(self) -> Child:
-        child = await Child.start(self._provider, self._python, self._home, self._log)
+        child = await Child.start(self._provider, self._python, self._place.home, self._place.log)
         try:
-            asked = {"plugin": self._plugin, "home": str(self._home), "told": self._told}
+            asked = {"plugin": self._plugin, "home": str(self._place.home), "told": self._told}
             greeting = await child.ask("hello", asked, START_S_MAX)
         except Failed as error:
             await child.aclose()
@@ -214,8 +213,8 @@ class Person:
             await child.aclose()
             raise Unavailable(
                 self._provider,
-                f"the plugin says that it is not set up; its settings belong into {self._home} (config.yaml and .env), "
-                f"then run: everthread memory bridge test {self._provider}",
+                f"the plugin says that it is not set up; its settings belong into {self._place.settings} "
+                f"(config.yaml and .env); then run: everthread memory bridge test {self._provider}",
             )
         self._child, self._life, self.greeting = child, self._new_life(), greeting
         return child

@@ -93,7 +93,8 @@ class Child:
                 ours.close()
                 raise BadConfig(
                     f"{provider}: {python} can't be started ({error.strerror}); "
-                    "run: everthread setup memory hermes, or name an interpreter as memory.hermes.python"
+                    f"run: everthread setup memory builtin {provider if ':' in provider else 'hermes:holographic'}, "
+                    "or name an interpreter that has hermes-agent as memory.hermes.python"
                 ) from None
         child = cls(provider, process, ours, PluginLog(log))
         await child._open()
