@@ -31,7 +31,9 @@ from everthread.config.memory_providers import (
 from everthread.config.reading import nearest
 from everthread.domain.errors import BadConfig
 from everthread.memory.older import as_provider
-from everthread.ports import MemoryProvider
+from everthread.ports import Capability, MemoryProvider
+
+_REMEDY = "install it anew, or remove it"
 
 
 class Made(Struct, frozen=True):
@@ -77,7 +79,7 @@ def made(name: str, settings: Settings) -> Made:
     """One provider as the settings describe it, whether they name it or not."""
     fields, written = fields_of(name), settings.memory_providers.get(table_of(name), {})
     given: dict[str, Value] = arguments(table_of(name), fields, written, settings.secret, settings.env_path)
-    provider = as_provider(_class_of(name)())
+    provider = _provider(name)
     if provider.name != name:
         raise BadConfig(f"the memory provider {name!r} calls itself {provider.name!r}; use that name for both")
     folder = settings.home / "providers" / name.replace(":", "-")
@@ -100,7 +102,24 @@ def fields_of(name: str) -> tuple[Field, ...]:
     """What can be set of a provider. Raises `BadConfig` if nobody has it."""
     if table_of(name) in OWN:
         return OWN[table_of(name)].fields
-    return tuple(getattr(_class_of(name), "settings_fields", ()))
+    fields: object = getattr(_class_of(name), "settings_fields", ())
+    if not isinstance(fields, Sequence) or not all(
+        isinstance(each, Field) for each in cast("Sequence[object]", fields)
+    ):
+        raise BadConfig(f"memory.providers: {name}: its settings_fields are no fields; {_REMEDY}")
+    return tuple(cast("Sequence[Field]", fields))
+
+
+def _provider(name: str) -> MemoryProvider:
+    """Whatever is wrong with somebody else's is told in words, and who has to do what about it."""
+    make = _class_of(name)
+    try:
+        provider = as_provider(make())
+    except Exception as error:
+        raise BadConfig(f"memory.providers: {name} can't be made: {error!r}; {_REMEDY}") from error
+    if not isinstance(cast(object, provider.capabilities), Capability):
+        raise BadConfig(f"memory.providers: {name}: its capabilities are none; {_REMEDY}")
+    return provider
 
 
 def _class_of(name: str) -> Callable[[], object]:
@@ -115,9 +134,10 @@ def _class_of(name: str) -> Callable[[], object]:
         raise BadConfig(f"memory.providers: there is no memory provider {name!r}; {hint}")
     try:
         return cast("Callable[[], object]", others[name].load())
-    except Exception as error:
+    # A module can also end the program.
+    except (Exception, SystemExit) as error:
         raise BadConfig(
-            f"memory.providers: {name}: {others[name].value} can't be loaded: {error!r}; install it anew, or remove it"
+            f"memory.providers: {name}: {others[name].value} can't be loaded: {error!r}; {_REMEDY}"
         ) from error
 
 

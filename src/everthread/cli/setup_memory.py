@@ -51,7 +51,7 @@ def setup_memory(
     \b
     Examples:
       everthread setup memory
-      everthread setup memory builtin hindsight --set hindsight.url=http://127.0.0.1:8888
+      everthread setup memory builtin hindsight --set hindsight.address=http://127.0.0.1:8888
       everthread setup memory builtin hermes:holographic
       everthread setup memory builtin --json
     """
@@ -131,23 +131,25 @@ def _ask(settings: Settings, name: str, fields: Sequence[Field], answers: Answer
         if each.kind == "secret":
             _ask_secret(settings, name, each, answers)
             continue
+        is_written = each.key in answers.told[name]
         present = answers.told[name].get(each.key, each.default)
         shown = "" if present is None else str(present).lower() if isinstance(present, bool) else str(present)
         value = click.prompt(
             f"{name}: {each.asks}",
             default=shown,
             show_default=bool(shown),
-            value_proc=lambda text, of=each: _value(of, text),
+            value_proc=lambda text, of=each, there=is_written: _value_or_nothing(of, text, there),
         )
-        if value is not None and value != each.default:
+        # What stands in the file is written over, also with what is usual; nothing else of that is.
+        if value is not None and (is_written or value != each.default):
             answers.told[name][each.key] = value
-        elif value is None or each.key in answers.told[name]:
-            answers.told[name].pop(each.key, None)
 
 
 def _ask_secret(settings: Settings, name: str, each: Field, answers: Answers) -> None:
     variable = str(answers.told[name].get(each.key, each.default) or "")
-    there = bool(variable) and settings.secret(variable) is not None
+    if not variable:
+        variable = answers.told[name][each.key] = f"{name}_{each.name}".upper().replace("-", "_")
+    there = settings.secret(variable) is not None
     keeps = "Enter keeps the present one" if there else "Enter if it needs none" if not each.required else ""
 
     def checked(text: str) -> str:
@@ -163,6 +165,13 @@ def _ask_secret(settings: Settings, name: str, each: Field, answers: Answers) ->
     key = click.prompt(question, default=default, hide_input=True, show_default=False, value_proc=checked)
     if key:
         answers.secrets[variable] = key
+
+
+def _value_or_nothing(each: Field, text: str, is_written: bool) -> Value | None:
+    value = _value(each, text)
+    if value is None and is_written:
+        raise click.BadParameter("to have none, take it out with `everthread config edit`")
+    return value
 
 
 def _value(each: Field, text: str) -> Value | None:
@@ -202,15 +211,29 @@ def _take_given(given: Sequence[str], fields: Mapping[str, Sequence[Field]], ans
         place, equals, value = text.partition("=")
         name, _, key = place.partition(".")
         known = {each.key: each for each in fields.get(name, ())}
+        if any(each.kind == "secret" and each.name == key for each in fields.get(name, ())):
+            raise click.UsageError(
+                f"--set {place}: a key is not for the command line; leave this out, and put the key into .env "
+                f"(everthread setup memory, without names, asks for it)"
+            )
         if not equals or key not in known:
             names = [f"{provider}.{each.key}" for provider, of_it in fields.items() for each in of_it]
             raise click.UsageError(f"--set {show.shortened(place)}: no such setting; {nearest(place, names)}")
         try:
-            meant = value.strip() if known[key].kind == "secret" else _value(known[key], value)
+            meant = _variable(value) if known[key].kind == "secret" else _value(known[key], value)
         except click.BadParameter as error:
             raise click.UsageError(f"--set {place}: {error.message}") from error
         if meant is not None:
             answers.told[name][key] = meant
+
+
+def _variable(text: str) -> str:
+    """The name of a variable. What is none may be the key itself: it is not repeated."""
+    from everthread.config.secrets import variable_problem
+
+    if problem := variable_problem(text.strip()):
+        raise click.BadParameter(f"{problem}; the key itself goes into .env")
+    return text.strip()
 
 
 def _make_hermes(settings: Settings, answers: Answers, *, may_ask: bool) -> None:

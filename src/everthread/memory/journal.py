@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.errors import Fenced, NotFound, Rejected, StartOver, StoreError, Unavailable
-from everthread.domain.events import Delivery, EntryKind, Forgotten
+from everthread.domain.events import Delivery, EntryKind, ForgetScope, Forgotten
 from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
 from everthread.memory.letters import Heavy, Letter, first_told, next_letter, pointless
@@ -378,6 +378,22 @@ class Journal:
                 self._close_once_more(uow, letter)
         if isinstance(letter.event, Forgotten):
             uow.forgetting.told(cursor.session_id, letter.entry.seq)
+            if letter.event.scope is ForgetScope.OWNER and self._callers[cursor.provider].has("forget"):
+                self._tell_what_came_after(uow, letter)
+
+    def _tell_what_came_after(self, uow: UnitOfWork, letter: Letter) -> None:
+        """The provider has let go of all that it had of a person: also of what they said since, in lanes that did not
+        wait for this one. So that is told again.
+        """
+        cursor, now = letter.cursor, self._clock.now()
+        uow.cursors.tell_again(cursor.provider, letter.entry.ref.owner, now)
+        if letter.redelivery is None:
+            return
+        # It was behind its place in its own lane: from there it is told once more, and what follows after it.
+        replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
+        uow.cursors.save(replace(cursor, seq=letter.entry.seq - 1, replay=replay, attempts=0, error=None, due_at=now))
+        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
+            uow.cursors.drop_redelivery(row)
 
     def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:
         """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
