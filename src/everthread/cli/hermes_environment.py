@@ -59,10 +59,12 @@ def make(folder: Path, progress: Progress, wanted: str = f"hermes-agent=={VERSIO
 
 def _fill(stage: Path, progress: Progress, wanted: str) -> None:
     _run((sys.executable, "-m", "venv", str(stage)), stage, lambda: None)
-    python = str(stage / "bin" / "python")
+    python, temporary = str(stage / "bin" / "python"), stage / "tmp"
+    temporary.mkdir()
     pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input")
     _run((*pip, "install", "--progress-bar=off", wanted), stage, lambda: progress(min(_size(stage), WHOLE), WHOLE))
     progress(WHOLE, WHOLE)
+    shutil.rmtree(temporary, ignore_errors=True)
     (stage / _mark()).touch()
 
 
@@ -87,7 +89,10 @@ def _run(command: Sequence[str], stage: Path, look: Callable[[], None]) -> None:
     said = stage.with_suffix(".said")
     try:
         with said.open("w+b") as out:
-            environment = child_environment(PYTHONUNBUFFERED="1")
+            # Temporary files belong on the disk of the home, and show how far a download has come.
+            temporary = stage / "tmp"
+            places = {"TMPDIR": str(temporary)} if temporary.is_dir() else {}
+            environment = child_environment(PYTHONUNBUFFERED="1", **places)
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
             try:
                 _wait(process, look)
