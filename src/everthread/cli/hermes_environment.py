@@ -20,7 +20,7 @@ from everthread.domain.errors import BadConfig, DiskFull, StoreBusy, StoreUnwrit
 
 VERSION = "0.19.0"
 """The one that the bridge was tried with."""
-WHOLE = 330_000_000
+WHOLE = 220_000_000
 """About what it takes on disk, for a bar to have an end."""
 INSTALL_S_MAX = 1800.0
 _LOOK_S = 1.0
@@ -61,11 +61,28 @@ def _fill(stage: Path, progress: Progress, wanted: str) -> None:
     _run((sys.executable, "-m", "venv", str(stage)), stage, lambda: None)
     python, temporary = str(stage / "bin" / "python"), stage / "tmp"
     temporary.mkdir()
-    pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input")
-    _run((*pip, "install", "--progress-bar=off", wanted), stage, lambda: progress(min(_size(stage), WHOLE), WHOLE))
+
+    def look() -> None:
+        progress(min(_size(stage), WHOLE), WHOLE)
+
+    if not _quickly(python, wanted, stage, look):
+        pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input")
+        _run((*pip, "install", "--progress-bar=off", wanted), stage, look)
     progress(WHOLE, WHOLE)
     shutil.rmtree(temporary, ignore_errors=True)
     (stage / _mark()).touch()
+
+
+def _quickly(python: str, wanted: str, stage: Path, look: Callable[[], None]) -> bool:
+    """With uv, if it is there: several times faster. It does not read pip's settings (mirrors, certificates)."""
+    uv = shutil.which("uv")
+    if uv is None:
+        return False
+    try:
+        _run((uv, "pip", "install", "-q", f"--python={python}", wanted), stage, look)
+    except Unavailable:
+        return False
+    return True
 
 
 def _mark() -> str:
