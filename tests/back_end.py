@@ -29,6 +29,8 @@ class BackEnd:
     """Whether a close leaves something that `held` shows."""
     tool: tuple[str, str] | None = None
     """A tool of the provider's that searches, and the name of its argument."""
+    attempt_s_max: float = 1.0
+    """How long a delivery may take in the story of a bad day."""
 
     def made(self) -> MemoryProvider:
         module, _, name = self.provider.partition(":")

@@ -432,6 +432,7 @@ def test_the_ledger_keeps_some_of_each_session_and_no_more(tmp_path: Path) -> No
         ("## Memory\n- [0.5] keeps bees\n- paints them\n  yellow\n", ["keeps bees", "paints them\nyellow"]),
         ("# A\nThe user keeps bees.\nIn Aarhus.\n\nAnd a dog.", ["The user keeps bees.\nIn Aarhus.", "And a dog."]),
         ("- [x] done\n* [1] sure", ["[x] done", "sure"]),
+        ("- one\n\n  # more\n  - of it\n- two\n\nthree", ["one\n# more\n- of it", "two", "three"]),
     ],
 )
 def test_a_block_of_text_is_read_as_single_memories(text: str, items: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Making an environment for the plugins of Hermes Agent's: whole, or not at all. That it works is seen in tests/servers."""
+"""Making an environment for the plugins of Hermes Agent's: whole, or not at all. That it works, tests/servers see."""
 
 from __future__ import annotations
 

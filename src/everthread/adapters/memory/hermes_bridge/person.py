@@ -23,12 +23,12 @@ from everthread.domain.events import Delivery
 START_S_MAX = 50.0
 TELL_S_MAX = 120.0
 ASK_S_MAX = 30.0
-GRACE_S = 1.0
+GRACE_S = 3.0
 """Between the end of somebody's patience with a delivery and the end of the process."""
 ATTEMPTS_MAX = 8
 """Errors of unknown kind, before an entry counts as one that the plugin will never take."""
 PAUSE_S = 0.25
-PAUSE_S_MAX = 60.0
+PAUSE_S_MAX = 15.0
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ class Person:
                 pause_s = self._not_before - now
                 raise Unavailable(
                     self._provider,
-                    f"its process has died, and is started again in {pause_s:.1f} s",
+                    f"its process has ended, and is started again in {pause_s:.1f} s",
                     retry_after_s=pause_s,
                 )
             self._starting = asyncio.ensure_future(self._start())

@@ -36,17 +36,26 @@ def recalled(text: str, limit: int) -> tuple[RecallItem, ...]:
     Headings are left out. Best first, as it stands; where it came from, plugins do not say.
     """
     items: list[list[str]] = []
+    depth: int | None = None
     open_ended = False
     for line in text.splitlines():
-        if _HEADING.match(line) or not line.strip():
+        indent = len(line) - len(line.lstrip())
+        if not line.strip():
+            # What is indented behind it still belongs to a point.
             open_ended = False
+        elif depth is not None and indent > depth:
+            items[-1].append(line.strip())
+        elif _HEADING.match(line):
+            depth, open_ended = None, False
         elif _POINT.match(line):
             items.append([_POINT.sub("", line, count=1).strip()])
+            depth = indent
             open_ended = True
         elif open_ended:
             items[-1].append(line.strip())
         else:
             items.append([line.strip()])
+            depth = None
             open_ended = True
     return _ranked(["\n".join(lines) for lines in items])[: max(limit, 0)]
 
