@@ -26,6 +26,7 @@ from everthread.config.memory_providers import (
     Value,
     arguments,
     checked_later,
+    name_problem,
     table_of,
 )
 from everthread.config.reading import nearest
@@ -126,6 +127,8 @@ def _class_of(name: str) -> Callable[[], object]:
     adapter = _ADAPTERS.get(table_of(name))
     if adapter is not None:
         _refuse_incomplete(name, adapter)
+        if table_of(name) == HERMES and (problem := name_problem(name)):
+            raise BadConfig(f"{name[:100]!r} {problem}")
         kind: Any = getattr(import_module(adapter.module), adapter.name)
         return partial(kind, name.partition(":")[2]) if table_of(name) == HERMES else kind
     others: Mapping[str, EntryPoint] = dict(_others())

@@ -88,13 +88,15 @@ def setup_memory(
 
 
 def _refuse_unknown(chosen: Sequence[str], known: Mapping[str, str]) -> None:
-    from everthread.config.memory_providers import HERMES, table_of
+    from everthread.config.memory_providers import HERMES, name_problem, table_of
     from everthread.config.reading import nearest
     from everthread.domain.errors import BadInput
 
     for name in chosen:
         if name == HERMES:
             raise BadInput(_WHICH_PLUGIN)
+        if table_of(name) == HERMES and (problem := name_problem(name)):
+            raise BadInput(f"{name[:60]!r} {problem}")
         if table_of(name) not in known:
             raise BadInput(f"there is no memory provider {name[:60]!r}; {nearest(name, list(known))}")
 

@@ -109,7 +109,7 @@ def chosen(table: Table) -> tuple[str, ...]:
     """The names in `providers`, in their order."""
     if "providers" not in table:
         return (BUILTIN,)
-    names = table.texts("providers", _name_problem)
+    names = table.texts("providers", name_problem)
     if len(names) > PROVIDERS_MAX:
         raise table.bad("providers", f"names more than {PROVIDERS_MAX}; remove some")
     for place, name in enumerate(names):
@@ -187,7 +187,8 @@ def _installed() -> list[str]:
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
-def _name_problem(text: str) -> str:
+def name_problem(text: str) -> str:
+    """What is wrong with the name of a provider, whether or not there is one of that name."""
     if text == HERMES:
         return f"must say which plugin: {HERMES}:NAME; `everthread memory bridge list` shows which there are"
     text = text.removeprefix(f"{HERMES}:")
