@@ -21,5 +21,10 @@ def settle() -> None:
     """For a process that serves from now on: what is there stays, and is never gone through again. Held by a full
     search for as long as that takes, nobody would be served."""
     gc.collect()
+    settle_at_once()
+
+
+def settle_at_once() -> None:
+    """The same where somebody waits, and would feel that search: the little that is dead by now stays, too."""
     gc.freeze()
     seldom()

@@ -152,6 +152,24 @@ async def test_faults_are_ordered_and_end() -> None:
         assert (model.failed, model.asked["/v1/embeddings"]) == (2, 6)
 
 
+async def test_a_word_can_be_refused_and_everything_else_is_answered() -> None:
+    async with BackEndModel() as model:
+        url = f"{model.base_url}/embeddings"
+        model.refuse("hemlock")
+        assert [(await post(url, {"input": text}))[0] for text in ("hemlock", "bees", "of hemlock")] == [500, 200, 500]
+        model.heal()
+        assert (await post(url, {"input": "hemlock"}))[0] == 200
+
+
+def test_what_is_to_be_concluded_from_facts_is_each_of_them() -> None:
+    ids = [f"{n}0000000-0000-0000-0000-000000000000" for n in (1, 2)]
+    facts = f"[{ids[0]}] I keep bees | When: now (mentioned_at=2025-01-01)\n[{ids[1]}] I sell honey"
+    asked = f"## MISSION\n\nTrack.\n\n## INPUT\n\n### New facts\n{facts}\n\n### Existing observations\n[]"
+    creates = json.loads(reply_to(["You are a memory.", asked], {"type": "json_object"}))["creates"]
+    assert [one["source_fact_ids"] for one in creates] == [[ids[0]], [ids[1]]]
+    assert [one["text"].partition(": ")[2] for one in creates] == ["I keep bees | When: now", "I sell honey"]
+
+
 async def test_a_process_is_told_over_http() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "everthread.testing.back_end_model", "--dimensions", "8"),

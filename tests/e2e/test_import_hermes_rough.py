@@ -126,6 +126,19 @@ def test_what_earlier_imports_brought_must_be_known(tmp_path: Path, house: Herme
     assert printed(home, "pairing", "list")["guests"] == []
 
 
+def test_a_chat_that_is_anothers_here_is_left_as_it_is_and_told(tmp_path: Path, house: HermesHouse) -> None:
+    home = tmp_path / "home"
+    in_telegram(house, "first")
+    house.route(CHAT, "first")
+    assert taken(home, house, "--as-mine")["places"] == {CHAT: "first"}
+    in_telegram(house, "second", at=START + 50)
+    house.database.execute("DELETE FROM gateway_routing")
+    house.route(CHAT, "second")
+    again = taken(home, house)
+    assert (again["sessions"], again["places"], bound(home)) == (1, {}, {CHAT: "first"})
+    assert left(again)[CHAT] == "is me's here, and the conversation that it would go on with telegram:42's"
+
+
 # --- Whose it is ------------------------------------------------------------------------------------------------------
 
 

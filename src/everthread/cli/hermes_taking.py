@@ -185,24 +185,22 @@ class Taking:
             self.taken.places[str(key)] = session_id
             return None
 
-        def look(uow: UnitOfWork) -> tuple[str | None, str | None, str | None, str]:
+        def look(uow: UnitOfWork) -> tuple[Session | None, str, str | None, str]:
             _, on = uow.sessions.at(key)
-            target = uow.sessions.get(session_id)
-            tip, left = uow.sessions.tip(session_id), uow.sessions.tip(before) if before is not None else None
-            return (
-                on.id if on is not None else None,
-                tip.id if tip is not None else None,
-                left.id if left is not None else None,
-                target.owner if target is not None else "",
-            )
+            target, tip = uow.sessions.get(session_id), uow.sessions.tip(session_id)
+            left = uow.sessions.tip(before) if before is not None else None
+            newest = tip.id if tip is not None else session_id
+            return on, newest, left.id if left is not None else None, target.owner if target is not None else ""
 
         on, tip, left, owner = await self._runtime.store.read(look)
-        if on is not None and on == (tip or session_id):
+        if on is not None and on.id == tip:
             return None
         theirs = {done.session_id for done in self._came.values() if not done.outcome.why}
         put_there = {before, left} if before is not None else theirs
-        if on is not None and (on not in put_there or before == session_id):
+        if on is not None and (on.id not in put_there or before == session_id):
             return "goes on with another conversation here"
+        if on is not None and on.owner != owner:
+            return f"is {on.owner}'s here, and the conversation that it would go on with {owner}'s"
         if on is None and before == session_id:
             return "its conversation has ended here"
         if not self._dry_run:

@@ -239,7 +239,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
       everthread memory status
       everthread memory status --json | jq '.providers[] | select(.parked > 0)'
     """
-    from everthread.cli.memory_status import providers, rows
+    from everthread.cli.journal import show_parked
+    from everthread.cli.memory_status import PARKED_MAX, providers, rows
     from everthread.commands.notes import fullness
 
     async def look(runtime: Runtime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
@@ -257,6 +258,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
             click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found)))
         for target, of_target, room in collections:
             click.echo(fullness(target, of_target, room))
+        parked = [(provider["provider"], entry) for provider in found for entry in provider["parked_entries"]]
+        show_parked(parked, PARKED_MAX)
     if any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found):
         raise click.exceptions.Exit(REFUSED)
 

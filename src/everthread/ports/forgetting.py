@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from everthread.domain.model import Session
+from everthread.domain.model import NoteVersion, Session
 
 
 class Forgetting(Protocol):
@@ -13,6 +13,10 @@ class Forgetting(Protocol):
         ...
 
     def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None: ...
+    def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
+        """Blank these, and let go of the prefixes that they may stand in."""
+        ...
+
     def scrub_owner(self, owner: str) -> tuple[str, ...]:
         """What the owner's notes said."""
         ...

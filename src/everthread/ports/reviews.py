@@ -51,6 +51,10 @@ class Reviews(Protocol):
         """Stop what waits or runs and is about some of these turns."""
         ...
 
+    def begin_anew(self, session_id: str, turns: Window, now: float) -> None:
+        """Have those carried out once more that are over and were about some of these turns."""
+        ...
+
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]: ...
 
 

@@ -1,7 +1,8 @@
 """What memory back ends ask a model for, and what a stub answers: what was said, as facts, in each one's own form.
 
 A back end hands its model a piece of conversation and wants the facts of it: Hindsight and Mem0 as JSON, OpenViking as
-a small Python program. Each line that a person said is a fact, word for word, so that recall means something.
+a small Python program. Each line that a person said is a fact, word for word, so that recall means something. Hindsight
+also asks what is to be concluded from facts: each of them, once more.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ _PIECES = (
         re.compile(r"^## Conversation History\n.*?\n\n(.*?)(?:\n\nAfter exploring|\Z)", re.DOTALL | re.MULTILINE),
     ),
 )
+_NEW_FACTS = re.compile(r"^## INPUT\n+### New facts\n(.*?)^### Existing observations", re.DOTALL | re.MULTILINE)
+_NEW_FACT = re.compile(r"^\[(?P<id>[0-9a-f-]{36})\] (?P<fact>.*?)(?: \([a-z_]+=.*\))?$", re.MULTILINE)
 Schema = Mapping[str, Any]
 
 
 def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str:
     """The answer to a request with these texts; a few plain words, if nothing is to be extracted from them."""
     found = _piece(texts)
+    if (new := _NEW_FACTS.search(texts[-1] if texts else "")) is not None:
+        return json.dumps({"creates": [_observation(*each.groups()) for each in _NEW_FACT.finditer(new[1])]})
     if any("sdk.commit()" in text for text in texts):
         return program(facts_in(found[1]) if found else [])
     if found is not None and found[0] == "hindsight":
@@ -117,6 +122,11 @@ def _within(line: str) -> str:
 def _hindsight_fact(fact: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("when", "where", "who", "why"), "N/A")
     return {"what": fact, **nothing, "fact_kind": "conversation", "fact_type": "world", "entities": []}
+
+
+def _observation(fact_id: str, fact: str) -> dict[str, Any]:
+    """What Hindsight concludes from a fact, when it is asked to: that it is so."""
+    return {"text": f"It is known that: {fact}", "source_fact_ids": [fact_id], "reason": "new"}
 
 
 def _name_of(fact: str) -> str:
