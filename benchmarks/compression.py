@@ -15,8 +15,6 @@ from functools import partial
 from itertools import cycle, repeat
 from pathlib import Path
 
-from everthread.gateway.collecting import settle
-
 from benchmarks.answering import Office, model_server
 from benchmarks.boundaries import LONG_SESSION_MESSAGES, LONG_TURN_MESSAGES
 from benchmarks.measuring import Calls, Figure, cpu_ms, run
