@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable
 from everthread.domain.media import Media
 from everthread.domain.model import whole
+from everthread.gateway.room import Room
 from everthread.ports import Clock, Platform
 from everthread.ports.platform import Update
 from everthread.ports.transcriber import Transcriber
@@ -26,6 +28,8 @@ from everthread.ports.transcriber import Transcriber
 log = logging.getLogger("everthread.gateway")
 
 BYTES_MAX = 20_000_000
+AT_ONCE_BYTES_MAX = 3 * BYTES_MAX
+"""Of all that is being fetched, wherever it came from: what more there is waits for it."""
 COUNT_MAX = 10
 READ_BYTES_MAX = 30_000
 """Of a file that is text, what the model is shown."""
@@ -61,6 +65,7 @@ class Luggage:
         self._folder = folder
         self._transcriber = transcriber
         self._clock = clock
+        self._room = Room(AT_ONCE_BYTES_MAX)
 
     def handed_over(self, update: Update) -> Unpacked:
         """What is to be fetched later, and where each will be kept. Does nothing that takes time."""
@@ -75,19 +80,22 @@ class Luggage:
     async def unpacked(self, platform_name: str, packed: tuple[Media, ...]) -> Unpacked:
         """Fetch what has a handle. Nothing of it can fail: what is not to be had is in words."""
         platform = self._platforms.get(platform_name)
-        made: list[Media] = []
-        notice = ""
+        made: list[Media | None] = []
         for media in packed:
-            content = await self._fetched(platform, media) if platform is not None else None
-            if content is None:
-                made.append(replace(media, handle="", path="", words=NOT_FETCHED))
-            elif media.kind != "voice":
-                made.append(await self._kept(media, content))
-            elif (heard := await self._heard(media, content)) is not None:
-                made.append(replace(media, handle="", path="", words=heard))
-            else:
-                notice = NOT_HEARD
-        return Unpacked(tuple(made), notice)
+            size = min(media.size or BYTES_MAX, BYTES_MAX)
+            async with self._room.taken(size):
+                made.append(await self._made(platform, media, size))
+        return Unpacked(tuple(one for one in made if one is not None), NOT_HEARD if None in made else "")
+
+    async def _made(self, platform: Platform | None, media: Media, size: int) -> Media | None:
+        """What is in it, kept or in words; none of a voice that was not heard."""
+        content = await self._fetched(platform, media, size) if platform is not None else None
+        if content is None:
+            return replace(media, handle="", path="", words=NOT_FETCHED)
+        if media.kind != "voice":
+            return await self._kept(media, content)
+        heard = await self._heard(media, content)
+        return replace(media, handle="", path="", words=heard) if heard is not None else None
 
     def place_of(self, media: Media) -> str:
         """Where it is kept, for whoever opens it."""
@@ -96,14 +104,15 @@ class Luggage:
     def remove(self, media: Media) -> None:
         """It was fetched for nobody."""
         if media.path:
-            (self._folder / media.path).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._folder / media.path).unlink(missing_ok=True)
 
-    async def _fetched(self, platform: Platform, media: Media) -> bytes | None:
+    async def _fetched(self, platform: Platform, media: Media, bytes_max: int) -> bytes | None:
         try:
             async with asyncio.timeout(FETCH_S_MAX):
                 for tried in range(1, TRIES + 1):
                     try:
-                        return await platform.fetch(media, BYTES_MAX)
+                        return await platform.fetch(media, bytes_max)
                     except PlatformUnavailable as error:
                         if tried == TRIES:
                             raise
@@ -132,6 +141,8 @@ class Luggage:
         try:
             await asyncio.to_thread(_write, self._folder / media.path, content)
         except OSError as error:
+            # There may be the beginning of it.
+            self.remove(media)
             log.warning("what came with a message was not kept: %s", error.strerror)
             return replace(media, path="", words="(it could not be kept)")
         return replace(media, words=_words_in(media, content))
