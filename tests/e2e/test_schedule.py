@@ -373,7 +373,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
     """Guests keep tasks by what they say; whoever is let in no more must not go on spending and being written to."""
     # The last is somebody else by now, who may write all the same.
     links = {"bea": ("fake:44",), "dora": ("fake:46",)}
-    pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46"}
+    pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46", "mia": "47", "nora": "48"}
     async with (
         ModelServer(echo) as model,
         plaza(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
@@ -386,14 +386,22 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
         # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
         await scheduling.add(replace(WISH, owner="bea", target=Target(TargetKind.CHAT, "agent:main:fake:dm:44")))
         await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
-        await Pairings(store, there.clock).revoke("fake", "42")
+        # Let in under a name of their own; the second is let in again from elsewhere.
+        for user in ("47", "48"):
+            assert await there.hear("hello", user) == ["You said hello (1)"]
+        for user in ("42", "47", "48"):
+            await Pairings(store, there.clock).revoke("fake", user)
+        await store.write(lambda uow: uow.access.let_in(Paired("fake", "49", "nora", "", 1.0)))
+        asked = len(model.received)
         await there.later(HOUR)
         await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
+        await until(lambda: len(there.platform.texts("48")) == 2)
         await until(lambda: there.gateway.schedules.doing == 0)
         assert there.platform.texts("42") == there.platform.texts("44") == []
-        assert len(model.received) == 3, "nothing is asked for them either"
+        assert there.platform.texts("47") == ["You said hello (1)"]
+        assert len(model.received) - asked == 4, "nothing is asked for them either"
         found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
-        for owner in ("fake:42", "bea"):
+        for owner in ("fake:42", "bea", "mia"):
             state, last = found[owner]
             assert state is ScheduleState.PAUSED
             assert last is not None

@@ -72,9 +72,9 @@ class Ordering:
         if now is None or now.state is InboxState.DONE:
             return False
         said = await self._said(now)
-        reply = await self._bench.lifecycle.answer_order(
-            now, said.text if self._served(now.inbound.key.platform) else None
-        )
+        # What was said elsewhere already is said no second time.
+        told = (said.text or None) if self._served(now.inbound.key.platform) else None
+        reply = await self._bench.lifecycle.answer_order(now, told)
         if said.model is not None:
             await self._bench.lifecycle.choose_model(now.inbound.key, said.model, owner=now.inbound.owner)
         if reply is not None:

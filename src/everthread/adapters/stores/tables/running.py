@@ -216,7 +216,8 @@ class InboxTables:
         return _inbox_row(row) if row else None
 
     def last_user(self, key: SessionKey) -> str:
-        row = first(self._execute("SELECT user FROM inbox WHERE key = ? ORDER BY id DESC LIMIT 1", (str(key),)))
+        last = "SELECT user FROM inbox WHERE key = ? AND user <> '' ORDER BY id DESC LIMIT 1"
+        row = first(self._execute(last, (str(key),)))
         return row[0] if row else ""
 
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
