@@ -368,6 +368,43 @@ async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp
         assert len(there.platform.texts()) == 2 + told
 
 
+async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_dies_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = ToolCall("c1", "memory", '{"action": "add", "target": "user", "content": "Sails a boat called Bruno"}')
+    steps = iter([(note,)])
+
+    def script(request: Any) -> Say:
+        return Say(calls=next(steps, ())) if "[A review." in str(request) else Say("Aye.")
+
+    async def nothing() -> None:
+        pass
+
+    more: dict[str, Any] = {"review": Review(every_turns=2), "gateway": Gateway(review_notices=True)}
+    async with ModelServer(script) as server:
+        async with plaza(tmp_path, server, **more) as there:
+            # As if it died once the review's end is written: nothing that it would do after that is done.
+            monkeypatch.setattr(there.gateway.delivery, "put", lambda *_: None)
+            monkeypatch.setattr(there.gateway.delivery, "sweep", nothing)
+            for text in ("I sail", "a boat called Bruno"):
+                there.platform.say(text)
+            store = there.runtime.store
+
+            async def ended() -> bool:
+                return not await store.read(lambda uow: uow.reviews.is_due(there.clock.now() + 10**6))
+
+            await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
+            for _ in range(500):
+                if await ended():
+                    break
+                await asyncio.sleep(0.01)
+            assert await ended()
+            assert not there.platform.texts()
+        async with plaza(tmp_path, server, **more) as there:
+            await until(lambda: len(there.platform.texts()) == 3, "two answers and a line")
+            assert "Sails a boat called Bruno" in there.platform.texts()[-1]
+
+
 async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(tmp_path: Path) -> None:
     """All keys go along, the reply comes to where it was asked, and nothing said is lost."""
     answers = Say("of boats and masts " * 500, usage=Usage(9_000, 3_000))

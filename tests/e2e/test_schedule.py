@@ -13,7 +13,7 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import Gateway, PlatformAccount, Schedule, Variables
+from everthread.config import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
 from everthread.domain.access import Paired
 from everthread.domain.model import Kind, SessionKey
 from everthread.domain.recurrence import Missed
@@ -22,6 +22,7 @@ from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
 from everthread.lifecycle.scheduling import Wish
+from everthread.ports.model import Usage
 from everthread.testing.http_server import HttpServer, Received, read_request, respond
 from everthread.testing.model_replies import Fail, Say
 from everthread.testing.model_server import ModelServer
@@ -94,6 +95,35 @@ async def test_a_task_that_goes_on_has_one_conversation(tmp_path: Path) -> None:
             await over(there, count)
         assert there.platform.texts() == [f"You said Say good morning ({n})" for n in (1, 2, 3)]
         assert len({time.session_id for time in await times(there)}) == 1
+
+
+async def test_a_task_that_goes_on_for_long_is_compressed_as_any_conversation(tmp_path: Path) -> None:
+    answers, told = Say("of boats and masts " * 500, usage=Usage(9_000, 3_000)), RecordingProvider()
+
+    def script(request: Any) -> Say:
+        return Say("## Facts\n- boats") if "Bring the summary" in str(request) else answers
+
+    async with ModelServer(script) as model:
+        endpoints = {"stub": Provider("openai_compat", model.base_url, context_tokens=20_000)}
+        more = {"endpoints": endpoints, "compression": Compression(tail_tokens=100), "providers": (told,)}
+        async with plaza(tmp_path, model, **more) as there:
+            await there.runtime.scheduling.add(replace(WISH, continues=True))
+            for count in range(1, 6):
+                await there.later(HOUR)
+                await over(there, count)
+            assert any(b"Bring the summary" in body for body in model.requests)
+            found = await times(there)
+            assert len({time.session_id for time in found}) > 1, "it went on in what it was compressed to"
+            line, store = [found[0].session_id], there.runtime.store
+            while line[-1] is not None:
+                session = await store.read(lambda uow: uow.sessions.get(line[-1] or ""))
+                assert session is not None
+                assert session.kind is Kind.CRON, "kept out of providers and reviews, as what it was"
+                line.append(session.parent_id)
+            assert {time.session_id for time in found} <= {*line}, "one conversation all the same"
+            assert [time.state for time in found] == [OccurrenceState.DONE] * 5
+            await there.settled()
+            assert told.calls == [], "kept out of providers"
 
 
 async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:

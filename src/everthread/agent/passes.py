@@ -52,6 +52,8 @@ class Source(Struct, frozen=True):
     previous: str = ""
     parts: Cut = Cut((), ())
     burials: int = 0
+    remembered: bool = True
+    """Providers are told of the session, and may say what is to be kept."""
 
 
 class Passes:
@@ -109,13 +111,13 @@ class Passes:
             tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
         newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
 
-        def read(uow: UnitOfWork) -> tuple[str, Cut, int] | None:
+        def read(uow: UnitOfWork) -> tuple[str, Cut, int, bool] | None:
             session = uow.sessions.get(ref.session_id)
             if session is None or session.owner != ref.owner or session.generation != ref.generation:
                 return None
             view = uow.turns.view(session)
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
-            return view.summary or "", parts, uow.forgetting.burials(ref.owner)
+            return view.summary or "", parts, uow.forgetting.burials(ref.owner), session.kind.remembered
 
         found = await self._store.read(read)
         if found is None:
@@ -131,7 +133,8 @@ class Passes:
                 # A long conversation takes longer to go through than the event loop should be held.
                 shorter = await asyncio.to_thread(lambda: tuple(pruned(turn) for turn in covered))
                 messages = [message for turn in covered for message in turn.messages]
-                hints = await self._memory.on_pre_compress(messages, ref=source.ref)
+                # What is kept out of providers is not shown to them here either.
+                hints = await self._memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
                 return await self._engine.summarise(
                     Middle(source.ref, source.model, source.previous, shorter, hints=hints, focus=focus)
                 )
