@@ -13,6 +13,7 @@ from tests.faults.scene import PlatformKind, Scene
 
 CHATS = 5
 FILE_BYTES = 300_000
+LEFT = ("set_aside", "late", "interrupted")
 FETCH_S = (0.0, 0.1, 0.2, 0.4)
 WHERE = """
 SELECT messages.content, turns.status FROM messages JOIN turns ON turns.id = messages.id / 4096
@@ -76,8 +77,11 @@ def _look_at_all(outcome: Outcome, scene: Scene, sent: dict[str, tuple[str, byte
             answered.append((chat, text))
             outcome.expect(found is not None, f"{text!r} was answered without its file")
         else:
-            outcome.expect(text in left and status == "set_aside", f"{text!r} is {status}")
-            outcome.counts["set aside"] = outcome.counts.get("set aside", 0) + 1
+            # The next process may have begun to answer what was fetched by then.
+            outcome.expect(text in left and status in LEFT, f"{text!r} is {status}")
+            outcome.counts["left before they were answered"] = (
+                outcome.counts.get("left before they were answered", 0) + 1
+            )
         if found is not None:
             path = Path(found[1])
             kept.add(path)

@@ -226,8 +226,8 @@ class Scene:
             await asyncio.sleep(0.05)
 
     def marked(self) -> list[str]:
-        """What was said, of which nobody knows whether its answer is out."""
-        return [text for (text,) in self.rows(MARKED)]
+        """What was said, of which nobody knows whether its answer is out. What came with it stands behind that."""
+        return [text.partition("\n")[0] for (text,) in self.rows(MARKED)]
 
     async def waiting(self) -> int:
         """Updates that nobody has acknowledged."""
