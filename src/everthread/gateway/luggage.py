@@ -7,6 +7,7 @@ nobody waits long for a film. What can't be had is said to be so, and the messag
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
@@ -41,6 +42,8 @@ PAUSE_S = 1.0
 NO_EARS = "I can't listen to voice messages here, so I don't know what you said. Please write it to me."
 NOT_HEARD = "I could not make out your voice message just now. Please try again in a while, or write it to me."
 NOT_FETCHED = "(it could not be fetched)"
+_WHICH_CHARS_MAX = 40
+_NAME_CHARS_MAX = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TEXT = re.compile(r"text/.*|application/(json|toml|xml|yaml|x-yaml|javascript|x-sh)")
 
@@ -152,8 +155,12 @@ def _path(update: Update, number: int, media: Media) -> str:
     """Within the folder of such files. Delivered twice, it is kept once; a voice is not kept at all."""
     if media.kind == "voice":
         return ""
-    name = f"{update.account}-{update.update_id}-{number}-{media.name or media.kind}"
-    return f"{_UNSAFE.sub('_', update.platform)}/{_UNSAFE.sub('_', name)[-120:].lstrip('.')}"
+    which = f"{update.account}-{update.update_id}-{number}"
+    if len(which) > _WHICH_CHARS_MAX or _UNSAFE.search(which) or which.startswith("."):
+        # Whatever it is called, no other may be called the same: it would take its place.
+        which = hashlib.sha256(which.encode(errors="replace")).hexdigest()[:_WHICH_CHARS_MAX]
+    name = _UNSAFE.sub("_", media.name or media.kind)[-_NAME_CHARS_MAX:]
+    return f"{_UNSAFE.sub('_', update.platform)}/{which}-{name}"
 
 
 def _words_in(media: Media, content: bytes) -> str:
