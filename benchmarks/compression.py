@@ -15,8 +15,6 @@ from functools import partial
 from itertools import cycle, repeat
 from pathlib import Path
 
-from everthread.gateway.collecting import settle
-
 from benchmarks.answering import Office, model_server
 from benchmarks.boundaries import LONG_SESSION_MESSAGES, LONG_TURN_MESSAGES
 from benchmarks.measuring import Calls, Figure, cpu_ms, run
@@ -26,6 +24,7 @@ from everthread.agent.compression import Fill
 from everthread.agent.events import Compressed, Reviewed
 from everthread.agent.summarising import SECTIONS
 from everthread.bootstrap import Runtime
+from everthread.collecting import settle
 from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef

@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from everthread.gateway.collecting import settle
-
 from everthread.bootstrap import Runtime
+from everthread.collecting import settle
 from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.tokens import hashed
 from everthread.ports.tokens import Token

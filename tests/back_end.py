@@ -31,6 +31,8 @@ class BackEnd:
     """How long an attempt lasts that is cut off as soon as it can be: enough for one that is not spoiled."""
     tool: tuple[str, str] | None = None
     """A tool of the provider's that searches, and the name of its argument."""
+    attempt_s_max: float = 1.0
+    """How long a delivery may take in the story of a bad day."""
 
     def made(self) -> MemoryProvider:
         module, _, name = self.provider.partition(":")

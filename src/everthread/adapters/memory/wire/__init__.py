@@ -33,7 +33,7 @@ class NotThere(Unavailable):
 class Wire:
     """The connections to one back end, opened when first used in the loop that uses them."""
 
-    def __init__(self, provider: str, address: str, *, key: str = "") -> None:
+    def __init__(self, provider: str, address: str, *, key: str = "", scheme: str = "Bearer") -> None:
         if not address.startswith(("http://", "https://")):
             raise BadConfig(f"{provider}: {address[:100]!r} is no address of a server; expected https://HOST")
         if not key.isprintable() or " " in key:
@@ -42,7 +42,7 @@ class Wire:
         self._address = address.rstrip("/")
         self._headers = {"User-Agent": "everthread", "Content-Type": "application/json"}
         if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+            self._headers["Authorization"] = f"{scheme} {key}"
         self._connections: Connections | None = None
 
     async def ask(
