@@ -222,14 +222,30 @@ class People:
             {**endpoints, "vector_store": {"provider": "faiss", "config": files}, "history_db_path": history}
         )
         if self._shared is None:
-            for one in (memory.llm, memory.embedding_model):
-                # Nothing is repeated here, and nothing waits for minutes: the journal has its own patience.
-                one.client = one.client.with_options(timeout=self._request_s, max_retries=0)
-            utils: Any = importlib.import_module("mem0.memory.utils")
-            silence.watch(memory.llm, memory.embedding_model, utils.remove_code_blocks)
-            self._shared = memory.llm, memory.embedding_model
-        memory.llm, memory.embedding_model = self._shared
+            self._share(memory)
         return memory
+
+    def _share(self, memory: Any) -> None:
+        """One model and one embedder for everybody: each would make its own clients, and that takes longest."""
+        llm, embedder = self._shared = memory.llm, memory.embedding_model
+        for one in self._shared:
+            # Nothing is repeated here, and nothing waits for minutes: the journal has its own patience.
+            one.client = one.client.with_options(timeout=self._request_s, max_retries=0)
+        # Loaded when they are first named, and the first turn should not wait for it.
+        _ = llm.client.chat.completions, embedder.client.embeddings
+        utils: Any = importlib.import_module("mem0.memory.utils")
+        silence.watch(llm, embedder, utils.remove_code_blocks)
+        self._mem0.LlmFactory, self._mem0.EmbedderFactory = _Same(llm), _Same(embedder)
+
+
+class _Same:
+    """A factory that has made its one thing already."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def create(self, *_: Any) -> Any:
+        return self._made
 
 
 def _begin(memory: Any) -> None:
