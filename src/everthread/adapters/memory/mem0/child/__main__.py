@@ -74,7 +74,7 @@ class People:
     def __init__(self, told: Json) -> None:
         self._folder = Path(told["folder"])
         self._folder.mkdir(parents=True, exist_ok=True)
-        _keep_the_environment_out(self._folder)
+        _leave_out_what_is_not_used(self._folder)
         self._mem0: Any = importlib.import_module("mem0.memory.main")
         stores: Any = importlib.import_module("mem0.vector_stores.faiss")
         factory: Any = importlib.import_module("mem0.utils.factory")
@@ -262,12 +262,8 @@ def _shown(one: Json) -> Json:
 # The process --------------------------------------------------------------------------------------------------------
 
 
-def _keep_the_environment_out(folder: Path) -> None:
-    """Keys and addresses for other programs would be used instead of what was configured."""
-    for name in list(os.environ):  # noqa: TID251 - this is a process of its own
-        if name.startswith(("MEM0_", "OPENAI_", "OPENROUTER_", "AZURE_")):
-            del os.environ[name]  # noqa: TID251
-    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder)}  # noqa: TID251
+def _leave_out_what_is_not_used(folder: Path) -> None:
+    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder)}  # noqa: TID251 - this is a process of its own
     # Two thirds of the time that Mem0 takes to start is spent on a database that is not used here, and on a library
     # whose one purpose is to tell others of it.
     for module, name in (("qdrant_client", "QdrantClient"), ("posthog", "Posthog")):
