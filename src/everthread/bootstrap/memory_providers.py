@@ -62,6 +62,8 @@ _ADAPTERS: dict[str, Adapter] = {
     "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
     HERMES: Adapter("everthread.adapters.memory.hermes_bridge", "HermesBridge"),
     "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "openviking": Adapter("everthread.adapters.memory.openviking", "OpenViking", "openviking"),
+    "mem0": Adapter("everthread.adapters.memory.mem0", "Mem0", "mem0"),
     "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
 }
 """What can be set of each stands in `config/memory_providers.py`."""

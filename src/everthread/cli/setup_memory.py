@@ -129,7 +129,12 @@ def _ask_which(settings: Settings, known: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _ask(settings: Settings, name: str, fields: Sequence[Field], answers: Answers) -> None:
+    usual = {each.name: each.default for each in fields}
     for each in fields:
+        if each.only_if is not None:
+            other, wanted = each.only_if
+            if answers.told[name].get(other, usual.get(other)) != wanted:
+                continue
         if each.kind == "secret":
             _ask_secret(settings, name, each, answers)
             continue

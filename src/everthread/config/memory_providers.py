@@ -22,6 +22,8 @@ BUILTIN = "builtin"
 HERMES = "hermes"
 """What the names of Hermes Agent's plugins begin with, as in `hermes:holographic`. They share a table."""
 PROVIDERS_MAX = 16
+MEM0_MODES = ("library", "platform")
+_HERE, _THERE = (("mode", mode) for mode in MEM0_MODES)
 Kind = Literal["text", "address", "whole", "number", "flag", "secret"]
 Value = str | int | float | bool
 
@@ -41,6 +43,8 @@ class Field(Struct, frozen=True):
     """None: it is left out if nobody gives it."""
     required: bool = False
     choices: tuple[str, ...] = ()
+    only_if: tuple[str, Value] | None = None
+    """Another field and the value it must have; else nobody is asked for this one."""
     low: float = 0
     high: float = 1_000_000
 
@@ -86,6 +90,32 @@ OWN: dict[str, Entry] = {
             Field("url", "Address of the server", "address", "https://api.honcho.dev"),
             Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
             Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
+        ),
+    ),
+    "mem0": Entry(
+        "draws facts from what is said, with a model of your choice; on this machine, or hosted",
+        (
+            Field("mode", "Its library on this machine, or its platform", default=_HERE[1], choices=MEM0_MODES),
+            Field("model", "The model that draws facts", default="gpt-5-mini", only_if=_HERE),
+            Field(
+                "model_url", "Its endpoint, OpenAI-compatible", "address", "https://api.openai.com/v1", only_if=_HERE
+            ),
+            Field("model_key", "The endpoint's key", "secret", "OPENAI_API_KEY", only_if=_HERE),
+            Field("embedder", "The model that embeds", default="text-embedding-3-small", only_if=_HERE),
+            Field("embedder_url", "Its endpoint, if it is another", "address", only_if=_HERE),
+            Field("embedder_key", "The other endpoint's key", "secret", "MEM0_EMBEDDER_KEY", only_if=_HERE),
+            Field("python", "A Python that has mem0ai, if this one has not", only_if=_HERE),
+            Field("url", "Address of the platform", "address", "https://api.mem0.ai", only_if=_THERE),
+            Field("api_key", "The platform's key", "secret", "MEM0_API_KEY", only_if=_THERE),
+            Field("infer", "Draw facts; if not, turns are kept word for word", "flag", default=True),
+        ),
+    ),
+    "openviking": Entry(
+        "files of what it draws from each conversation when that is closed; on a server of your own",
+        (
+            Field("url", "Address of the server", "address", "http://127.0.0.1:1933"),
+            Field("account", "What the name of its account begins with", default="everthread"),
+            Field("api_key", "Its root key, if it has one", "secret", "OPENVIKING_API_KEY"),
         ),
     ),
     "supermemory": Entry(
