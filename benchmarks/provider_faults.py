@@ -51,6 +51,44 @@ def _honcho() -> Iterator[MakeBackEnd]:
 
 
 @contextmanager
+def _openviking() -> Iterator[MakeBackEnd]:
+    """The real server; each day has an account of its own."""
+    from tests.servers.door import Door
+    from tests.servers.openviking_house import KEEPS, KEY, back_end_of, openviking
+
+    with openviking() as house, Door(house.address, KEEPS) as door:
+
+        @contextmanager
+        def made() -> Iterator[BackEnd]:
+            account = f"t{uuid.uuid4().hex[:12]}"
+            yield back_end_of(house, door, {"url": house.address, "api_key": KEY, "account": account}, account)
+
+        yield made
+
+
+@contextmanager
+def _mem0() -> Iterator[MakeBackEnd]:
+    """The real library, which waits a second for its model, and a folder for each day. Facts are drawn."""
+    from tests.servers.mem0_house import mem0
+
+    from everthread.adapters.memory.mem0 import library
+
+    library.REQUEST_S_MAX = 1.0
+
+    @contextmanager
+    def made() -> Iterator[BackEnd]:
+        with tempfile.TemporaryDirectory() as folder, mem0(Path(folder)) as house:
+            yield house.back_end()
+
+    yield made
+
+
+@contextmanager
+def _mem0_platform() -> Iterator[MakeBackEnd]:
+    yield lambda: fake_back_ends.mem0(infer=False)
+
+
+@contextmanager
 def _supermemory() -> Iterator[MakeBackEnd]:
     yield fake_back_ends.supermemory
 
@@ -58,6 +96,9 @@ def _supermemory() -> Iterator[MakeBackEnd]:
 BACK_ENDS: dict[str, tuple[Callable[[], AbstractContextManager[MakeBackEnd]], Limits]] = {
     "hindsight": (_hindsight, PATIENT),
     "honcho": (_honcho, LIMITS),
+    "openviking": (_openviking, PATIENT),
+    "mem0": (_mem0, PATIENT),
+    "mem0-platform": (_mem0_platform, LIMITS),
     "supermemory": (_supermemory, LIMITS),
 }
 

@@ -173,10 +173,11 @@ def _port(back_end: BackEnd) -> int:
 
 
 def _through(proxy: FaultProxy, value: Any) -> Any:
-    return proxy.url if re.search(_ADDRESS, str(value)) else value
+    found = re.search(_ADDRESS, str(value))
+    return f"{proxy.url}{found[2] or ''}" if found else value
 
 
-_ADDRESS = r"^http://127\.0\.0\.1:(\d+)$"
+_ADDRESS = r"^http://127\.0\.0\.1:(\d+)(/.*)?$"
 
 
 async def _awaited(returned: Any) -> None:

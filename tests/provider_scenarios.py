@@ -23,7 +23,6 @@ from tests.hermes_house import HermesHouse
 from tests.house import CLI, TELEGRAM, House, opened
 
 LIMITS = Limits(attempt_s_max=2.0, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
-IMPATIENT = replace(LIMITS, attempt_s_max=0.2)
 TURN_S_MAX = 2.0
 
 
@@ -92,13 +91,13 @@ class ProviderScenarios:
     async def test_s06_turns_in_flight_arrive_in_the_session_they_were_said_in(
         self, tmp_path: Path, back_end: BackEnd
     ) -> None:
-        async with _house(tmp_path, back_end, IMPATIENT) as house:
+        async with _house(tmp_path, back_end, _impatient(back_end)) as house:
             old = (await house.turn(CLI, "apple")).ref.session_id
             await house.settled()
             back_end.faults.hang()
             for word in ("birch", "cedar", "damson"):
                 await house.turn(CLI, word)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.5 * back_end.attempt_s)
             new = opened(await house.cross(CLI, New()))
             for word in ("elder", "fir"):
                 await house.turn(CLI, word)
@@ -115,7 +114,7 @@ class ProviderScenarios:
     async def test_s09_the_close_comes_after_a_write_that_hangs_for_longer_than_any_time_out(
         self, tmp_path: Path, back_end: BackEnd
     ) -> None:
-        async with _house(tmp_path, back_end, IMPATIENT) as house:
+        async with _house(tmp_path, back_end, _impatient(back_end)) as house:
             old = (await house.turn(CLI, "apple")).ref.session_id
             await house.settled()
             back_end.faults.hang()
@@ -124,7 +123,7 @@ class ProviderScenarios:
             crossing = await house.cross(CLI, New())
             await house.turn(CLI, "cedar")
             assert time.monotonic() - begun < TURN_S_MAX
-            await asyncio.sleep(3 * IMPATIENT.attempt_s_max)
+            await asyncio.sleep(3 * back_end.attempt_s)
             # Whatever waits is known to wait: nobody took it for done.
             [status] = [one for one in await house.memory.journal.status() if one.name == back_end.made().name]
             assert status.lanes.waiting_entries >= 2
@@ -213,6 +212,10 @@ class ProviderScenarios:
                 assert own in answer
                 assert others not in answer
                 assert "nightshade" not in answer
+
+
+def _impatient(back_end: BackEnd) -> Limits:
+    return replace(LIMITS, attempt_s_max=back_end.attempt_s)
 
 
 async def _imported(folder: Path, hermes: HermesHouse) -> None:

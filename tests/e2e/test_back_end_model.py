@@ -61,6 +61,21 @@ def test_what_people_said_is_extracted_in_the_form_each_back_end_reads() -> None
     assert len({given["name"] for given in arguments[:2]}) == 2
 
 
+def test_numbered_messages_become_events_that_say_which_message_they_are_of() -> None:
+    said = '[0][user][user]: I like "tea"\nand coffee\n[1][assistant][assistant]: Noted\n[2][user][user]: I like "tea"'
+    prompt = f"## Conversation History\n**Session Time:** now\nrelative\n\n{said}\n\nAfter exploring, output"
+    calls = [
+        node.value for node in ast.parse(reply_to(["end with sdk.commit()", prompt])).body if isinstance(node, ast.Expr)
+    ]
+    events = [
+        {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "sdk.create_events"
+    ]
+    assert [(event["summary"], event["ranges"]) for event in events] == [('I like "tea"', "0"), ("and coffee", "0")]
+    assert ast.unparse(calls[-1]) == "sdk.commit()"
+
+
 def test_nothing_to_extract_is_an_empty_answer_in_the_same_form() -> None:
     assert reply_to(["end with sdk.commit()", "## Conversation History\nx\n\nassistant: hm"]) == "sdk.commit()"
     assert json.loads(reply_to(["## New Messages\nassistant: hm\n\n# Output:"])) == {"memory": []}

@@ -35,6 +35,8 @@ class Attic(MemoryProvider):
 
     async def health(self):
         url, boxes, api_key = self.told
+        if url.endswith("/fire"):
+            raise KeyError("ladder")
         return "ok" if api_key == "hush-0123456789" and boxes < 9 else "it does not know the key"
 """
 
@@ -86,6 +88,7 @@ def test_a_script_names_providers_and_what_they_are_told(home: Path) -> None:
     ("arguments", "variables", "code", "words"),
     [
         (["attic", "--set", "attic.url=http://h"], {"ATTIC_KEY": "wrong"}, 75, "it does not know the key"),
+        (["attic", "--set", "attic.url=http://h/fire"], {}, 75, "attic: can't say how it is: 'ladder'"),
         (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic has no 'url'"),
         (["attik"], {}, 2, "there is no memory provider 'attik'; did you mean 'attic'?"),
         (["attic", "--set", "attic.urk=x"], {}, 2, "no such setting; did you mean 'attic.url'?"),

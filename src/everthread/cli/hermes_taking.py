@@ -163,6 +163,7 @@ class Taking:
     async def routing(self, routes: Sequence[Route], before: Mapping[str, str]) -> None:
         """`before` says where earlier imports put which chat: what it went on with here since is its own affair."""
         self.taken.put_on = dict(before)
+        theirs = frozenset(done.session_id for done in self._came.values() if done.session_id and not done.outcome.why)
         # Of two that are one chat here the newer counts.
         for route in sorted(routes, key=lambda route: route.updated_at):
             key = key_of_route(route, self._settings.profile)
@@ -174,12 +175,12 @@ class Taking:
                 self.taken.leave(str(key), "its conversation is not here")
             elif done.outcome is Outcome.FORGOTTEN:
                 self.taken.leave(str(key), "its conversation was forgotten here")
-            elif (problem := await self._put_on(key, done.session_id, before.get(str(key)))) is not None:
+            elif (problem := await self._put_on(key, done.session_id, before.get(str(key)), theirs)) is not None:
                 self.taken.leave(str(key), problem)
             else:
                 self.taken.put_on[str(key)] = done.session_id
 
-    async def _put_on(self, key: SessionKey, session_id: str, before: str | None) -> str | None:
+    async def _put_on(self, key: SessionKey, session_id: str, before: str | None, theirs: frozenset[str]) -> str | None:
         """Let the chat go on with it; why it does not, if so."""
         if self._runtime is None:
             self.taken.places[str(key)] = session_id
@@ -195,7 +196,6 @@ class Taking:
         on, tip, left, owner = await self._runtime.store.read(look)
         if on is not None and on.id == tip:
             return None
-        theirs = {done.session_id for done in self._came.values() if not done.outcome.why}
         put_there = {before, left} if before is not None else theirs
         if on is not None and (on.id not in put_there or before == session_id):
             return "goes on with another conversation here"

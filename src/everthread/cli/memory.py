@@ -8,6 +8,7 @@ import click
 
 from everthread.cli import completing, show
 from everthread.cli.exits import REFUSED
+from everthread.cli.memory_bridge import bridge
 from everthread.cli.memory_copy import copy
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, limit_option, pass_invocation
 
@@ -32,10 +33,12 @@ def memory() -> None:
       everthread memory forget "green tea"
       everthread memory status
       everthread memory copy --to hindsight
+      everthread memory bridge list
     """
 
 
 memory.add_command(copy)
+memory.add_command(bridge)
 
 
 @memory.command("list")

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Unavailable
+from everthread.domain.errors import Fenced, NotFound, Rejected, StartOver, StoreError, Unavailable
 from everthread.domain.events import Delivery, EntryKind, ForgetScope, Forgotten
 from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
@@ -369,6 +369,8 @@ class Journal:
             self._park(uow, letter, _why(uow, letter, error))
         else:
             self._postpone(uow, letter, error, _why(uow, letter, error))
+            if isinstance(error, StartOver):
+                self._go_back(uow, letter, error.seq)
             return False
         return True
 
@@ -449,6 +451,12 @@ class Journal:
             if row.failures >= self._limits.breaker_failures:
                 row = replace(row, open_until=now + self._limits.breaker_s)
             uow.cursors.save_provider(row)
+
+    def _go_back(self, uow: UnitOfWork, letter: Letter, seq: int) -> None:
+        """What the provider had acknowledged is lost: when the lane is due, it is told again under the same keys."""
+        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
+        if cursor is not None and 0 < seq <= cursor.seq:
+            uow.cursors.save(replace(cursor, seq=seq - 1, due_at=cursor.due_at or self._clock.now()))
 
     def _blame(self, uow: UnitOfWork, letter: Letter, why: str, incident: str) -> ProviderRow | None:
         """Keep the provider's failure where people see it."""

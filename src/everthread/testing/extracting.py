@@ -25,6 +25,7 @@ _PIECES = (
         re.compile(r"^## Conversation History\n.*?\n\n(.*?)(?:\n\nAfter exploring|\Z)", re.DOTALL | re.MULTILINE),
     ),
 )
+_NUMBERED = re.compile(r"^\[(?P<number>\d+)\]\[(?:user|assistant)\]", re.MULTILINE)
 _NEW_FACTS = re.compile(r"^## INPUT\n+### New facts\n(.*?)^### Existing observations", re.DOTALL | re.MULTILINE)
 _NEW_FACT = re.compile(r"^\[(?P<id>[0-9a-f-]{36})\] (?P<fact>.*?)(?: \([a-z_]+=.*\))?$", re.MULTILINE)
 Schema = Mapping[str, Any]
@@ -36,7 +37,7 @@ def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str
     if (new := _NEW_FACTS.search(texts[-1] if texts else "")) is not None:
         return json.dumps({"creates": [_observation(*each.groups()) for each in _NEW_FACT.finditer(new[1])]})
     if any("sdk.commit()" in text for text in texts):
-        return program(facts_in(found[1]) if found else [])
+        return _program_of(found[1]) if found else program([])
     if found is not None and found[0] == "hindsight":
         return json.dumps({"facts": [_hindsight_fact(fact) for fact in facts_in(found[1])]})
     if found is not None and found[0] == "mem0":
@@ -62,6 +63,19 @@ def program(facts: Sequence[str]) -> str:
     calls = [
         f'sdk.create_entities(category="""facts""", name="""{_name_of(fact)}""", content="""{_in_quotes(fact)}""")'
         for fact in facts
+    ]
+    return "\n".join([*calls, "sdk.commit()"])
+
+
+def chronicle(said: Sequence[tuple[str, int]]) -> str:
+    """The same as events, each with the number of the message it stands in: such are written at once.
+
+    Entities wait for eight of their kind, or ten seconds.
+    """
+    calls = [
+        f'sdk.create_events(event_name="""{_name_of(fact)}""", goal="""remember""", '
+        f'summary="""{_in_quotes(fact)}""", ranges="""{number}""")'
+        for fact, number in said
     ]
     return "\n".join([*calls, "sdk.commit()"])
 
@@ -93,6 +107,19 @@ def _piece(texts: Sequence[str]) -> tuple[str, str] | None:
             if found := pattern.search(text):
                 return whose, found[1]
     return None
+
+
+def _program_of(piece: str) -> str:
+    """Events if the messages are numbered, as those of a conversation are; else entities."""
+    if _NUMBERED.match(piece) is None:
+        return program(facts_in(piece))
+    starts = [*_NUMBERED.finditer(piece)]
+    ends = [*(start.start() for start in starts[1:]), len(piece)]
+    said: dict[str, int] = {}
+    for start, end in zip(starts, ends, strict=True):
+        for fact in facts_in(piece[start.start() : end]):
+            said.setdefault(fact, int(start["number"]))
+    return chronicle(list(said.items()))
 
 
 def _lines(piece: str) -> list[tuple[str, str]]:

@@ -213,6 +213,30 @@ class CopiesOfThePast(OnAStore):
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
             assert await _to_copy(store) == ()
 
+    @in_loop
+    async def test_what_a_person_said_is_told_again_from_where_it_was_told_first(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            begun = (await talk.say("before", KEY)).session_id
+            heard_from = len(await entries_of(store, begun))
+            await store.write(lambda uow: uow.cursors.register("p"))
+            await talk.say("after", KEY)
+            gone = (await talk.say("gone", OTHER_KEY)).session_id
+            await discover_all(store)
+            for session in (begun, gone):
+                await _told(store, session)
+            await talk.lifecycle.forget(ForgetSession(gone), owner="ann")
+            await discover_all(store)
+            await _told(store, gone)
+            await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", begun, heard_from + 1, 0, "no")))
+            kept = await _cursor(store, gone)
+            assert await store.write(lambda uow: uow.cursors.tell_again("p", "somebody else", 9.0)) == 0
+            assert await store.write(lambda uow: uow.cursors.tell_again("p", "ann", 9.0)) == 1
+            cursor = await _cursor(store, begun)
+            assert (cursor.seq, cursor.replay, cursor.due_at, cursor.copy_to) == (heard_from, 1, 9.0, 0)
+            assert await store.read(lambda uow: uow.cursors.redeliveries("p")) == ()
+            assert await _cursor(store, gone) == kept
+
 
 async def _to_copy(store: Store) -> tuple[ToCopy, ...]:
     return await store.read(lambda uow: uow.cursors.to_copy("p", "", 99))
