@@ -3,13 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everthread.adapters.memory.hindsight.banks import Found, Recalled
 from everthread.adapters.memory.hindsight.documents import (
     NOTE,
     OPENED,
     TURN,
     WORK,
     Document,
+    Origin,
     all_of,
+    common,
     note_of,
     opened_of,
     origin,
@@ -62,3 +65,20 @@ def test_an_operation_stands_for_a_bank_a_document_its_words_and_a_replay() -> N
 def test_a_character_that_no_database_takes_is_left_out_and_a_silent_side_too() -> None:
     assert turn_of("s1", 1, "a\0b", " ", None).content == "user: ab"
     assert "timestamp" not in turn_of("s1", 1, "a", "", None).item()
+
+
+def test_what_is_concluded_from_several_is_of_the_session_or_turn_that_they_share() -> None:
+    one, again, other = Origin(TURN, "s", 1), Origin(TURN, "s", 2), Origin(TURN, "t", 1)
+    assert common([one, one]) == one
+    assert common([one, again]) == Origin(session_id="s")
+    assert common([one, other]) == Origin()
+    assert common([]) == Origin()
+
+
+def test_a_conclusion_is_known_from_its_facts_and_from_none_if_one_of_them_is_not_told() -> None:
+    fact, note = Found("I keep bees", "s/0001"), Found("keeps bees", "note/n")
+    concluded = Found("It is known", source_fact_ids=["a", "b"])
+    assert Recalled([fact]).behind(fact) == (fact,)
+    assert Recalled([concluded], {"a": fact, "b": note}).behind(concluded) == (fact, note)
+    assert Recalled([concluded], {"a": fact}).behind(concluded) == ()
+    assert Recalled([concluded]).behind(Found("It is known")) == ()

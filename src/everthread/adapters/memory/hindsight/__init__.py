@@ -15,8 +15,8 @@ from everthread.adapters.memory.hindsight.banks import Banks, Found
 from everthread.adapters.memory.hindsight.documents import (
     OPENED,
     Document,
-    Origin,
     all_of,
+    common,
     note_document_id,
     note_of,
     of_session,
@@ -153,7 +153,7 @@ class Hindsight(MemoryProvider):
         if limit < 1 or not any(character.isalnum() for character in asked):
             return ()
         recalled = await self._banks.recall(self._bank(ref), asked)
-        items = [_item(one, _origin(recalled.behind(one)), rank) for rank, one in enumerate(recalled.results)]
+        items = [_item(one, recalled.behind(one), rank) for rank, one in enumerate(recalled.results)]
         return [item for item in items if item is not None][:limit]
 
     async def health(self) -> str:
@@ -231,16 +231,8 @@ class Hindsight(MemoryProvider):
         return self._open
 
 
-def _origin(behind: Sequence[Found]) -> Origin:
-    """Where it is from, if all that it is known from is of one session; and of one turn, if it is."""
-    origins = [origin(one.document_id or "", one.metadata or {}) for one in behind]
-    first = origins[0] if origins else Origin()
-    if any(one.session_id != first.session_id for one in origins):
-        return Origin()
-    return first if all(one == first for one in origins) else Origin(session_id=first.session_id)
-
-
-def _item(found: Found, where: Origin, rank: int) -> RecallItem | None:
+def _item(found: Found, behind: Sequence[Found], rank: int) -> RecallItem | None:
+    where = common([origin(one.document_id or "", one.metadata or {}) for one in behind])
     # That a conversation continues another is kept for those who look, and says nothing in a prompt.
     if not found.text.strip() or where.kind == OPENED:
         return None

@@ -209,7 +209,7 @@ class Banks:
         return any(words in item.content for item in (known.task_payload or _Payload()).contents or ())
 
     async def delete_bank(self, bank: str) -> None:
-        # What is under way in a bank that is gone would make it anew.
+        # It makes banks that it does not find: what is under way could make this one anew.
         await self.drop_unfinished(bank)
         try:
             await self._wire.tell("DELETE", _path(bank))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
@@ -138,6 +138,14 @@ def origin(document_id: str, metadata: Mapping[str, str]) -> Origin:
     if not pause or session == NOTE:
         return Origin(NOTE if session == NOTE else "")
     return Origin(TURN if part.isdecimal() else part.partition("-")[0], unquote(session), whole(part))
+
+
+def common(origins: Sequence[Origin]) -> Origin:
+    """What all of them say: of one session, and perhaps of one turn; nothing, if they are of several."""
+    first = origins[0] if origins else Origin()
+    if any(one.session_id != first.session_id for one in origins):
+        return Origin()
+    return first if all(one == first for one in origins) else Origin(session_id=first.session_id)
 
 
 def whole(text: str | None) -> int | None:
