@@ -24,10 +24,10 @@ from everthread.agent.compression import Fill
 from everthread.agent.events import Compressed, Reviewed
 from everthread.agent.summarising import SECTIONS
 from everthread.bootstrap import Runtime
+from everthread.collecting import settle
 from everthread.config import Compression, Provider, Review, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.gateway.collecting import settle
 
 BATCH = 500
 BATCHES = 9

@@ -8,7 +8,7 @@ import sys
 SETTLED = """
 import gc, weakref
 from everthread.gateway.serving import Gateway
-from everthread.gateway.collecting import settle
+from everthread.collecting import settle
 
 before = len(gc.get_objects())
 settle()

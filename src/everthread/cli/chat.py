@@ -18,6 +18,7 @@ from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
 from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, entered, left, made_ready
+from everthread.collecting import settle_at_once
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
 from everthread.commands.desk import listed
@@ -28,7 +29,6 @@ from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
 from everthread.domain.wording import counted, excerpt
 from everthread.gateway.access import Access
-from everthread.gateway.collecting import settle_at_once
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0

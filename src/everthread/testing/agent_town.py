@@ -52,7 +52,7 @@ ACTIONS = {
     "kill": 0.6,
     "kill_inside": 0.5,
     "kill_at": 2.5,
-    "meanwhile": 2.5,
+    "meanwhile": 3.5,
     "stop": 0.3,
     "freeze": 0.5,
     "jump": 0.2,
@@ -90,7 +90,7 @@ HOLD_UPS = {
     "before Compress by compression": _HOLD_UPS,
     "after TakeReview": (*_HOLD_UPS, "freeze"),
     "before Note by review": (*_HOLD_UPS, "freeze"),
-    "before Rewrite": (*_HOLD_UPS, "freeze"),
+    "before Rewrite": ("rewind", "rewind", "forget", "forget", "freeze", "freeze", "new"),
     "after Rewrite": ("forget", "forget", "forget_fact", "rewind"),
     "before Delegate": (*_HOLD_UPS, "stop"),
     "after New by delegation": (*_HOLD_UPS, "stop"),
@@ -343,7 +343,8 @@ class AgentTown(Town):
                 waiting = self.mind.faults.setdefault(purpose, [])
                 waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
             case "meanwhile":
-                where = dice.choice(tuple(HOLD_UPS))
+                # Reviews are few, and condense even less often.
+                where = dice.choice((*HOLD_UPS, "after TakeReview", "before Rewrite", "before Rewrite"))
                 self._meanwhile[where] = (dice.choice(HOLD_UPS[where]), dice.getrandbits(32))
             case "kill_at":
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
