@@ -36,9 +36,9 @@ class SqliteStore:
         self._path = str(path)
         self._busy_s_max = busy_s_max
         self._writer = self._connected()
-        self._unit = Tables(self._writer.execute)
+        self._unit = Tables(self._writer.cursor().execute)
         self._here = self._connected()
-        self._tables_here = Tables(self._here.execute)
+        self._tables_here = Tables(self._here.cursor().execute)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
         self._opened: list[Connection] = []
@@ -125,7 +125,7 @@ class SqliteStore:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             self._local.connection = connection = self._connected()
-            self._local.tables = Tables(connection.execute)
+            self._local.tables = Tables(connection.cursor().execute)
             self._opened.append(connection)
         return self._snapshot(connection, self._local.tables, work)
 
@@ -160,7 +160,7 @@ class SqliteStore:
     def _reconnect(self) -> None:
         """A transaction that can't be rolled back ends with its connection."""
         left, self._writer = self._writer, self._connected()
-        self._unit = Tables(self._writer.execute)
+        self._unit = Tables(self._writer.cursor().execute)
         left.close()
 
 

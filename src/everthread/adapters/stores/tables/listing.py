@@ -11,6 +11,7 @@ COLUMNS = (
     "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
     "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
 )
+OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
 SHOWN = "status IN ('done', 'interrupted', 'late')"
 
 

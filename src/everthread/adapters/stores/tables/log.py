@@ -46,7 +46,7 @@ class LogTables:
                 f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner, entry.seq),
-                    *(entry.kind.value, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
+                    *(entry.kind, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
                 ),
             )
         )

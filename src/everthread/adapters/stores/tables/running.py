@@ -69,7 +69,7 @@ class SlotTables:
                 f"INSERT INTO slots ({_SLOT}) VALUES ({'?, ' * 10}?)",
                 (
                     *(slot.turn_id, ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner),
-                    *(slot.holder, slot.fence, slot.fate.value, slot.inbox_id, slot.begun_at),
+                    *(slot.holder, slot.fence, slot.fate, slot.inbox_id, slot.begun_at),
                 ),
             )
         )
@@ -167,17 +167,17 @@ class InboxTables:
 
     def accept(self, inbound: Inbound, now: float) -> tuple[InboxRow, bool]:
         key = inbound.key
-        row = first(
+        run(
             self._execute(
                 "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, media, "
-                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING "
-                f"RETURNING {_INBOX}",
+                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
                     *(inbound.command, inbound.user, media_text(inbound.media), now),
                 ),
             )
         )
+        row = first(self._execute(f"SELECT {_INBOX} FROM inbox WHERE changes() > 0 AND id = last_insert_rowid()"))
         if row is not None:
             return _inbox_row(row), True
         known = self.known(inbound)
@@ -275,12 +275,10 @@ class InboxTables:
         run(self._execute("UPDATE inbox SET content = '', state = 'done' WHERE id = ?", (inbox_id,)))
 
     def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
-        run(
-            self._execute(
-                f"UPDATE inbox SET content = '', state = ? WHERE {_OPEN} AND state = 'running' AND turn_id = ?",
-                (state.value, str(key), turn_id),
-            )
-        )
+        running = f"SELECT id FROM inbox WHERE {_OPEN} AND state = 'running' AND turn_id = ?"
+        # One by one, and mostly it is one: to change what it finds by an index, SQLite makes a table of it first.
+        for (number,) in self._execute(running, (str(key), turn_id)):
+            run(self._execute("UPDATE inbox SET content = '', state = ? WHERE id = ?", (state, number)))
 
     def move_chat(self, platform: str, chat: str, known_as: str) -> None:
         run(
@@ -298,23 +296,24 @@ class InboxTables:
         r = reply
         # Once it is out, or never will be, its words stand in the turn and nowhere else.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
-        row = first(
+        known = first(self._execute("SELECT platform_message_id FROM replies WHERE turn_id = ?", (r.turn_id,)))
+        # An id that is known is not given up for one that is not.
+        is_kept = not r.platform_message_id and known is not None and known[0] is not None
+        message_id = known[0] if known is not None and is_kept else r.platform_message_id
+        run(
             self._execute(
                 f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 9}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
-                # An id that is known is not given up for one that is not.
-                "platform_message_id = COALESCE(NULLIF(excluded.platform_message_id, ''), platform_message_id, "
-                "excluded.platform_message_id) RETURNING platform_message_id",
+                "platform_message_id = excluded.platform_message_id",
                 (
-                    *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at),
-                    *(r.platform_message_id, r.parts, r.file),
+                    *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state, r.at),
+                    *(message_id, r.parts, r.file),
                 ),
             )
         )
-        assert row is not None
         if r.file and r.state in _SETTLED:
             run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (r.turn_id,)))
-        return reply if row[0] == r.platform_message_id else replace(reply, platform_message_id=row[0])
+        return reply if message_id == r.platform_message_id else replace(reply, platform_message_id=message_id)
 
     def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
         run(

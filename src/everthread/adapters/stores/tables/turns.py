@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from everthread.adapters.stores.tables.listing import SHOWN, shown_turns
-from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
+from everthread.adapters.stores.tables.rows import Execute, added, first, from_json, run, to_json
 from everthread.adapters.stores.tables.search_text import (
     index_text,
     match_all,
@@ -66,20 +66,20 @@ class TurnTables:
     ) -> None:
         if len(messages) > MESSAGES_PER_TURN:
             raise TooLarge(f"a turn has at most {MESSAGES_PER_TURN} messages; this one has {len(messages)}")
-        row = first(
+        run(
             self._execute(
-                "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?) "
-                "RETURNING id",
-                (session.id, number, turn_id, session.owner, status.value, at),
+                "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?)",
+                (session.id, number, turn_id, session.owner, status, at),
             )
         )
-        assert row is not None
-        numbered = enumerate(messages, row[0] * MESSAGES_PER_TURN)
-        rows = ((number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered)
+        row_id = added(self._execute)
+        numbered = enumerate(messages, row_id * MESSAGES_PER_TURN)
+        rows = ((number, session.owner, m.role, m.content, _extra(m)) for number, m in numbered)
         # Many rows with few statements: each costs more than the row it writes.
         for values, given in _together(rows):
-            run(self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given))
-        if row[0] % TURNS_PER_INDEXING == 0:
+            # One that fails is undone with all of its unit: SQLite need not prepare for undoing it alone.
+            run(self._execute(f"INSERT OR FAIL INTO messages (id, owner, role, content, extra) VALUES {values}", given))
+        if row_id % TURNS_PER_INDEXING == 0:
             self.index()
 
     def index(self) -> None:
