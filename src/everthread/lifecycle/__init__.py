@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -61,6 +62,7 @@ TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 """A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
 RECHECK_S = 30.0
+KEYS_KNOWN = 4096
 _TIMERS_AT_ONCE = 64
 
 __all__ = [
@@ -587,12 +589,17 @@ def _where(key: SessionKey) -> dict[str, str]:
 
 def _check_key(key: SessionKey) -> None:
     """A key must be read back as it was written: rows of one that is not would be nobody's."""
-    try:
-        sound = SessionKey.parse(str(key)) == key
-    except UnicodeEncodeError:
-        sound = False
-    if not sound:
+    if not _is_sound(key):
         raise BadKey(f"{key!r:.200} is no session key: one of its parts is empty or can't be written down")
+
+
+@lru_cache(maxsize=KEYS_KNOWN)
+def _is_sound(key: SessionKey) -> bool:
+    # To read one costs as much as a small statement, and a turn has its key looked at three times.
+    try:
+        return SessionKey.parse(str(key)) == key
+    except UnicodeEncodeError:
+        return False
 
 
 def _spent_in(uow: UnitOfWork, ref: SessionRef) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.adapters.stores.tables.media import media_in, media_text
-from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
+from everthread.adapters.stores.tables.rows import Execute, by_value, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.media import Media
 from everthread.domain.model import (
@@ -27,6 +27,8 @@ from everthread.domain.model import (
 )
 from everthread.domain.spend import Spent, Used
 
+_FATES = by_value(Fate)
+_STATES = by_value(InboxState)
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, command, user, media, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file"
@@ -38,13 +40,13 @@ _SETTLED = (ReplyState.SENT, ReplyState.WITHHELD, ReplyState.AMBIGUOUS, ReplySta
 
 def _slot(row: tuple[Any, ...]) -> Slot:
     ref = SessionRef(row[1], row[2], key_of(row[3]), row[4], row[5])
-    return Slot(row[0], ref, row[6], row[7], Fate(row[8]), row[9], row[10])
+    return Slot(row[0], ref, row[6], row[7], _FATES[row[8]], row[9], row[10])
 
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
     number, key, owner, text, account, update_id, command, user, media, accepted_at, state, session_id, turn_id = row
     inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user, media_in(media))
-    return InboxRow(number, inbound, accepted_at, InboxState(state), session_id, turn_id)
+    return InboxRow(number, inbound, accepted_at, _STATES[state], session_id, turn_id)
 
 
 def _tool_row(row: tuple[Any, ...]) -> ToolRow:
@@ -275,10 +277,12 @@ class InboxTables:
         run(self._execute("UPDATE inbox SET content = '', state = 'done' WHERE id = ?", (inbox_id,)))
 
     def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
-        running = f"SELECT id FROM inbox WHERE {_OPEN} AND state = 'running' AND turn_id = ?"
-        # One by one, and mostly it is one: to change what it finds by an index, SQLite makes a table of it first.
-        for (number,) in self._execute(running, (str(key), turn_id)):
-            run(self._execute("UPDATE inbox SET content = '', state = ? WHERE id = ?", (state, number)))
+        run(
+            self._execute(
+                f"UPDATE inbox SET content = '', state = ? WHERE {_OPEN} AND state = 'running' AND turn_id = ?",
+                (state, str(key), turn_id),
+            )
+        )
 
     def move_chat(self, platform: str, chat: str, known_as: str) -> None:
         run(

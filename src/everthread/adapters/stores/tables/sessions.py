@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.adapters.stores.tables import listing
-from everthread.adapters.stores.tables.listing import COLUMNS, OF_SESSION, session_of
+from everthread.adapters.stores.tables.listing import CAUSES, COLUMNS, KINDS, OF_SESSION, session_of
 from everthread.adapters.stores.tables.rows import Execute, added, first, key_of, run
 from everthread.domain import titles
-from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey, SessionRef
+from everthread.domain.model import Binding, Session, SessionKey, SessionRef
 from everthread.ports.store import BoundaryRow, Whereabouts
 
 BASE_CHARS = 80
@@ -38,7 +38,7 @@ def _changing(s: Session) -> tuple[Any, ...]:
 
 
 def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
-    return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
+    return Binding(key, row[0], row[1], row[2], CAUSES[row[3]] if row[3] else None, KINDS[row[4]])
 
 
 class SessionTables:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from everthread.adapters.stores.tables.listing import SHOWN, shown_turns
-from everthread.adapters.stores.tables.rows import Execute, added, first, from_json, run, to_json
+from everthread.adapters.stores.tables.rows import Execute, added, by_value, first, from_json, run, to_json
 from everthread.adapters.stores.tables.search_text import (
     index_text,
     match_all,
@@ -32,6 +32,8 @@ SESSIONS_AT_ONCE = 100
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
+_ROLES = by_value(Role)
+_STATUSES = by_value(TurnStatus)
 _SHOWN_TO_PEOPLE = f"({SHOWN} OR status = '{TurnStatus.SET_ASIDE.value}')"
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
 
@@ -77,8 +79,7 @@ class TurnTables:
         rows = ((number, session.owner, m.role, m.content, _extra(m)) for number, m in numbered)
         # Many rows with few statements: each costs more than the row it writes.
         for values, given in _together(rows):
-            # One that fails is undone with all of its unit: SQLite need not prepare for undoing it alone.
-            run(self._execute(f"INSERT OR FAIL INTO messages (id, owner, role, content, extra) VALUES {values}", given))
+            run(self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given))
         if row_id % TURNS_PER_INDEXING == 0:
             self.index()
 
@@ -403,7 +404,7 @@ def _together(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]
 
 
 def _turn(session_id: str, head: tuple[Any, ...], messages: list[Message], inherited: bool) -> Turn:
-    return Turn(session_id, head[0], head[1], TurnStatus(head[2]), head[3], tuple(messages), inherited)
+    return Turn(session_id, head[0], head[1], _STATUSES[head[2]], head[3], tuple(messages), inherited)
 
 
 def _extra(message: Message) -> str | None:
@@ -416,6 +417,6 @@ def _extra(message: Message) -> str | None:
 
 def _message(role: str, content: str, extra: str | None) -> Message:
     if extra is None:
-        return Message(Role(role), content)
+        return Message(_ROLES[role], content)
     calls, tool_call_id, name, reasoning = from_json(extra)
-    return Message(Role(role), content, tuple(ToolCall(*call) for call in calls), tool_call_id, name, reasoning)
+    return Message(_ROLES[role], content, tuple(ToolCall(*call) for call in calls), tool_call_id, name, reasoning)
