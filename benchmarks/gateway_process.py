@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from everthread.bootstrap import Runtime
+from everthread.collecting import settle
 from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.tokens import hashed
-from everthread.gateway.collecting import settle
 from everthread.ports.tokens import Token
 from everthread.testing.loopback.platform import LoopbackPlatform
 

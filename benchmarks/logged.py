@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.measuring import Figure
 from everthread.config import Settings
-from everthread.lifecycle import _log  # pyright: ignore[reportPrivateUsage] - what every turn calls
+from everthread.lifecycle.logged import log_line
 from everthread.log_file import log_to_file
 
 BATCHES = 7
@@ -25,7 +25,7 @@ async def logged(folder: Path) -> dict[str, Figure]:
         for _ in range(BATCHES):
             begun = time.process_time()
             for number in range(TURNS):
-                _log("turn committed", {"session": _ID, "turn": number, "turn_id": _ID, "status": "done"})
+                log_line("turn committed", {"session": _ID, "turn": number, "turn_id": _ID, "status": "done"})
                 await asyncio.sleep(0)
             file.flush()
             samples.append((time.process_time() - begun) * 1000 / TURNS)

@@ -1,10 +1,4 @@
-"""What memory providers cost: one that is dead, many deliveries, and a long backlog.
-
-`reply_ratio_dead_provider` is the processor time of a turn with a provider whose server is gone, over that of a turn
-without, in turns that take place alternately. `deliveries_per_s` is how many turns a second arrive at a stub server in
-another process, one request each, by the wall. `drain_100k_rss_growth_mb` is how much a process of its own grows while
-it delivers 100,000 entries that have waited.
-"""
+"""What memory providers cost: one that is dead, many deliveries, and a long backlog."""
 
 from __future__ import annotations
 
@@ -179,12 +173,3 @@ async def long_backlog(folder: Path) -> dict[str, Figure]:
     assert process.returncode == 0
     grown_mb, per_s = (float(word) for word in said.split())
     return {"drain_100k_rss_growth_mb": Figure.exact(grown_mb), "drain_100k_per_s": Figure.exact(per_s)}
-
-
-STEPS = {"dead_provider": dead_provider, "deliveries": deliveries, "long_backlog": long_backlog}
-TARGETS = {"reply_ratio_dead_provider": 1.05, "deliveries_per_s": 500.0, "drain_100k_rss_growth_mb": 30.0}
-
-if __name__ == "__main__":
-    from benchmarks.measuring import run
-
-    run("benchmarks.providers_delivery", __doc__, STEPS, TARGETS)

@@ -27,7 +27,13 @@ class Life:
     """A process on a home. Left without `kill`, it ends by itself."""
 
     def __init__(self, home: Path, back_end: BackEnd, number: int) -> None:
-        arguments = [str(home), back_end.provider, json.dumps(back_end.settings), str(number)]
+        arguments = [
+            str(home),
+            back_end.provider,
+            json.dumps(back_end.settings),
+            str(number),
+            str(back_end.attempt_s_max),
+        ]
         paths = [str(ROOT), str(ROOT / "src")]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.bad_day_worker", *arguments],

@@ -10,19 +10,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from everthread.domain.boundary import New, Resume
 from everthread.memory.journal import Limits
 from tests.house import CLI, House
 
-LIMITS = Limits(attempt_s_max=1.0, backoff_s=0.02, backoff_s_max=0.2, breaker_s=0.2)
+LIMITS = Limits(backoff_s=0.02, backoff_s_max=0.2, breaker_s=0.2)
 LATER_S = 3600.0
 """How much later each next life is: the leases of the one before have run out."""
 
 
-async def live(home: Path, provider: str, settings: dict[str, Any], life: int) -> None:
+async def live(home: Path, provider: str, settings: dict[str, Any], life: int, attempt_s_max: float) -> None:
     module, _, name = provider.partition(":")
     memory = getattr(import_module(module), name)()
-    house = House(home, memory, limits=LIMITS, settings={memory.name: settings})
+    limits = replace(LIMITS, attempt_s_max=attempt_s_max)
+    house = House(home, memory, limits=limits, settings={memory.name: settings})
     house.holder = f"life{life}-{os.getpid()}"
     house.clock.ahead_s = life * LATER_S
     async with house:
@@ -54,5 +57,5 @@ async def obey(house: House, what: str, text: str) -> Any:
 
 
 if __name__ == "__main__":
-    home, provider, settings, life = sys.argv[1:]
-    asyncio.run(live(Path(home), provider, json.loads(settings), int(life)))
+    home, provider, settings, life, attempt_s_max = sys.argv[1:]
+    asyncio.run(live(Path(home), provider, json.loads(settings), int(life), float(attempt_s_max)))

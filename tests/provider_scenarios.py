@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from everthread.domain.boundary import Branch, New
+from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.events import Delivery
-from everthread.domain.model import Kind, SessionRef
+from everthread.domain.model import ChatType, Kind, SessionKey, SessionRef
 from everthread.memory.journal import Limits
 from everthread.ports import MemoryProvider
 from tests.back_end import BackEnd
+from tests.hermes_house import HermesHouse
 from tests.house import CLI, TELEGRAM, House, opened
 
 LIMITS = Limits(attempt_s_max=2.0, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
-IMPATIENT = replace(LIMITS, attempt_s_max=0.2)
 TURN_S_MAX = 2.0
 
 
@@ -70,6 +73,12 @@ class ProviderScenarios:
             await house.turn(CLI, "birch")
             await house.settled()
             assert back_end.parent_of(child) == parent
+            # Nor is the session that somebody comes from when they resume this one its parent.
+            await house.cross(CLI, New())
+            await house.turn(CLI, "cedar")
+            await house.cross(CLI, Resume(child))
+            await house.settled()
+            assert back_end.parent_of(child) == parent
         # A provider that starts anew knows nothing any more of what it was told before.
         provider, ref = back_end.made(), await _ref_of(tmp_path, back_end, child)
         await _awaited(provider.initialize(**back_end.settings))
@@ -82,13 +91,13 @@ class ProviderScenarios:
     async def test_s06_turns_in_flight_arrive_in_the_session_they_were_said_in(
         self, tmp_path: Path, back_end: BackEnd
     ) -> None:
-        async with _house(tmp_path, back_end, IMPATIENT) as house:
+        async with _house(tmp_path, back_end, _impatient(back_end)) as house:
             old = (await house.turn(CLI, "apple")).ref.session_id
             await house.settled()
             back_end.faults.hang()
             for word in ("birch", "cedar", "damson"):
                 await house.turn(CLI, word)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.5 * back_end.attempt_s)
             new = opened(await house.cross(CLI, New()))
             for word in ("elder", "fir"):
                 await house.turn(CLI, word)
@@ -105,7 +114,7 @@ class ProviderScenarios:
     async def test_s09_the_close_comes_after_a_write_that_hangs_for_longer_than_any_time_out(
         self, tmp_path: Path, back_end: BackEnd
     ) -> None:
-        async with _house(tmp_path, back_end, IMPATIENT) as house:
+        async with _house(tmp_path, back_end, _impatient(back_end)) as house:
             old = (await house.turn(CLI, "apple")).ref.session_id
             await house.settled()
             back_end.faults.hang()
@@ -114,7 +123,7 @@ class ProviderScenarios:
             crossing = await house.cross(CLI, New())
             await house.turn(CLI, "cedar")
             assert time.monotonic() - begun < TURN_S_MAX
-            await asyncio.sleep(3 * IMPATIENT.attempt_s_max)
+            await asyncio.sleep(3 * back_end.attempt_s)
             # Whatever waits is known to wait: nobody took it for done.
             [status] = [one for one in await house.memory.journal.status() if one.name == back_end.made().name]
             assert status.lanes.waiting_entries >= 2
@@ -141,6 +150,35 @@ class ProviderScenarios:
         assert len(back_end.turns(old)) == 1
         assert len(back_end.turns(opened(crossing))) == 1
         assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
+
+    @pytest.mark.parametrize("flag", ["expiry_finalized", "memory_flushed"])
+    async def test_s20_what_was_imported_is_told_once_whichever_way_the_flag_is_spelt(
+        self, tmp_path: Path, back_end: BackEnd, flag: str
+    ) -> None:
+        # Session ids are the back end's too, and it may be one for many tests.
+        names = {chat: f"s{chat}{uuid.uuid4().hex[:8]}" for chat in ("42", "43")}
+        with HermesHouse(tmp_path / "hermes", schema=16) as hermes:
+            for chat, name in names.items():
+                hermes.session(name, source="telegram", user_id=chat)
+                hermes.talk(name, [f"apple of {chat}", f"birch of {chat}"])
+                hermes.route(f"agent:main:telegram:dm:{chat}", name, **{flag: chat == "43"})
+            for _ in range(2):
+                await _imported(tmp_path, hermes)
+                async with _house(tmp_path, back_end) as house:
+                    journal, provider = house.memory.journal, back_end.made().name
+                    await journal.copy(provider, await journal.to_copy(provider))
+                    await house.settled()
+                    if (current := await house.lifecycle.current(_dm("42"))) is not None:
+                        assert current.session_id == names["42"]
+                    # What had expired there goes on with nobody here.
+                    assert await house.lifecycle.current(_dm("43")) is None
+        for chat, name in names.items():
+            turns = back_end.turns(name)
+            assert [f"{word} of {chat}" in text for word, text in zip(("apple", "birch"), turns, strict=True)] == [
+                True,
+                True,
+            ]
+            assert len(back_end.closes(name)) <= 1
 
     async def test_s21_each_call_of_a_tool_acts_on_the_person_of_its_own_turn(
         self, tmp_path: Path, back_end: BackEnd
@@ -174,6 +212,20 @@ class ProviderScenarios:
                 assert own in answer
                 assert others not in answer
                 assert "nightshade" not in answer
+
+
+def _impatient(back_end: BackEnd) -> Limits:
+    return replace(LIMITS, attempt_s_max=back_end.attempt_s)
+
+
+async def _imported(folder: Path, hermes: HermesHouse) -> None:
+    command = (sys.executable, "-m", "everthread", "--home", str(folder), "import", "hermes", str(hermes.path))
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _dm(chat: str) -> SessionKey:
+    return SessionKey("main", "telegram", ChatType.DM, chat)
 
 
 def _house(folder: Path, back_end: BackEnd, limits: Limits = LIMITS) -> House:

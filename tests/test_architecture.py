@@ -62,7 +62,8 @@ KEEPS_A_REF = {"memory/recall.py"}
 
 def protocol(part: str) -> set[str]:
     """The methods of a part of the store."""
-    [found] = [c for c in ast.walk(MODULES["ports/store.py"]) if isinstance(c, ast.ClassDef) and c.name.lower() == part]
+    ports = [tree for name, tree in MODULES.items() if name.startswith("ports/")]
+    [found] = [c for tree in ports for c in tree.body if isinstance(c, ast.ClassDef) and c.name.lower() == part]
     return {method.name for method in found.body if isinstance(method, ast.FunctionDef)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from everthread import collecting
 from everthread.cli import run
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
+    collecting.seldom()
     sys.exit(run(open_runtime, glance=glance, open_serving=open_serving))
 
 

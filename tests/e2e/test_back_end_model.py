@@ -61,6 +61,21 @@ def test_what_people_said_is_extracted_in_the_form_each_back_end_reads() -> None
     assert len({given["name"] for given in arguments[:2]}) == 2
 
 
+def test_numbered_messages_become_events_that_say_which_message_they_are_of() -> None:
+    said = '[0][user][user]: I like "tea"\nand coffee\n[1][assistant][assistant]: Noted\n[2][user][user]: I like "tea"'
+    prompt = f"## Conversation History\n**Session Time:** now\nrelative\n\n{said}\n\nAfter exploring, output"
+    calls = [
+        node.value for node in ast.parse(reply_to(["end with sdk.commit()", prompt])).body if isinstance(node, ast.Expr)
+    ]
+    events = [
+        {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "sdk.create_events"
+    ]
+    assert [(event["summary"], event["ranges"]) for event in events] == [('I like "tea"', "0"), ("and coffee", "0")]
+    assert ast.unparse(calls[-1]) == "sdk.commit()"
+
+
 def test_nothing_to_extract_is_an_empty_answer_in_the_same_form() -> None:
     assert reply_to(["end with sdk.commit()", "## Conversation History\nx\n\nassistant: hm"]) == "sdk.commit()"
     assert json.loads(reply_to(["## New Messages\nassistant: hm\n\n# Output:"])) == {"memory": []}
@@ -150,6 +165,24 @@ async def test_faults_are_ordered_and_end() -> None:
         await post(url, body)
         assert asyncio.get_running_loop().time() - began >= 0.2
         assert (model.failed, model.asked["/v1/embeddings"]) == (2, 6)
+
+
+async def test_a_word_can_be_refused_and_everything_else_is_answered() -> None:
+    async with BackEndModel() as model:
+        url = f"{model.base_url}/embeddings"
+        model.refuse("hemlock")
+        assert [(await post(url, {"input": text}))[0] for text in ("hemlock", "bees", "of hemlock")] == [500, 200, 500]
+        model.heal()
+        assert (await post(url, {"input": "hemlock"}))[0] == 200
+
+
+def test_what_is_to_be_concluded_from_facts_is_each_of_them() -> None:
+    ids = [f"{n}0000000-0000-0000-0000-000000000000" for n in (1, 2)]
+    facts = f"[{ids[0]}] I keep bees | When: now (mentioned_at=2025-01-01)\n[{ids[1]}] I sell honey"
+    asked = f"## MISSION\n\nTrack.\n\n## INPUT\n\n### New facts\n{facts}\n\n### Existing observations\n[]"
+    creates = json.loads(reply_to(["You are a memory.", asked], {"type": "json_object"}))["creates"]
+    assert [one["source_fact_ids"] for one in creates] == [[ids[0]], [ids[1]]]
+    assert [one["text"].partition(": ")[2] for one in creates] == ["I keep bees | When: now", "I sell honey"]
 
 
 async def test_a_process_is_told_over_http() -> None:

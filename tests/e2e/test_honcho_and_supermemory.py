@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import fake_back_ends
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
+from tests.fault_days import FaultDays
 from tests.house import CLI, until
 from tests.provider_scenarios import ProviderScenarios
 
 from everthread import config
-from everthread.adapters.memory.honcho.wording import session_name
 from everthread.bootstrap import Runtime
 from everthread.bootstrap.memory_providers import configured
 from everthread.domain.errors import BadConfig
@@ -24,31 +25,15 @@ from everthread.testing.fake_supermemory import FakeSupermemory
 class OnHoncho:
     @pytest.fixture
     def back_end(self) -> Iterator[BackEnd]:
-        with FakeHoncho(key="k-1234", derives_s=0.1, deletes_s=0.1) as fake:
-            yield BackEnd(
-                "everthread.adapters.memory.honcho:Honcho",
-                {"url": fake.address, "workspace": "everthread", "api_key": "k-1234"},
-                fake,
-                lambda: held_by_honcho(fake),
-                settles_s=2.0,
-                parent_of=lambda session: fake.sessions[session_name(session)]["metadata"].get("parent", ""),
-                tool=("honcho_search", "query"),
-            )
+        with fake_back_ends.honcho() as back_end:
+            yield back_end
 
 
 class OnSupermemory:
     @pytest.fixture
     def back_end(self) -> Iterator[BackEnd]:
-        with FakeSupermemory(key="k-1234", takes_in_s=0.1) as fake:
-            yield BackEnd(
-                "everthread.adapters.memory.supermemory:Supermemory",
-                {"url": fake.address, "namespace": "everthread", "api_key": "k-1234"},
-                fake,
-                lambda: held_by_supermemory(fake),
-                settles_s=2.0,
-                keeps_closes=False,
-                tool=("supermemory_search", "query"),
-            )
+        with fake_back_ends.supermemory() as back_end:
+            yield back_end
 
 
 class TestABadDayWithHoncho(OnHoncho, BadDay):
@@ -60,6 +45,14 @@ class TestABadDayWithSupermemory(OnSupermemory, BadDay):
 
 
 class TestScenariosWithHoncho(OnHoncho, ProviderScenarios):
+    pass
+
+
+class TestDaysOfFaultsWithHoncho(OnHoncho, FaultDays):
+    pass
+
+
+class TestDaysOfFaultsWithSupermemory(OnSupermemory, FaultDays):
     pass
 
 

@@ -223,11 +223,15 @@ def test_status_tells_of_providers_and_notes_and_fails_while_something_is_parked
     assert (builtin["provider"], builtin["loaded"], builtin["waiting"]) == ("builtin", True, 0)
     assert (picky["provider"], picky["loaded"], picky["parked"]) == ("picky", False, 1)
     assert "not that" in picky["last_error"]
+    [entry] = picky["parked_entries"]
+    assert (entry["session"], "not that" in entry["error"]) == (kept.session, True)
     assert told["notes"] == {
         "user": {"file": "USER.md", "chars": 13, "chars_max": 4000},
         "memory": {"file": "MEMORY.md", "chars": 12, "chars_max": 8000},
     }
-    assert "not loaded here" in everthread(kept.home, "memory", "status").stdout
+    shown = everthread(kept.home, "memory", "status").stdout
+    assert "not loaded here" in shown
+    assert kept.session in shown.partition("Parked:")[2]
 
 
 def test_recall_tells_what_a_turn_would_be_handed_and_where_it_is_from(kept: Kept) -> None:

@@ -30,7 +30,7 @@ SESSIONS, TURNS = 12, 5
 PROVIDER = '''
 import asyncio, os, sqlite3
 from everthread.config.memory_providers import Field
-from everthread.domain.errors import Unavailable
+from everthread.domain.errors import Rejected, Unavailable
 from everthread.ports import Capability, MemoryProvider
 
 class Ledger(MemoryProvider):
@@ -49,6 +49,8 @@ class Ledger(MemoryProvider):
     async def _take(self, kind, ref, delivery, text=""):
         if os.path.exists(self.file + ".down"):
             raise Unavailable(self.name, "the ledger is closed")
+        if text == "3.2" and os.path.exists(self.file + ".picky"):
+            raise Rejected(self.name, "this will not be written down")
         await asyncio.sleep(self.slow_s)
         with sqlite3.connect(self.file, timeout=30) as database:
             columns = "id INTEGER PRIMARY KEY, key UNIQUE, session, seq, kind, text"
@@ -180,6 +182,7 @@ def test_dry_run_says_what_it_comes_to_and_copies_nothing(place: Place) -> None:
         "tokens": plan["tokens"],
         "entries": SESSIONS * (TURNS + 2) + 1,
         "left": 0,
+        "parked": 0,
     }
     assert plan["tokens"] > 0
     assert place.told() == []
@@ -265,6 +268,18 @@ def test_a_provider_that_is_not_there_is_waited_for_and_status_says_so(place: Pl
     assert ledger["last_error"] == "ledger: the ledger is closed"
     assert ledger["waiting"] > 0
     assert "paused until" in place.run("memory", "status").stdout
+
+
+def test_what_the_provider_rejects_is_not_said_to_be_told(place: Place) -> None:
+    place.file.with_name("ledger.db.picky").touch()
+    done = place.run("memory", "copy", "--to", "ledger", "--yes")
+    assert done.returncode == 1, done
+    assert "and has rejected 1 entry of it" in done.stdout
+    assert "everthread memory retry ledger" in done.stdout
+    place.file.with_name("ledger.db.picky").unlink()
+    assert place.run("memory", "retry", "ledger").returncode == 0
+    assert place.run("memory", "copy", "--to", "ledger", "--yes").returncode == 0
+    assert "3.2" in place.of(place.sessions[3])
 
 
 def test_on_a_terminal_it_asks_first_and_shows_a_bar(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

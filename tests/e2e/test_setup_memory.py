@@ -35,6 +35,8 @@ class Attic(MemoryProvider):
 
     async def health(self):
         url, boxes, api_key = self.told
+        if url.endswith("/fire"):
+            raise KeyError("ladder")
         return "ok" if api_key == "hush-0123456789" and boxes < 9 else "it does not know the key"
 """
 
@@ -86,11 +88,14 @@ def test_a_script_names_providers_and_what_they_are_told(home: Path) -> None:
     ("arguments", "variables", "code", "words"),
     [
         (["attic", "--set", "attic.url=http://h"], {"ATTIC_KEY": "wrong"}, 75, "it does not know the key"),
+        (["attic", "--set", "attic.url=http://h/fire"], {}, 75, "attic: can't say how it is: 'ladder'"),
         (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic has no 'url'"),
         (["attik"], {}, 2, "there is no memory provider 'attik'; did you mean 'attic'?"),
         (["attic", "--set", "attic.urk=x"], {}, 2, "no such setting; did you mean 'attic.url'?"),
         (["attic", "--set", "attic.boxes=99"], {}, 2, "give a number from 1 to 9"),
         (["attic", "--set", "attic.url=nowhere"], {}, 2, "is no http address"),
+        (["attic", "--set", f"attic.api_key_env={KEY}"], {}, 2, "the key itself goes into .env"),
+        (["attic", "--set", f"attic.api_key={KEY}"], {}, 2, "a key is not for the command line"),
         ([], {}, 2, "nobody to ask"),
     ],
 )
@@ -102,6 +107,7 @@ def test_what_does_not_work_is_told_and_nothing_is_written(
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert KEY not in done.stderr
     assert (home / "config.toml").read_text() == before
 
 
@@ -126,3 +132,30 @@ def test_a_person_is_asked_for_what_the_provider_declares_and_a_key_is_never_sho
     assert written(home) == {"providers": ["builtin", "attic"], "attic": {"url": "http://127.0.0.1:9"}}
     assert (home / ".env").read_text() == f"ATTIC_KEY={KEY}\n"
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_answered_takes_the_place_of_what_was_set_also_if_it_is_the_usual(home: Path) -> None:
+    told = ("--set", "attic.url=http://127.0.0.1:9", "--set", "attic.boxes=5")
+    assert setup(home, "attic", *told, ATTIC_KEY=KEY).returncode == 0
+    terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory", "--offline"])
+    try:
+        for question, answer in (
+            ("Memories to use", ""),
+            ("attic: Its address", "http://127.0.0.1:8"),
+            (r"attic: How many boxes \[5\]", "3"),
+            ("attic: Its key", ""),
+        ):
+            terminal.expect(question)
+            terminal.type(f"{answer}\n")
+        terminal.expect("Memories in use: attic.")
+        assert terminal.ended() == 0
+    finally:
+        terminal.close()
+    assert written(home)["attic"] == {"url": "http://127.0.0.1:8", "boxes": 3}
+
+
+def test_the_examples_of_the_help_can_be_followed(home: Path) -> None:
+    help_text = setup(home, "--help").stdout
+    [example] = [line for line in help_text.splitlines() if "everthread setup memory" in line and "--set" in line]
+    done = setup(home, *example.split()[3:], "--offline")
+    assert done.returncode == 0, done.stderr

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
-from everthread.testing.http_server import HttpServer, read_request, respond
+from everthread.testing.fault_proxy import NOT_PASSED_ON, whole_response
+from everthread.testing.http_server import HttpServer, Received, read_request, respond
 
 START_S_MAX = 10.0
 
@@ -22,7 +23,9 @@ class Door(HttpServer):
         super().__init__()
         self._there = urlsplit(address)
         self._keeps = re.compile(keeps)
-        self._failing = self._rejecting = self._losing = 0
+        self._failing = self._rejecting = self._losing = self.steps = 0
+        self._acted = False
+        self._answers: dict[str, bytes] = {}
         self._started = threading.Event()
         self.passed: list[str] = []
         """What has reached the server."""
@@ -62,11 +65,20 @@ class Door(HttpServer):
     def lose_next(self, calls: int = 1) -> None:
         self._losing = calls
 
+    def cut_at(self, step: int, *, acted: bool) -> None:
+        """That one of the next requests is cut off: before the server hears of it, or after it has acted."""
+        self.steps, self._acted = step, acted
+
+    def answer(self, what: str, body: bytes) -> None:
+        """Such requests are answered here, until `heal`."""
+        self._answers[what] = body
+
     def hang(self) -> None:
         self._in_loop(self._open.clear)
 
     def heal(self) -> None:
-        self._failing = self._rejecting = self._losing = 0
+        self._failing = self._rejecting = self._losing = self.steps = 0
+        self._answers.clear()
         self._in_loop(self._open.set)
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -79,8 +91,15 @@ class Door(HttpServer):
             self._rejecting -= 1
             return await respond(writer, 422, b'{"detail":"not like this"}')
         what = f"{method} {received.path}"
+        if what in self._answers:
+            return await respond(writer, 200, self._answers[what])
         self.passed.append(what)
-        answer = await self._asked(method, received.path, received.body)
+        self.steps -= 1
+        if self.steps == 0 and not self._acted:
+            return False
+        answer = await self._asked(method, received)
+        if self.steps == 0:
+            return False
         if self._losing and self._keeps.fullmatch(what):
             self._losing -= 1
             return False
@@ -88,14 +107,15 @@ class Door(HttpServer):
         await writer.drain()
         return False
 
-    async def _asked(self, method: str, path: str, body: bytes) -> bytes:
+    async def _asked(self, method: str, received: Received) -> bytes:
         assert self._there.hostname is not None
         reader, writer = await asyncio.open_connection(self._there.hostname, self._there.port)
         try:
-            head = f"{method} {path} HTTP/1.1\r\nHost: {self._there.netloc}\r\nConnection: close\r\n"
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode("latin-1") + body)
+            kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
+            kept |= {"host": self._there.netloc, "connection": "close", "content-length": str(len(received.body))}
+            lines = [f"{method} {received.path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept.items())]
+            writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + received.body)
             await writer.drain()
-            return await reader.read(-1)
+            return await whole_response(reader, method)
         finally:
             writer.close()

@@ -33,17 +33,22 @@ class House:
 
 
 @contextmanager
-def hindsight() -> Iterator[House]:
-    """Starts everything and stops it again. Takes half a minute; the first time, minutes."""
+def hindsight(*, extracting: bool = False) -> Iterator[House]:
+    """Starts everything and stops it again. Takes half a minute; the first time, minutes.
+
+    Without a model, what it is given is kept in pieces, and nothing is made of it that a test could not foresee. If it
+    is to be `extracting`, the stub is its model too, and facts and conclusions are what is recalled.
+    """
     _installed()
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
     try:
         with BackEndModel().in_thread() as model, _postgres(folder) as database:
             port = _free_port()
             with (folder / "server.log").open("wb") as log:
+                settings = _settings(port, database, model, extracting)
                 server = subprocess.Popen(
-                    ["nice", "-n", "10", PLACE / "bin" / "hindsight-api"],
-                    env=_settings(port, database, model) | {"HOME": str(folder), "PATH": os.environ["PATH"]},
+                    [PLACE / "bin" / "hindsight-api"],
+                    env=settings | {"HOME": str(folder), "PATH": os.environ["PATH"]},
                     stdout=log,
                     stderr=log,
                     cwd=folder,
@@ -94,8 +99,7 @@ def _postgres(folder: Path) -> Iterator[str]:
         subprocess.run([*run, "stop", *named], env=env, cwd=home, check=False, capture_output=True, timeout=60)
 
 
-def _settings(port: int, database: str, model: BackEndModel) -> dict[str, str]:
-    """Without a model: what it is given is kept in pieces, and nothing is made of it that a test could not foresee."""
+def _settings(port: int, database: str, model: BackEndModel, extracting: bool) -> dict[str, str]:
     settings = {
         "HOST": "127.0.0.1",
         "PORT": str(port),
@@ -110,6 +114,15 @@ def _settings(port: int, database: str, model: BackEndModel) -> dict[str, str]:
         "WORKER_POLL_INTERVAL_MS": "50",
         "WORKER_MAX_RETRIES": "0",
     }
+    if extracting:
+        settings |= {
+            "LLM_PROVIDER": "openai",
+            "LLM_API_KEY": "none",
+            "LLM_MODEL": "stub",
+            "LLM_BASE_URL": model.base_url,
+            "LLM_MAX_RETRIES": "1",
+            "LLM_TIMEOUT": "20",
+        }
     return {f"HINDSIGHT_API_{name}": value for name, value in settings.items()}
 
 

@@ -1,68 +1,44 @@
 """Hindsight keeps the contract of every provider: the real server, on a PostgreSQL of its own."""
 
 import asyncio
-import json
 import subprocess
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
+from tests.fault_days import PATIENT, FaultDays
 from tests.house import CLI
-from tests.house import House as Process
 from tests.provider_scenarios import ProviderScenarios
 from tests.servers.door import Door
 from tests.servers.hindsight_house import House, hindsight
+from tests.servers.hindsight_talk import (
+    KEEPS,
+    Talk,
+    back_end_of,
+    documents,
+    everything,
+    held,
+    memories,
+    operations,
+    ready,
+    texts,
+)
 from tests.tidy import tidy
 
 from everthread.adapters.memory.hindsight import Hindsight
 from everthread.bootstrap import Runtime
 from everthread.config import load
-from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import Unavailable
-from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
+from everthread.domain.events import ForgetScope
+from everthread.domain.model import Inbound, Message, Role
 from everthread.memory.journal import Limits
-from everthread.testing.fault_proxy import FaultProxy
 from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording import Effect
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
-
-LIMITS = Limits(attempt_s_max=3.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
-KINDS = {"work": "delegation"}
-KEEPS = r"POST /v1/default/banks/[^/]+/memories"
-
-
-def asked(address: str, path: str, method: str = "GET") -> Any:
-    with urllib.request.urlopen(urllib.request.Request(address + path, method=method), timeout=30) as answer:
-        return json.loads(answer.read())
-
-
-def documents(address: str, prefix: str) -> list[dict[str, Any]]:
-    """All that the server holds in the banks whose names begin so, oldest first."""
-    found: list[dict[str, Any]] = []
-    for bank in asked(address, "/v1/default/banks")["banks"]:
-        if bank["bank_id"].startswith(prefix):
-            path = f"/v1/default/banks/{quote(bank['bank_id'], safe='')}/documents"
-            ids = [one["id"] for one in asked(address, f"{path}?limit=1000")["items"]]
-            found += [asked(address, f"{path}/{quote(each, safe='')}") for each in ids]
-    return sorted(found, key=lambda one: (one["created_at"], one["id"]))
-
-
-def held(address: str, prefix: str) -> list[Effect]:
-    effects: list[Effect] = []
-    for one in documents(address, prefix):
-        about = one["document_metadata"]
-        turn = int(about["turn"]) if "turn" in about else None
-        kind = KINDS.get(about["kind"]) or about["kind"]
-        effects.append(Effect(about["session"], kind, one["original_text"], turn=turn))
-    return effects
 
 
 @pytest.fixture(scope="module")
@@ -113,63 +89,9 @@ class TestHindsight(ProviderContract):
 # What Hindsight makes easy to lose ------------------------------------------------------------------------------------
 
 
-class Talk:
-    """One conversation with a provider, an entry at a time."""
-
-    def __init__(self, provider: Hindsight, session_id: str, owner: str = "ann") -> None:
-        self.provider = provider
-        self.ref = SessionRef(session_id, 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, owner)
-        self.seq = self.turns = 0
-
-    def delivery(self, attempt: int = 1, replay: int = 0) -> Delivery:
-        key = f"{self.ref.session_id}:{self.seq}:hindsight:{replay}"
-        return Delivery(key, self.seq, attempt, replay)
-
-    async def say(self, text: str, *, again: bool = False, replay: int = 0) -> None:
-        if not again:
-            self.seq, self.turns = self.seq + 1, self.turns + 1
-        delivery = self.delivery(2 if again else 1, replay)
-        await self.provider.sync_turn(text, "I see.", ref=self.ref, delivery=delivery, turn=self.turns, at=86_400.0)
-
-    async def open(self, parent: str = "") -> None:
-        self.seq += 1
-        delivery = self.delivery()
-        await self.provider.on_session_switch(
-            self.ref.session_id, parent_session_id=parent, ref=self.ref, delivery=delivery
-        )
-
-    async def note(self, content: str, version: int, action: str = "replace") -> None:
-        self.seq += 1
-        about = {"note_id": "n1", "version": version, "turn_id": None, "at": 86_400.0}
-        await self.provider.on_memory_write(action, "user", content, about, ref=self.ref, delivery=self.delivery())
-
-    async def forget(self, scope: ForgetScope, text: str = "", note_id: str = "") -> None:
-        self.seq += 1
-        await self.provider.forget(scope, ref=self.ref, delivery=self.delivery(), text=text, note_id=note_id)
-
-
 @pytest.fixture
 def bank(prefix: str) -> str:
     return f"/v1/default/banks/{prefix}__main__ann"
-
-
-async def ready(settings: dict[str, Any]) -> Hindsight:
-    provider = tidy(Hindsight)
-    await provider.initialize(**settings)
-    return provider
-
-
-def texts(house: House, prefix: str) -> dict[str, str]:
-    return {one["id"]: one["original_text"] for one in documents(house.address, prefix)}
-
-
-def operations(house: House, bank: str) -> int:
-    return asked(house.address, f"{bank}/operations?limit=100")["total"]
-
-
-def memories(house: House, bank: str) -> list[str]:
-    """The ids: a memory that was made anew has another."""
-    return sorted(one["id"] for one in asked(house.address, f"{bank}/memories/list?limit=100")["items"])
 
 
 async def test_a_redelivered_turn_is_no_work_for_the_server(house: House, settings: dict[str, Any], bank: str) -> None:
@@ -289,14 +211,6 @@ async def test_of_a_forgotten_session_the_server_keeps_no_word(
     assert list(texts(house, prefix)) == ["stays/0001"]
 
 
-def everything(house: House, bank: str) -> str:
-    """Documents, memories, and what was asked of the server, as it has kept that."""
-    found = [asked(house.address, f"{bank}/{what}?limit=100") for what in ("documents", "memories/list")]
-    for one in asked(house.address, f"{bank}/operations?limit=100")["operations"]:
-        found.append(asked(house.address, f"{bank}/operations/{one['id']}?include_payload=true"))
-    return json.dumps(found)
-
-
 async def test_it_says_how_it_is_and_its_tools_answer(settings: dict[str, Any], door: Door, prefix: str) -> None:
     talk = Talk(await ready(settings), "s1")
     assert await talk.provider.health() == "ok"
@@ -324,23 +238,14 @@ def test_the_official_client_finds_what_was_kept(house: House, settings: dict[st
     assert "'session': 's1'" in said
 
 
-class TestScenarios(ProviderScenarios, BadDay):
+class TestScenarios(ProviderScenarios, BadDay, FaultDays):
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return PATIENT
+
     @pytest.fixture
     def back_end(self, house: House, door: Door, settings: dict[str, Any], prefix: str) -> BackEnd:
-        def parent_of(session_id: str) -> str:
-            about = {one["id"]: one["document_metadata"] for one in documents(house.address, prefix)}
-            return about[f"{session_id}/opened"]["parent"]
-
-        return BackEnd(
-            f"{Hindsight.__module__}:{Hindsight.__qualname__}",
-            settings,
-            door,
-            lambda: held(house.address, prefix),
-            settles_s=5.0,
-            parent_of=parent_of,
-            keeps_closes=False,
-            tool=("hindsight_recall", "query"),
-        )
+        return back_end_of(house, door, settings, prefix)
 
 
 async def test_it_is_chosen_by_its_name_in_the_settings(house: House, prefix: str, tmp_path: Path) -> None:
@@ -357,46 +262,3 @@ async def test_it_is_chosen_by_its_name_in_the_settings(house: House, prefix: st
         assert [(item.provider, item.session_id, item.turn) for item in recall.items] == [
             ("hindsight", ticket.ref.session_id, 1)
         ]
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_after_faults_of_every_kind_each_turn_is_there_once(
-    house: House, prefix: str, tmp_path: Path, seed: int
-) -> None:
-    """Boundaries happen during the faults, and some requests are done though nobody hears of it."""
-    port = int(house.address.rpartition(":")[2])
-    said: dict[str, list[str]] = {}
-    async with FaultProxy(port, seed=seed, rate=0.4) as proxy:
-        settings = {"hindsight": {"address": proxy.url, "bank": prefix, "profile": "main"}}
-        async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
-
-            async def say(word: str) -> str:
-                session = (await process.turn(CLI, word)).ref.session_id
-                said.setdefault(session, []).append(word)
-                return session
-
-            first = await say("apple")
-            await process.note("keeps bees")
-            await say("birch")
-            await process.cross(CLI, New())
-            await say("cedar")
-            await process.cross(CLI, Branch())
-            await say("damson")
-            # So long that many a request is given up.
-            await asyncio.sleep(6)
-            await process.cross(CLI, Resume(first))
-            await say("elder")
-            await asyncio.sleep(3)
-            proxy.heal()
-            deadline = asyncio.get_running_loop().time() + 60
-            while any(status.lanes.waiting_entries for status in await process.memory.journal.status()):
-                assert asyncio.get_running_loop().time() < deadline, await process.memory.journal.status()
-                await asyncio.sleep(0.1)
-    found: dict[str, list[str]] = {}
-    effects = held(house.address, prefix)
-    for one in effects:
-        if one.kind == "turn":
-            found.setdefault(one.session_id, []).append(one.text.partition("\n")[0].removeprefix("user: "))
-    assert found == said
-    assert [one.text for one in effects if one.kind == "note"] == ["keeps bees"]
-    assert sum(proxy.spoiled.values()) > 5, proxy.spoiled

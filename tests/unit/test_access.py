@@ -21,7 +21,7 @@ from everthread.domain.access import (
     hash_of,
     is_of,
     new_code,
-    owner_problem,
+    person_problem,
 )
 from everthread.domain.errors import BadInput, LockedOut, NotFound
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
@@ -222,7 +222,7 @@ async def test_whoever_is_turned_out_is_no_guest_and_is_not_told_of_having_been_
 
 @pytest.mark.parametrize("owner", ["group:telegram:1", " bea", "b\nea", "b" * 129])
 async def test_a_name_that_is_nobodys_is_refused(owner: str, tmp_path: Path) -> None:
-    assert owner_problem(owner)
+    assert person_problem(owner)
     async with gatehouse(tmp_path) as house:
         code = await house.shown()
         with pytest.raises(BadInput):

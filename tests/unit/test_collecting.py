@@ -8,7 +8,7 @@ import sys
 SETTLED = """
 import gc, weakref
 from everthread.gateway.serving import Gateway
-from everthread.gateway.collecting import settle
+from everthread.collecting import settle
 
 before = len(gc.get_objects())
 settle()
@@ -34,3 +34,11 @@ def test_what_was_there_at_the_start_is_not_gone_through_again() -> None:
 
 def test_what_dies_later_in_a_ring_is_still_found_by_itself() -> None:
     subprocess.run([sys.executable, "-c", SETTLED + STILL_FOUND], check=True)
+
+
+def test_a_terminal_is_not_kept_waiting_by_a_search_before_it_settles() -> None:
+    settled = SETTLED.replace("settle", "settle_at_once").replace("before = ", "gc.disable()\nbefore = ")
+    searches = "\nassert not searched, searched\n"
+    begin = "import gc\nsearched = []\ngc.callbacks.append(lambda phase, info: searched.append(phase))\n"
+    at = settled.index("before = ")
+    subprocess.run([sys.executable, "-c", settled[:at] + begin + settled[at:] + searches], check=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -139,6 +139,49 @@ def test_one_of_another_package_declares_its_own_settings(tmp_path: Path) -> Non
     text = '[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = 3\n'
     told = configured(settings(tmp_path, text))["nest"]
     assert (told.provider.name, told.settings["twigs"]) == ("nest", 3)
+
+
+class Falls(Loft):
+    def __init__(self) -> None:
+        raise RuntimeError("out of the tree")
+
+
+class Vague(Nest):
+    settings_fields = "twigs"
+
+
+class Boasts(Nest):
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = cast(Any, 5)
+
+
+@pytest.mark.parametrize(
+    ("leads_to", "problem"),
+    [
+        ("Falls", r"nest can't be made: RuntimeError\('out of the tree'\); install it anew, or remove it"),
+        ("Vague", "nest: its settings_fields are no fields; install it anew, or remove it"),
+        ("Boasts", "nest: its capabilities are none; install it anew, or remove it"),
+        ("Missing", "can't be loaded: AttributeError.*; install it anew, or remove it"),
+    ],
+)
+def test_what_is_wrong_with_one_of_another_package_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leads_to: str, problem: str
+) -> None:
+    entries = [EntryPoint("nest", f"{__name__}:{leads_to}", GROUP)]
+    monkeypatch.setattr(memory_providers, "entry_points", lambda group: entries)
+    with pytest.raises(BadConfig, match=problem):
+        configured(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
+
+
+def test_a_module_that_ends_the_program_is_one_that_cant_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "quitter.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(memory_providers, "entry_points", lambda group: [EntryPoint("nest", "quitter:Nest", GROUP)])
+    with pytest.raises(BadConfig, match=r"can't be loaded: SystemExit\(3\)"):
+        configured(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(

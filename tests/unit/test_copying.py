@@ -9,6 +9,9 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, House, opened, unti
 
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import NotFound, Rejected, Unavailable
+from everthread.domain.events import ForgetScope
+from everthread.domain.exchange import MessageLine, SessionLine, TurnLine
+from everthread.domain.model import Role
 from everthread.lifecycle import ForgetOwner, ForgetSession
 
 
@@ -236,3 +239,116 @@ async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path
         await house.settled()
         (status,) = await journal.status()
         assert status.lanes.oldest_at is None
+
+
+def left(diary: AsyncDiary) -> set[str]:
+    """The turns that a back end still has: it lets everything go when it is told to forget a person."""
+    kept: set[str] = set()
+    for call in diary.book.calls:
+        if call.hook == "forget" and call.more["scope"] is ForgetScope.OWNER:
+            kept.clear()
+        elif call.hook in ("sync_turn", "on_memory_write"):
+            kept.add(call.text)
+    return kept
+
+
+async def test_what_was_said_after_a_person_was_forgotten_outlives_a_forgetting_that_comes_late(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    down = True
+
+    async def refuse(call: Call) -> None:
+        if down and call.hook == "forget":
+            raise ConnectionError("down")
+
+    diary.before = refuse
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "before")
+        await house.settled()
+        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+        await house.turn(CLI, "after")
+        await house.note("a note of after")
+        await until(lambda: diary.book.of("sync_turn")[-1].text == "after")
+        down = False
+        await house.settled()
+        assert diary.book.calls[-1].text in ("after", "a note of after")
+        assert left(diary) == {"after", "a note of after"}
+
+
+async def test_what_was_said_after_a_person_was_forgotten_outlives_a_replay(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "before")
+        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+        for number in range(6):
+            await house.cross(CLI, New())
+            await house.turn(CLI, f"after {number}")
+        await house.note("a note of after")
+        await house.settled()
+        await house.memory.journal.replay("diary")
+        await house.settled()
+        wanted = {*(f"after {number}" for number in range(6)), "a note of after"}
+        assert left(diary) == wanted
+        await house.memory.journal.replay("diary", f"notes:{ME}")
+        await house.settled()
+        assert left(diary) == wanted
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_a_forgetting_that_was_rejected_and_is_tried_again_loses_nothing_of_later(
+    tmp_path: Path, is_copied: bool
+) -> None:
+    async with House(tmp_path) as house:
+        await house.note("long ago")
+    diary = AsyncDiary()
+
+    async def refuse(call: Call) -> None:
+        if call.hook == "forget":
+            raise Rejected("diary", "no")
+
+    diary.before = refuse
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "before")
+        await house.settled()
+        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+        await house.turn(CLI, "after")
+        await house.note("a note of after")
+        await house.settled()
+        if is_copied:
+            await copied(house)
+        diary.before = None
+        assert await house.memory.journal.retry("diary") == 2
+        await house.settled()
+        assert left(diary) == {"after", "a note of after"}
+
+
+async def test_another_persons_memory_is_told_nothing_again(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        theirs = (await house.turn(TELEGRAM, "theirs", owner="you")).ref.session_id
+        await house.turn(CLI, "mine")
+        await house.settled()
+        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+        await house.settled()
+        assert diary.book.told(theirs) == ["switch", "theirs"]
+
+
+async def test_what_was_imported_after_a_copy_can_be_copied_too(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    line = SessionLine("old", ME, str(CLI), 1.0, 2.0, ended_at=3.0, end_reason="ended")
+    turns = [
+        TurnLine(
+            "old", number, f"old.{number}", 2.0, (MessageLine(Role.USER, word), MessageLine(Role.ASSISTANT, "yes"))
+        )
+        for number, word in enumerate(("one", "two"), start=1)
+    ]
+    async with House(tmp_path, diary) as house:
+        await house.lifecycle.import_session(line, turns[:1], owner=ME, before={})
+        await house.settled()
+        await copied(house)
+        assert diary.book.told("old")[:2] == ["switch", "one"]
+        await house.lifecycle.import_session(line, turns, owner=ME, before={})
+        await house.settled()
+        assert "two" not in diary.book.told("old")
+        assert await copied(house) == 1
+        assert diary.book.told("old")[-4:] == ["one", "end", "two", "end"]
+        assert await copied(house) == 0

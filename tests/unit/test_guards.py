@@ -12,6 +12,7 @@ from everthread.bootstrap import Runtime
 from everthread.config import Settings
 from everthread.domain.boundary import Branch, Compress, Forget, New, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadInput, BadKey, NotFound, Rejected, Unavailable
+from everthread.domain.events import EntryKind
 from everthread.domain.model import ChatType, Inbound, Kind, NoteAction, NoteTarget, SessionKey
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
@@ -127,6 +128,32 @@ async def test_a_lane_that_cannot_be_read_is_reported_and_holds_up_no_other(tmp_
         await house.reported("memory:diary", "can't be read")
         other = (await house.turn(TELEGRAM, "second")).ref.session_id
         await until(lambda: "second" in [call.text for call in diary.book.of("sync_turn", other)])
+
+
+async def test_what_was_delivered_stays_so_though_the_next_entry_cannot_be_read(tmp_path: Path) -> None:
+    diary, gate = AsyncDiary(), asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await gate.wait()
+
+    diary.before = wait
+    async with House(tmp_path, diary) as house:
+        session = (await house.turn(CLI, "first")).ref.session_id
+        await house.turn(CLI, "second")
+        await until(lambda: diary.book.begun)
+
+        def damage(uow: object) -> None:
+            uow.log._execute("DELETE FROM turns WHERE number = 2")  # type: ignore[attr-defined] # noqa: SLF001
+
+        await house.store.write(damage)
+        diary.before = None
+        gate.set()
+        await house.reported("memory:diary", "can't be read")
+        cursor = await house.store.read(lambda uow: uow.cursors.get("diary", session))
+        assert cursor is not None
+        first = await house.store.read(lambda uow: uow.log.of_kind(session, EntryKind.TURN)[0])
+        assert cursor.seq == first.seq
+        assert diary.book.told(session) == ["switch", "first"]
 
 
 async def test_what_a_provider_said_of_a_session_is_forgotten_with_it(tmp_path: Path) -> None:

@@ -77,6 +77,16 @@ def test_a_turn_that_a_branch_has_half_of_is_its_own() -> None:
     assert (found["c"].line.base.turn, words(found["c"])) == (1, ["b"])
 
 
+def test_a_branch_is_the_same_when_its_parent_goes_on_behind_what_was_taken_back_there() -> None:
+    parent, rows = session("p"), Rows().talk("a", "b").talk("undone", active=False)
+    child = session("c", "p", started_at=START + 50, marks={"_branched_from": "p"})
+    copies = Rows(START + 50).talk("a", "b", "mine").rows
+    before, _ = translated((parent, list(rows.rows)), (child, copies))
+    after, _ = translated((parent, rows.talk("c").rows), (child, copies))
+    assert (after["c"].line, after["c"].turns) == (before["c"].line, before["c"].turns)
+    assert (after["c"].line.base.turn, words(after["c"])) == (2, ["mine"])
+
+
 def test_a_branch_that_is_no_copy_keeps_all_its_own() -> None:
     mark = {"_branched_from": "p"}
     found, _ = translated(
@@ -118,6 +128,35 @@ def test_a_summary_in_the_same_session_makes_a_continuation_of_it() -> None:
     assert (line.parent, line.base.turn, line.floor, line.title) == ("s", 3, 1, None)
     assert words(second) == ["new"]
     assert line.summary == SUMMARY
+
+
+def test_a_summary_in_a_new_session_that_is_summarised_in_its_place_later_leaves_the_first_part_as_it_was() -> None:
+    old = (session("p", end_reason="compression", ended_at=START + 100), Rows().talk("hi", "b", "hi").rows)
+    child = session("c", "p", started_at=START + 100)
+    # The first words of the conversation, and of what is left of its end, are the same.
+    once = Rows(START + 100).say("user", "hi").say("assistant", SUMMARY).talk("hi", "c", "d")
+    before, _ = translated(old, (child, once.rows))
+    twice = Rows(START + 100)
+    twice.rows = compacted(once.rows)
+    twice.say("user", "hi").say("assistant", SUMMARY + " And plums.").talk("d", "e")
+    after, _ = translated(old, (child, twice.rows))
+    assert list(after) == ["p", "c", "c.2"]
+    assert (after["c"].turns, after["c"].line.summary) == (before["c"].turns, before["c"].line.summary)
+    assert words(after["c.2"]) == ["e"]
+
+
+@pytest.mark.parametrize("marks", [{"_branched_from": "p"}, {"_delegate_from": "p"}])
+def test_what_grew_out_of_a_session_stays_as_it_was_when_that_is_summarised_later(marks: dict[str, str]) -> None:
+    parent, rows = session("p"), Rows().talk("a", "b", "c")
+    child = session("c", "p", started_at=START + 50, marks=marks)
+    copies = Rows(START + 50).talk("a", "b", "c", "mine").rows
+    before, _ = translated((parent, rows.rows), (child, copies))
+    later = Rows(START + 100)
+    later.rows = compacted(rows.rows)
+    later.say("user", "a").say("assistant", SUMMARY).talk("c", "d")
+    after, _ = translated((parent, later.rows), (child, copies))
+    assert list(after) == ["p", "p.2", "c"]
+    assert (after["c"].line, after["c"].turns) == (before["c"].line, before["c"].turns)
 
 
 def test_a_second_summary_leaves_the_first_parts_as_they_were() -> None:

@@ -212,3 +212,49 @@ async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_ha
         tried = len(diary.book.begun)
         await asyncio.sleep(0.6)
         assert len(diary.book.begun) == tried
+
+
+async def test_whoever_loses_its_lease_while_it_delivers_delivers_nothing_more(tmp_path: Path) -> None:
+    """The next entry is read with the note of how the last one went: by then another may have the lane."""
+    diary, gate = AsyncDiary(), asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await gate.wait()
+
+    diary.before = wait
+    async with House(tmp_path, diary, limits=Limits(lanes_max=1)) as house:
+        await house.turn(CLI, "one")
+        await house.turn(CLI, "two")
+        await until(lambda: diary.book.begun)
+        now = house.clock.now()
+        taken = await house.store.write(
+            lambda uow: uow.lanes.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
+        )
+        assert taken is not None
+        gate.set()
+        await asyncio.sleep(0.3)
+        assert len(diary.book.begun) == 1
+        # It is not even noted that it went well: whoever has the lane now may be just about to deliver it.
+        cursor = await house.store.read(lambda uow: uow.cursors.get("diary", diary.book.begun[0].session))
+        assert cursor is not None
+        assert cursor.seq == 0
+
+
+async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "one")
+        await house.settled()
+        written: list[str] = []
+        write = house.store.write
+
+        async def counted(work: Any) -> Any:
+            written.append(work.__qualname__)
+            return await write(work)
+
+        house.store.write = counted  # pyright: ignore[reportAttributeAccessIssue] - looked over its shoulder
+        await house.turn(CLI, "two")
+        await house.settled()
+        of_journal = [name for name in written if name.startswith("Journal")]
+    # One to see that there is something new, and one to note that it has arrived and that nothing is left.
+    assert of_journal == ["Journal._discover.<locals>.discover"] * 2 + ["Journal._record.<locals>.record"]

@@ -2,7 +2,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -440,3 +440,33 @@ def test_a_clock_that_is_put_back_makes_no_rest_longer() -> None:
     rests, one = Rests(), ("one", True)
     rests.was_late(one, 10_000.0)
     assert rests.may_ask(one, 10.0)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        RecallItem(cast(Any, None)),
+        RecallItem(cast(Any, 5)),
+        RecallItem("words", at=cast(Any, "yesterday")),
+        RecallItem("words", turn=cast(Any, "3")),
+        RecallItem("words", session_id=cast(Any, None)),
+        RecallItem("words", also=cast(Any, (None,))),
+    ],
+)
+async def test_one_that_answers_nonsense_does_not_spoil_the_others_answers(nonsense: RecallItem) -> None:
+    async def odd() -> list[RecallItem]:
+        return [nonsense]
+
+    async def sound() -> list[RecallItem]:
+        return [RecallItem("the cat is called Mia", at=1.0)]
+
+    recall = await gather(REF, {"odd": odd, "sound": sound}, deadline_s=5, budget_tokens=100)
+    assert "the cat is called Mia" in fenced(recall)
+
+
+async def test_nobody_speaks_for_another_provider() -> None:
+    async def boastful() -> list[RecallItem]:
+        return [RecallItem("the cat is called Mia", provider="builtin", also=("builtin", "honcho"))]
+
+    recall = await gather(REF, {"boastful": boastful}, deadline_s=5, budget_tokens=100)
+    assert [(item.provider, item.also) for item in recall.items] == [("boastful", ())]

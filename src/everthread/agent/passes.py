@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.compression import Bounds, Cut, Fill, Gain, bytes_of, cut, extract, gain, pruned, size_of
+from everthread.agent.slices import in_slices
 from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress
 from everthread.domain.errors import EverthreadError, NotCompressed
 from everthread.domain.model import Lease, SessionRef
@@ -52,6 +53,8 @@ class Source(Struct, frozen=True):
     previous: str = ""
     parts: Cut = Cut((), ())
     burials: int = 0
+    covered_bytes: int = 0
+    kept_bytes: int = 0
 
 
 class Passes:
@@ -109,13 +112,15 @@ class Passes:
             tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
         newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
 
-        def read(uow: UnitOfWork) -> tuple[str, Cut, int] | None:
+        def read(uow: UnitOfWork) -> tuple[str, Cut, int, int, int] | None:
             session = uow.sessions.get(ref.session_id)
             if session is None or session.owner != ref.owner or session.generation != ref.generation:
                 return None
             view = uow.turns.view(session)
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
-            return view.summary or "", parts, uow.forgetting.burials(ref.owner)
+            # Where it is read: a long conversation takes longer to be measured than the event loop should be held.
+            covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
+            return view.summary or "", parts, uow.forgetting.burials(ref.owner), covered_bytes, kept_bytes
 
         found = await self._store.read(read)
         if found is None:
@@ -129,7 +134,7 @@ class Passes:
         try:
             async with asyncio.timeout(bound_s):
                 # A long conversation takes longer to go through than the event loop should be held.
-                shorter = await asyncio.to_thread(lambda: tuple(pruned(turn) for turn in covered))
+                shorter = tuple(await in_slices(pruned, covered))
                 messages = [message for turn in covered for message in turn.messages]
                 hints = await self._memory.on_pre_compress(messages, ref=source.ref)
                 return await self._engine.summarise(
@@ -147,16 +152,15 @@ class Passes:
 def made(source: Source, summary: str, instead_because: str = "") -> Made:
     """Raises `NotCompressed` if the summary is of no use."""
     covered, previous_bytes = source.parts.covered, bytes_of(source.previous)
-    covered_bytes = sum(map(size_of, covered))
     if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
         raise NotCompressed("the summary that came back is empty or far too long")
-    if bytes_of(summary) >= previous_bytes + covered_bytes:
+    if bytes_of(summary) >= previous_bytes + source.covered_bytes:
         raise NotCompressed("the summary that came back is longer than what it would replace")
     gained = gain(
         source.fill,
         source.within,
-        covered_bytes=covered_bytes,
-        kept_bytes=sum(map(size_of, source.parts.kept)),
+        covered_bytes=source.covered_bytes,
+        kept_bytes=source.kept_bytes,
         added_bytes=bytes_of(summary) - previous_bytes,
     )
     boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)

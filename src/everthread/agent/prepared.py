@@ -6,7 +6,6 @@ be used, and letting one go is no event for anybody.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from everthread.agent.asking import Choice
 from everthread.agent.prompt import Frozen, PromptBuilder, read_back, stored
+from everthread.agent.slices import in_slices
 from everthread.agent.tools import Toolbox
 from everthread.agent.transcript import as_sent
 from everthread.domain.errors import NotFound
@@ -117,7 +117,7 @@ class Preparer:
             raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
         prompt = read_back(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
+        return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
     async def standing(self, ref: SessionRef, choice: Choice) -> Prepared | None:
         """The start as the session's stored prefix has it, whatever the tools are now: nothing is made or stored.
@@ -133,10 +133,7 @@ class Preparer:
         if prefix is None:
             return None
         prompt = read_back(prefix.content).prompt
-        # A long conversation takes longer to write down than the event loop should be held.
-        return await asyncio.to_thread(
-            self._start, session, prefix.number, (choice.name, ""), burials, choice, prompt, view
-        )
+        return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
     def committed(self, prepared: Prepared, turn: Turn, choice: Choice) -> None:
         """A turn was added: what was prepared need not be read again."""
@@ -174,9 +171,9 @@ class Preparer:
             )
             frozen = Frozen(choice.name, prompt)
             prefix = await self._lifecycle.put_prefix(ref, stored(frozen))
-        return self._start(session, prefix.number, signature, burials, choice, frozen.prompt, view)
+        return await self._start(session, prefix.number, signature, burials, choice, frozen.prompt, view)
 
-    def _start(
+    async def _start(
         self,
         session: Session,
         number: int,
@@ -187,7 +184,8 @@ class Preparer:
         view: View,
     ) -> Prepared:
         head = choice.client.head(prompt)
-        pieces = [choice.client.encode(as_sent(turn)) for turn in view.turns]
+        # A long conversation takes longer to write down than the event loop should be held.
+        pieces = await in_slices(lambda turn: choice.client.encode(as_sent(turn)), view.turns)
         pieces = [piece for piece in pieces if piece]
         kept = fitting(pieces, self.room(choice, head))
         history, left_out = b",".join(kept), len(kept) < len(pieces)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 
 from everthread.agent.asking import Asker, Choice, Progress
 from everthread.agent.compression import bytes_of, shortened
+from everthread.agent.slices import in_slices
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
@@ -126,7 +126,7 @@ class Summariser:
         room -= max(bytes_of(middle.previous), output_tokens * BYTES_PER_TOKEN // 2)
         summary = middle.previous
         # A long conversation takes longer to write down than the event loop should be held.
-        pieces = await asyncio.to_thread(lambda: in_pieces([in_words(turn) for turn in middle.turns], max(room, 1_000)))
+        pieces = in_pieces(await in_slices(in_words, middle.turns), max(room, 1_000))
         for piece in pieces:
             text = request_text(summary, piece, middle.hints, middle.focus)
             summary = structured(await self._asked(middle, choice, text, output_tokens))

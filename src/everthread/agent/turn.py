@@ -49,7 +49,7 @@ from everthread.domain.errors import (
     TurnTooLong,
 )
 from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
-from everthread.domain.wording import to_a_guest
+from everthread.domain.wording import REFERENCE_CHARS, to_a_guest
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
@@ -63,8 +63,6 @@ T = TypeVar("T")
 STOP_S_MAX = 5.0
 SETTLE_S_MAX = 1.0
 WENT_WRONG = "something went wrong inside"
-REFERENCE_CHARS = 8
-"""So much of a turn's id tells it from the others of its time."""
 FENCE_MAX = 40
 """A fence grows by one or two with each attempt."""
 QUERY_CHARS_MAX = 2_000

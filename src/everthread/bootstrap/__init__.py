@@ -35,6 +35,8 @@ from everthread.ports import Clock, ContextEngine, MemoryProvider, Platform, Sto
 from everthread.ports.store import Contents, Examined
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from everthread.agent.asking import Choice
     from everthread.agent.skill_folders import SkillFolders
     from everthread.agent.turn import Agent
@@ -292,6 +294,18 @@ class Runtime:
         from everthread.bootstrap.trials import try_memory
 
         return await try_memory(self.settings, name)
+
+    async def hermes_plugins(self) -> dict[str, Any]:
+        """The memory plugins of the environment with Hermes Agent. Raises what is wrong with it. Needs no store."""
+        from everthread.bootstrap.hermes import plugins
+
+        return await plugins(self.settings)
+
+    async def try_hermes(self, name: str) -> list[dict[str, Any]]:
+        """What a plugin of Hermes Agent's can do, step by step. Raises `BadConfig`. Needs no store."""
+        from everthread.bootstrap.hermes import tried
+
+        return await tried(self.settings, name)
 
     async def reach_platform(self, name: str) -> str:
         """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""

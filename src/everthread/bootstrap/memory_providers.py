@@ -8,6 +8,7 @@ provider's, and what it leads to is called without arguments. Its `settings_fiel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -15,12 +16,25 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from everthread.config import Settings
-from everthread.config.memory_providers import BUILTIN, GROUP, OWN, Field, Value, arguments, checked_later
+from everthread.config import Settings, hermes_home
+from everthread.config.memory_providers import (
+    BUILTIN,
+    GROUP,
+    HERMES,
+    OWN,
+    Field,
+    Value,
+    arguments,
+    checked_later,
+    name_problem,
+    table_of,
+)
 from everthread.config.reading import nearest
 from everthread.domain.errors import BadConfig
 from everthread.memory.older import as_provider
-from everthread.ports import MemoryProvider
+from everthread.ports import Capability, MemoryProvider
+
+_REMEDY = "install it anew, or remove it"
 
 
 class Made(Struct, frozen=True):
@@ -46,7 +60,10 @@ class Adapter(Struct, frozen=True):
 
 _ADAPTERS: dict[str, Adapter] = {
     "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
+    HERMES: Adapter("everthread.adapters.memory.hermes_bridge", "HermesBridge"),
     "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
+    "openviking": Adapter("everthread.adapters.memory.openviking", "OpenViking", "openviking"),
+    "mem0": Adapter("everthread.adapters.memory.mem0", "Mem0", "mem0"),
     "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
 }
 """What can be set of each stands in `config/memory_providers.py`."""
@@ -56,20 +73,27 @@ def configured(settings: Settings) -> dict[str, Made]:
     """Those that the settings name, but for the built-in one. Raises `BadConfig` for one that can't be made."""
     wanted = [name for name in settings.memory.providers if name != BUILTIN]
     for name in wanted:
-        if name not in OWN:
+        if table_of(name) not in OWN:
             checked_later(settings.config_path, name, fields_of(name))
     return {name: made(name, settings) for name in wanted}
 
 
 def made(name: str, settings: Settings) -> Made:
     """One provider as the settings describe it, whether they name it or not."""
-    fields, written = fields_of(name), settings.memory_providers.get(name, {})
-    given: dict[str, Value] = arguments(name, fields, written, settings.secret, settings.env_path)
-    provider = as_provider(_class_of(name)())
+    fields, written = fields_of(name), settings.memory_providers.get(table_of(name), {})
+    given: dict[str, Value] = arguments(table_of(name), fields, written, settings.secret, settings.env_path)
+    provider = _provider(name)
     if provider.name != name:
         raise BadConfig(f"the memory provider {name!r} calls itself {provider.name!r}; use that name for both")
-    folder = settings.home / "providers" / name
+    folder = settings.home / "providers" / name.replace(":", "-")
+    if table_of(name) == HERMES:
+        given = {**hermes_places(settings), "owner": settings.owner, **given}
     return Made(provider, {**given, "folder": folder, "profile": settings.profile})
+
+
+def hermes_places(settings: Settings) -> dict[str, Value]:
+    """The interpreter that plugins of Hermes Agent's run under, and where it has its own settings, if nobody says."""
+    return {"python": str(settings.hermes_path / "bin" / "python"), "template": str(hermes_home())}
 
 
 def known() -> dict[str, str]:
@@ -79,25 +103,46 @@ def known() -> dict[str, str]:
 
 def fields_of(name: str) -> tuple[Field, ...]:
     """What can be set of a provider. Raises `BadConfig` if nobody has it."""
-    if name in OWN:
-        return OWN[name].fields
-    return tuple(getattr(_class_of(name), "settings_fields", ()))
+    if table_of(name) in OWN:
+        return OWN[table_of(name)].fields
+    fields: object = getattr(_class_of(name), "settings_fields", ())
+    if not isinstance(fields, Sequence) or not all(
+        isinstance(each, Field) for each in cast("Sequence[object]", fields)
+    ):
+        raise BadConfig(f"memory.providers: {name}: its settings_fields are no fields; {_REMEDY}")
+    return tuple(cast("Sequence[Field]", fields))
+
+
+def _provider(name: str) -> MemoryProvider:
+    """Whatever is wrong with somebody else's is told in words, and who has to do what about it."""
+    make = _class_of(name)
+    try:
+        provider = as_provider(make())
+    except Exception as error:
+        raise BadConfig(f"memory.providers: {name} can't be made: {error!r}; {_REMEDY}") from error
+    if not isinstance(cast(object, provider.capabilities), Capability):
+        raise BadConfig(f"memory.providers: {name}: its capabilities are none; {_REMEDY}")
+    return provider
 
 
 def _class_of(name: str) -> Callable[[], object]:
-    adapter = _ADAPTERS.get(name)
+    adapter = _ADAPTERS.get(table_of(name))
     if adapter is not None:
         _refuse_incomplete(name, adapter)
-        return cast("Callable[[], object]", getattr(import_module(adapter.module), adapter.name))
+        if table_of(name) == HERMES and (problem := name_problem(name)):
+            raise BadConfig(f"{name[:100]!r} {problem}")
+        kind: Any = getattr(import_module(adapter.module), adapter.name)
+        return partial(kind, name.partition(":")[2]) if table_of(name) == HERMES else kind
     others: Mapping[str, EntryPoint] = dict(_others())
     if name not in others:
         hint = nearest(name, [BUILTIN, *known()])
         raise BadConfig(f"memory.providers: there is no memory provider {name!r}; {hint}")
     try:
         return cast("Callable[[], object]", others[name].load())
-    except Exception as error:
+    # A module can also end the program.
+    except (Exception, SystemExit) as error:
         raise BadConfig(
-            f"memory.providers: {name}: {others[name].value} can't be loaded: {error!r}; install it anew, or remove it"
+            f"memory.providers: {name}: {others[name].value} can't be loaded: {error!r}; {_REMEDY}"
         ) from error
 
 

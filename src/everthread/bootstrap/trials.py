@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from everthread.bootstrap.agent import Models, enabled_servers, mcp_servers
 from everthread.bootstrap.memory_providers import made
 from everthread.config import Settings
-from everthread.domain.errors import ModelUnavailable, Unavailable
+from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
 from everthread.memory.calling import Caller
 from everthread.ports import Clock
@@ -49,6 +49,11 @@ async def try_memory(settings: Settings, name: str) -> str:
     try:
         await caller.ready(MEMORY_S_MAX)
         said = await caller.call("health", timeout_s=MEMORY_S_MAX) if caller.has("health") else "ok"
+    except EverthreadError:
+        raise
+    except Exception as error:
+        # Somebody else's code: what it trips over is no mistake of ours.
+        raise Unavailable(name, f"can't say how it is: {str(error) or repr(error)}") from error
     finally:
         if caller.has("shutdown"):
             with suppress(Exception):

@@ -18,6 +18,7 @@ from everthread.cli.looking import asked_before, look_around
 from everthread.cli.opened import Runtime
 from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, entered, left, made_ready
+from everthread.collecting import settle_at_once
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
 from everthread.commands.desk import listed
@@ -107,6 +108,7 @@ class Chat:
     async def _talk(self) -> None:
         work = [self._work(), self._read()]
         if self._face.interactive:
+            settle_at_once()
             work.append(self._recovery.run())
             self._runtime.agent.attend_to_reviews(self._reviewed)
         work += [self._watch()] if self._face.capable else []

@@ -333,7 +333,7 @@ def _target(settings: Settings, to: str, secret_env: str) -> Target:
 
 
 def _owner(owner: str) -> str:
-    from everthread.config.parsing import owner_problem
+    from everthread.domain.access import owner_problem
     from everthread.domain.errors import BadInput
 
     if owner and (problem := owner_problem(owner)):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from everthread.cli.sessions_import import Tally
-from everthread.domain.access import Paired, account_of, owner_problem
+from everthread.domain.access import Paired, account_of, is_groups, owner_problem
 from everthread.domain.boundary import Resume
 from everthread.domain.exchange import NOTE_CHARS_MAX, NoteLine
 from everthread.domain.model import HANDED_OVER, NoteTarget, SessionKey, whole
 from everthread.gateway.routing import owner_of
 from everthread.hermes.access import Account, NotTaken
 from everthread.hermes.lineage import Member, family
-from everthread.hermes.places import TERMINAL, Route, key_of_member, key_of_route
+from everthread.hermes.places import HERE, TERMINAL, Route, key_of_member, key_of_route
 from everthread.hermes.translating import Arriving, Place, Translator, our_id
 from everthread.lifecycle.importing import Imported, Outcome
 from everthread.lifecycle.pairing import Pairings
@@ -43,6 +43,8 @@ class Taken(Struct):
     messages: int = 0
     places: dict[str, str] = field(default_factory=dict[str, str])
     """Which conversation goes on where."""
+    put_on: dict[str, str] = field(default_factory=dict[str, str])
+    """The same of this import and all before it."""
     guests: list[str] = field(default_factory=list[str])
     skills: list[str] = field(default_factory=list[str])
     not_taken: list[NotTaken] = field(default_factory=list[NotTaken])
@@ -151,12 +153,19 @@ class Taking:
     def _person(self, platform: str, user: str) -> str:
         account = account_of(platform, user)
         owner = self._owners.get(account, account)
-        return owner if not owner_problem(owner) else self._settings.owner
+        if owner_problem(owner) or is_groups(owner):
+            # Whoever has no name that can be kept is still nobody else, least of all whoever imports.
+            return f"{HERE}-{hashlib.sha256(account.encode(errors='replace')).hexdigest()[:24]}"
+        return owner
 
     # --- Where they go on --------------------------------------------------------------------------------------------
 
-    async def routing(self, routes: Sequence[Route]) -> None:
-        for route in routes:
+    async def routing(self, routes: Sequence[Route], before: Mapping[str, str]) -> None:
+        """`before` says where earlier imports put which chat: what it went on with here since is its own affair."""
+        self.taken.put_on = dict(before)
+        theirs = frozenset(done.session_id for done in self._came.values() if done.session_id and not done.outcome.why)
+        # Of two that are one chat here the newer counts.
+        for route in sorted(routes, key=lambda route: route.updated_at):
             key = key_of_route(route, self._settings.profile)
             session_id = self._last.get(route.session_id)
             done = self._came.get(session_id or "")
@@ -164,34 +173,42 @@ class Taking:
                 self.taken.leave(str(key), route.why_not)
             elif done is None or done.session_id is None:
                 self.taken.leave(str(key), "its conversation is not here")
+            elif done.outcome is Outcome.FORGOTTEN:
+                self.taken.leave(str(key), "its conversation was forgotten here")
+            elif (problem := await self._put_on(key, done.session_id, before.get(str(key)), theirs)) is not None:
+                self.taken.leave(str(key), problem)
             else:
-                await self._put_on(key, done.session_id)
+                self.taken.put_on[str(key)] = done.session_id
 
-    async def _put_on(self, key: SessionKey, session_id: str) -> None:
+    async def _put_on(self, key: SessionKey, session_id: str, before: str | None, theirs: frozenset[str]) -> str | None:
+        """Let the chat go on with it; why it does not, if so."""
         if self._runtime is None:
             self.taken.places[str(key)] = session_id
-            return
+            return None
 
-        def look(uow: UnitOfWork) -> tuple[str | None, str | None, str]:
+        def look(uow: UnitOfWork) -> tuple[Session | None, str, str | None, str]:
             _, on = uow.sessions.at(key)
-            target = uow.sessions.get(session_id)
-            tip = uow.sessions.tip(session_id) if target is not None else None
-            return (
-                on.id if on is not None else None,
-                tip.id if tip is not None else None,
-                target.owner if target else "",
-            )
+            target, tip = uow.sessions.get(session_id), uow.sessions.tip(session_id)
+            left = uow.sessions.tip(before) if before is not None else None
+            newest = tip.id if tip is not None else session_id
+            return on, newest, left.id if left is not None else None, target.owner if target is not None else ""
 
-        on, tip, owner = await self._runtime.store.read(look)
-        theirs = {done.session_id for done in self._came.values() if not done.outcome.why}
-        if on is not None and on == (tip or session_id):
-            return
-        if on is not None and on not in theirs:
-            self.taken.leave(str(key), "goes on with another conversation here")
-            return
+        on, tip, left, owner = await self._runtime.store.read(look)
+        if on is not None and on.id == tip:
+            return None
+        put_there = {before, left} if before is not None else theirs
+        if on is not None and (on.id not in put_there or before == session_id):
+            return "goes on with another conversation here"
+        if on is not None and on.owner != owner:
+            return f"is {on.owner}'s here, and the conversation that it would go on with {owner}'s"
+        if on is None and before == session_id:
+            return "its conversation has ended here"
         if not self._dry_run:
-            await self._runtime.lifecycle.cross(key, Resume(session_id), owner=owner, actor="import")
+            done = await self._runtime.lifecycle.cross(key, Resume(session_id), owner=owner, actor="import")
+            if done.refusal is not None:
+                return f"could not be put on {session_id} ({done.refusal.value}); import again later"
         self.taken.places[str(key)] = session_id
+        return None
 
     # --- Notes and guests --------------------------------------------------------------------------------------------
 
@@ -216,10 +233,11 @@ class Taking:
 
     async def guests(self, accounts: Sequence[Account], before: Sequence[str]) -> None:
         """Let in whom Hermes lets in. Who came with an earlier import, and was turned out since, stays out."""
+        known = set(before)
         wanted = [
             Paired(each.platform, each.user, self._guest_owner(each), each.name, each.at or self._now)
             for each in accounts
-            if account_of(each.platform, each.user) not in before
+            if account_of(each.platform, each.user) not in known
         ]
         if self._runtime is not None and wanted:
             pairings = Pairings(self._runtime.store, self._runtime.clock)

@@ -36,6 +36,7 @@ _NEVER = {
 class Brought(Struct, frozen=True):
     accounts: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
+    places: dict[str, str] = {}
 
 
 @click.command()
@@ -159,8 +160,9 @@ async def _take(
         if taken.tally.notes and (problem := await runtime.sync_notes(settings.owner)):
             click.echo(problem, err=True)
         await runtime.start()
-    await taking.routing(routes)
+    await taking.routing(routes, brought.places)
     if runtime is not None and not dry_run:
+        _remember(settings.home, brought, taken)
         await runtime.drain()
     for name in home.there(*_NEVER):
         taken.leave(name, _NEVER[name])
@@ -171,10 +173,19 @@ async def _take(
 def _brought(home: Path) -> Brought:
     import msgspec
 
+    from everthread.domain.errors import BadInput
+
+    file = home / _BROUGHT
     try:
-        return msgspec.json.decode((home / _BROUGHT).read_bytes(), type=Brought)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(file.read_bytes(), type=Brought)
+    except FileNotFoundError:
         return Brought()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        # Whoever was turned out here would come back in.
+        raise BadInput(
+            f"{file}: can't be read, and says whom and what earlier imports have brought; take it from a backup, or "
+            "remove it to have all of that brought again"
+        ) from None
 
 
 def _remember(home: Path, brought: Brought, taken: Taken) -> None:
@@ -184,7 +195,7 @@ def _remember(home: Path, brought: Brought, taken: Taken) -> None:
 
     accounts = dict.fromkeys((*brought.accounts, *taken.guests))
     skills = dict.fromkeys((*brought.skills, *taken.skills))
-    now = Brought(tuple(accounts), tuple(skills))
+    now = Brought(tuple(accounts), tuple(skills), taken.put_on or brought.places)
     if now != brought:
         replace_file(home / _BROUGHT, msgspec.json.encode(now).decode() + "\n")
 

@@ -17,6 +17,8 @@ from everthread.cli.opened import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from everthread.memory.journal import ProviderStatus
     from everthread.ports.store import Redelivery
 
@@ -63,7 +65,7 @@ def status(invocation: Invocation, as_json: bool, limit: int) -> None:
             for p in found
         ]
         click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "LAST ERROR"), rows))
-        _show_parked([entry for provider in found for entry in provider.parked], limit)
+        show_parked([(provider.name, parked_entry(entry)) for provider in found for entry in provider.parked], limit)
 
 
 @journal.command()
@@ -151,10 +153,15 @@ def _state(provider: ProviderStatus) -> str:
     return "ok" if until is None else f"paused until {show.local_time(until)}"
 
 
-def _show_parked(parked: list[Redelivery], limit: int) -> None:
+def parked_entry(entry: Redelivery) -> dict[str, Any]:
+    return {"session": entry.session_id, "entry": entry.seq, "error": entry.error}
+
+
+def show_parked(parked: Sequence[tuple[str, Mapping[str, Any]]], limit: int) -> None:
+    """Providers, and what each has rejected."""
     if not parked:
         return
-    rows = [(p.provider, p.session_id, str(p.seq), show.shortened(p.error, 60)) for p in parked[:limit]]
+    rows = [(name, p["session"], str(p["entry"]), show.shortened(p["error"], 60)) for name, p in parked[:limit]]
     click.echo("\nParked:")
     click.echo(show.table(("PROVIDER", "SESSION", "ENTRY", "ERROR"), rows))
     if len(parked) > limit:
@@ -170,7 +177,5 @@ def _as_json(provider: ProviderStatus, limit: int) -> dict[str, Any]:
         "paused_until": show.iso_time(provider.breaker_open_until),
         "last_error": provider.last_error,
         "last_error_at": show.iso_time(provider.last_error_at),
-        "parked_entries": [
-            {"session": entry.session_id, "entry": entry.seq, "error": entry.error} for entry in provider.parked[:limit]
-        ],
+        "parked_entries": [parked_entry(entry) for entry in provider.parked[:limit]],
     }

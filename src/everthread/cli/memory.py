@@ -8,6 +8,7 @@ import click
 
 from everthread.cli import completing, show
 from everthread.cli.exits import REFUSED
+from everthread.cli.memory_bridge import bridge
 from everthread.cli.memory_copy import copy
 from everthread.cli.opened import Invocation, Runtime, home_option, json_option, limit_option, pass_invocation
 
@@ -32,10 +33,12 @@ def memory() -> None:
       everthread memory forget "green tea"
       everthread memory status
       everthread memory copy --to hindsight
+      everthread memory bridge list
     """
 
 
 memory.add_command(copy)
+memory.add_command(bridge)
 
 
 @memory.command("list")
@@ -236,7 +239,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
       everthread memory status
       everthread memory status --json | jq '.providers[] | select(.parked > 0)'
     """
-    from everthread.cli.memory_status import providers, rows
+    from everthread.cli.journal import show_parked
+    from everthread.cli.memory_status import PARKED_MAX, providers, rows
     from everthread.commands.notes import fullness
 
     async def look(runtime: Runtime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
@@ -254,6 +258,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
             click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found)))
         for target, of_target, room in collections:
             click.echo(fullness(target, of_target, room))
+        parked = [(provider["provider"], entry) for provider in found for entry in provider["parked_entries"]]
+        show_parked(parked, PARKED_MAX)
     if any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found):
         raise click.exceptions.Exit(REFUSED)
 

@@ -67,7 +67,7 @@ def copy(
       everthread memory copy --to hindsight --yes
       everthread memory copy --to honcho "Trip to Lisbon" 01JZ8Q4T
     """
-    from everthread.cli.exits import RETRY
+    from everthread.cli.exits import REFUSED, RETRY
     from everthread.domain.errors import BadInput
 
     if source != _SOURCE:
@@ -89,35 +89,48 @@ def copy(
         click.echo(f"{plan} will be told to {target}, which may charge for it.", err=True)
         if not click.confirm("Copy them?", default=True, err=True):
             raise click.Abort
-    left = invocation.act(lambda runtime: _carried_out(runtime, target, wanted, plan))[0]
-    _tell(target, plan, as_json=as_json, left=left)
-    if left:
-        raise click.exceptions.Exit(RETRY)
+    left, parked = invocation.act(lambda runtime: _carried_out(runtime, target, wanted, plan))[0]
+    _tell(target, plan, as_json=as_json, left=left, parked=parked)
+    if left or parked:
+        raise click.exceptions.Exit(RETRY if left else REFUSED)
 
 
-async def _carried_out(runtime: Runtime, target: str, wanted: Collection[str] | None, plan: Plan) -> int:
-    """Copy until everything is told, or the provider does not take it now; how many entries are left."""
+async def _carried_out(runtime: Runtime, target: str, wanted: Collection[str] | None, plan: Plan) -> tuple[int, int]:
+    """Copy until everything is told, or the provider does not take it now; how many entries are left, and how many of
+    those sessions it has rejected.
+    """
     from everthread.cli.progress import bar
 
     journal, clock = runtime.memory.journal, runtime.clock
     whole = plan.entries + (await journal.copying(target))[1]
     done, moved_at = 0, clock.now()
+    copied: set[str] = set()
+    waiting = 0
     with bar(f"Telling {target}", whole) as advance:
         while True:
-            # Sessions of which something waited are taken up when it has arrived.
-            open_ones = await journal.to_copy(target, wanted)
-            await journal.copy(target, open_ones)
-            left = sum(one.entries for one in open_ones if not one.is_at_rest) + (await journal.copying(target))[1]
+            # Sessions of which something waited are taken up when it has arrived. All are looked through for them.
+            open_ones = await journal.to_copy(target, wanted) if waiting or not copied else ()
+            begun = await journal.copy(target, open_ones)
+            copied.update(one.session_id for one in open_ones)
+            at_rest = sum(one.is_at_rest for one in open_ones)
+            # Something may have come to one since it was looked at.
+            waiting = sum(one.entries for one in open_ones if not one.is_at_rest) + max(at_rest - begun, 0)
+            left = waiting + (await journal.copying(target))[1]
             if whole - left > done:
                 advance(whole - left - done)
                 done, moved_at = whole - left, clock.now()
             if not left or clock.now() - moved_at > _STILL_S_MAX or await _is_paused(runtime, target):
-                return left
+                return left, await _rejected(runtime, target, copied)
             await clock.sleep(_LOOK_S)
 
 
 async def _is_paused(runtime: Runtime, target: str) -> bool:
     return any(row.name == target and row.breaker_open_until for row in await runtime.memory.journal.status())
+
+
+async def _rejected(runtime: Runtime, target: str, sessions: Collection[str]) -> int:
+    [status] = [row for row in await runtime.memory.journal.status() if row.name == target]
+    return sum(entry.session_id in sessions for entry in status.parked)
 
 
 def _refuse_unused(runtime: Runtime, target: str) -> None:
@@ -140,14 +153,19 @@ async def _resolved(runtime: Runtime, sessions: tuple[str, ...]) -> list[str] | 
     ]
 
 
-def _tell(target: str, plan: Plan, *, as_json: bool, dry_run: bool = False, left: int = 0) -> None:
+def _tell(target: str, plan: Plan, *, as_json: bool, dry_run: bool = False, left: int = 0, parked: int = 0) -> None:
     if as_json:
         told: dict[str, Any] = {"from": _SOURCE, "to": target, "dry_run": dry_run, "sessions": plan.sessions}
-        show.print_json(told | {"turns": plan.turns, "tokens": plan.tokens, "entries": plan.entries, "left": left})
+        told |= {"turns": plan.turns, "tokens": plan.tokens, "entries": plan.entries}
+        show.print_json(told | {"left": left, "parked": parked})
     elif left:
         waits = show.counted(left, "entry", "entries")
         click.echo(f"{waits} wait for {target}, and are told by themselves when it is there again.")
         click.echo("`everthread memory status` shows how it goes; run this again to watch it.")
+    elif parked:
+        rejected = show.counted(parked, "entry", "entries")
+        click.echo(f"{target} has been told {plan}, and has rejected {rejected} of it.")
+        click.echo(f"`everthread memory status` says why; `everthread memory retry {target}` tries again.")
     elif dry_run and plan.sessions:
         click.echo(f"{plan} would be told to {target}.")
     elif not plan.sessions:

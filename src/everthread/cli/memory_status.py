@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everthread.cli import show
+from everthread.cli.journal import parked_entry
 
 if TYPE_CHECKING:
     from everthread.cli.opened import Runtime
     from everthread.memory.journal import ProviderStatus
+
+
+PARKED_MAX = 20
+"""As many entries as are named. `everthread journal status` can tell of more."""
 
 
 async def providers(runtime: Runtime) -> list[dict[str, Any]]:
@@ -45,6 +50,7 @@ def _provider(name: str, known: ProviderStatus | None, loaded: bool, health: str
         "waiting_sessions": known.lanes.waiting_sessions if known else 0,
         "waiting_since": show.iso_time(known.lanes.oldest_at) if known else None,
         "parked": known.lanes.parked if known else 0,
+        "parked_entries": [parked_entry(entry) for entry in known.parked[:PARKED_MAX]] if known else [],
         "paused_until": show.iso_time(known.breaker_open_until) if known else None,
         "health": health,
         "last_error": known.last_error if known else None,

@@ -52,4 +52,4 @@ def browse_sessions(invocation: Invocation, as_json: bool) -> None:
 
 def _row(session: Session, turns: int) -> str:
     when, title = show.local_time(session.active_at), session.title or "-"
-    return f"{when}  {title}  ({show.counted(turns, 'turn')}, {session.key})"
+    return f"{when}  {title}  ({show.counted(turns, 'turn')}, {session.key.platform})"

@@ -130,7 +130,7 @@ def counted(lines: Iterator[AnyLine]) -> Whole:
 
 def _check_owners(name: str, whole: Whole) -> None:
     """Whoever keeps what is theirs must have a name that could be set here, too."""
-    from everthread.config.parsing import owner_problem
+    from everthread.domain.access import owner_problem
     from everthread.domain.errors import BadInput
 
     for owner in sorted(whole.owners):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from everthread.config import McpServer, Provider, Settings
     from everthread.domain.policy import ResetPolicies, ResetPolicy
 
@@ -72,17 +74,28 @@ def as_json(settings: Settings) -> dict[str, Any]:
         "auxiliary_model": settings.auxiliary_model,
         "fallback_models": list(settings.fallback_models),
         "limits": asdict(settings.limits),
+        "delegation": asdict(settings.delegation),
         "memory": _memory(settings),
         "compression": asdict(settings.compression),
         "review": asdict(settings.review),
+        "schedule": _plain(settings.schedule),
         "tools": {"allow": list(settings.tools.allow)},
         "terminal": asdict(settings.terminal),
         "reset": _reset(settings.reset),
+        "gateway": _plain(settings.gateway),
+        "platforms": {name: _plain(account) for name, account in settings.platforms.items()},
         "prices": {model: asdict(price) for model, price in settings.prices.items()},
         "mcpServers": {name: _server(server) for name, server in settings.mcp_servers.items()},
         "providers": {name: _provider(provider, settings) for name, provider in settings.providers.items()},
         "warnings": list(settings.warnings),
     }
+
+
+def _plain(table: Struct) -> dict[str, Any]:
+    """A table in which secrets are the names of variables only."""
+    import msgspec
+
+    return msgspec.to_builtins(table, enc_hook=str)
 
 
 def _memory(settings: Settings) -> dict[str, Any]:

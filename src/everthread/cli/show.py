@@ -12,15 +12,50 @@ from everthread.domain.wording import local_time as local_time
 from everthread.domain.wording import one_line as one_line
 from everthread.domain.wording import shortened as shortened
 
+CUT_COLUMNS_MIN = 10
+
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as what is in them; the last one is left ragged."""
+    """Columns as wide as what is in them; the last one is left ragged. On a terminal they are cut to fit into its
+    lines: in a pipe, whatever reads it gets all there is."""
     lines = [headings, *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(columns_of(line[place]) for line in lines) for place in range(len(headings))]
+    widths = fitting([max(columns_of(line[place]) for line in lines) for place in range(len(headings))], _room())
     return "\n".join(
-        "  ".join(cell + " " * (width - columns_of(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        "  ".join(_filled(cell, width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines
     )
+
+
+def fitting(widths: Sequence[int], room: int | None) -> list[int]:
+    """The widths, with as much taken away as is missing: from the last first, which is left out if hardly anything
+    remains of it, then from the widest each time. The first stays: it is what people name a thing by."""
+    left = list(widths)
+    if room is None or (over := _taken_by(left) - room) <= 0:
+        return left
+    if left[-1] - over >= CUT_COLUMNS_MIN:
+        return [*left[:-1], left[-1] - over]
+    del left[-1]
+    while _taken_by(left) > room and max(left[1:], default=0) > CUT_COLUMNS_MIN:
+        left[max(range(1, len(left)), key=left.__getitem__)] -= 1
+    return left
+
+
+def _taken_by(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _filled(cell: str, width: int) -> str:
+    cut = cell if columns_of(cell) <= width else shortened(cell, width)
+    return cut + " " * (width - columns_of(cut))
+
+
+def _room() -> int | None:
+    import os
+    import sys
+
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def iso_time(at: float | None) -> str | None:

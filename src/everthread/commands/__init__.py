@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 
@@ -67,7 +66,9 @@ def parse(text: str) -> Order | Unknown | None:
     if command is not None:
         return Order(command, text[match.end() :].strip())
     name = match[1].lower()
-    near = difflib.get_close_matches(name, [known for command in COMMANDS for known in _names(command)], 2, 0.6)
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a slip of the fingers
+
+    near = get_close_matches(name, [known for command in COMMANDS for known in _names(command)], 2, 0.6)
     hint = f"did you mean /{' or /'.join(near)}?" if near else "/help lists them all."
     return Unknown(f"There is no command /{name}; {hint} To send it as a message, put a space before it.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from everthread.commands.desk import Desk, Offer, Said, refused
@@ -67,6 +66,8 @@ def _not_there(desk: Desk, wanted: str, why: str) -> Said:
 
 def _nearest(desk: Desk, wanted: str) -> list[str]:
     """The known models with names most like it, with their providers or without; the most alike first."""
+    import difflib  # noqa: PLC0415 - only for a name that is not there
+
     folded = wanted.casefold()
 
     def likeness(name: str) -> float:

@@ -175,6 +175,11 @@ class Settings(Struct, frozen=True, eq=False):
         """The folder of the local model, which `everthread setup local` fills."""
         return self.home / "models" / "local"
 
+    @property
+    def hermes_path(self) -> Path:
+        """The environment with Hermes Agent, which `everthread setup memory` makes for its plugins."""
+        return self.home / "hermes"
+
     def spend_per_day_of(self, owner: str) -> float | None:
         """In US dollars; None is no limit. Others than the person at this machine have the lower of two."""
         guests = self.gateway.spend_per_day if owner != self.owner else None

@@ -19,7 +19,11 @@ from everthread.domain.errors import BadConfig
 
 GROUP = "everthread.memory_providers"
 BUILTIN = "builtin"
+HERMES = "hermes"
+"""What the names of Hermes Agent's plugins begin with, as in `hermes:holographic`. They share a table."""
 PROVIDERS_MAX = 16
+MEM0_MODES = ("library", "platform")
+_HERE, _THERE = (("mode", mode) for mode in MEM0_MODES)
 Kind = Literal["text", "address", "whole", "number", "flag", "secret"]
 Value = str | int | float | bool
 
@@ -39,6 +43,8 @@ class Field(Struct, frozen=True):
     """None: it is left out if nobody gives it."""
     required: bool = False
     choices: tuple[str, ...] = ()
+    only_if: tuple[str, Value] | None = None
+    """Another field and the value it must have; else nobody is asked for this one."""
     low: float = 0
     high: float = 1_000_000
 
@@ -65,12 +71,51 @@ OWN: dict[str, Entry] = {
             Field("bank", "What the names of its banks begin with", default="everthread"),
         ),
     ),
+    HERMES: Entry(
+        "a memory plugin of Hermes Agent's, as hermes:PLUGIN; `everthread memory bridge list` shows which there are",
+        (
+            Field("python", "An interpreter that has hermes-agent, if not one that is set up for it here"),
+            Field("home", "A home of Hermes Agent's to use as it is, such as ~/.hermes, if not one of its own"),
+            Field(
+                "people",
+                "Whose it is: one person's, or a separate one for each",
+                default="one",
+                choices=("one", "each"),
+            ),
+        ),
+    ),
     "honcho": Entry(
         "draws conclusions about each person from what they say; hosted, or on a server of your own",
         (
             Field("url", "Address of the server", "address", "https://api.honcho.dev"),
             Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
             Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
+        ),
+    ),
+    "mem0": Entry(
+        "draws facts from what is said, with a model of your choice; on this machine, or hosted",
+        (
+            Field("mode", "Its library on this machine, or its platform", default=_HERE[1], choices=MEM0_MODES),
+            Field("model", "The model that draws facts", default="gpt-5-mini", only_if=_HERE),
+            Field(
+                "model_url", "Its endpoint, OpenAI-compatible", "address", "https://api.openai.com/v1", only_if=_HERE
+            ),
+            Field("model_key", "The endpoint's key", "secret", "OPENAI_API_KEY", only_if=_HERE),
+            Field("embedder", "The model that embeds", default="text-embedding-3-small", only_if=_HERE),
+            Field("embedder_url", "Its endpoint, if it is another", "address", only_if=_HERE),
+            Field("embedder_key", "The other endpoint's key", "secret", "MEM0_EMBEDDER_KEY", only_if=_HERE),
+            Field("python", "A Python that has mem0ai, if this one has not", only_if=_HERE),
+            Field("url", "Address of the platform", "address", "https://api.mem0.ai", only_if=_THERE),
+            Field("api_key", "The platform's key", "secret", "MEM0_API_KEY", only_if=_THERE),
+            Field("infer", "Draw facts; if not, turns are kept word for word", "flag", default=True),
+        ),
+    ),
+    "openviking": Entry(
+        "files of what it draws from each conversation when that is closed; on a server of your own",
+        (
+            Field("url", "Address of the server", "address", "http://127.0.0.1:1933"),
+            Field("account", "What the name of its account begins with", default="everthread"),
+            Field("api_key", "Its root key, if it has one", "secret", "OPENVIKING_API_KEY"),
         ),
     ),
     "supermemory": Entry(
@@ -85,11 +130,16 @@ OWN: dict[str, Entry] = {
 """The module that has each stands in `bootstrap/memory_providers.py`."""
 
 
+def table_of(name: str) -> str:
+    """The table that says how a provider is set up: of its own name, or the one of all plugins of Hermes Agent's."""
+    return HERMES if name.startswith(f"{HERMES}:") else name
+
+
 def chosen(table: Table) -> tuple[str, ...]:
     """The names in `providers`, in their order."""
     if "providers" not in table:
         return (BUILTIN,)
-    names = table.texts("providers", _name_problem)
+    names = table.texts("providers", name_problem)
     if len(names) > PROVIDERS_MAX:
         raise table.bad("providers", f"names more than {PROVIDERS_MAX}; remove some")
     for place, name in enumerate(names):
@@ -104,7 +154,7 @@ def described(table: Table, known: Sequence[str]) -> dict[str, Told]:
     Those of providers from other packages are taken as they are: `checked_later` looks at them.
     """
     ours = {name: entry.fields for name, entry in OWN.items()}
-    others = [name for name in chosen(table) if name not in ours and name != BUILTIN]
+    others = [name for name in chosen(table) if table_of(name) not in ours and name != BUILTIN]
     if not {*table} <= {*known, *ours, *others}:
         # A table may stay when its provider is not used any more.
         others += [name for name in _installed() if name not in (*ours, *others, *known)]
@@ -167,7 +217,11 @@ def _installed() -> list[str]:
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
-def _name_problem(text: str) -> str:
+def name_problem(text: str) -> str:
+    """What is wrong with the name of a provider, whether or not there is one of that name."""
+    if text == HERMES:
+        return f"must say which plugin: {HERMES}:NAME; `everthread memory bridge list` shows which there are"
+    text = text.removeprefix(f"{HERMES}:")
     if not text or len(text) > 64 or not text.replace("_", "").replace("-", "").isalnum() or not text.isascii():
         return f"is no name of a memory provider; {nearest(text, [BUILTIN, *OWN])}"
     return ""

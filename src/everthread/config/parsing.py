@@ -11,7 +11,7 @@ from msgspec.structs import fields, replace
 
 from everthread.config.memory_providers import chosen, described
 from everthread.config.reaching import gateway, one_of, platforms
-from everthread.config.reading import Check, Table, nearest, printable
+from everthread.config.reading import Check, Table, nearest
 from everthread.config.schema import (
     BASE_URLS,
     SCALARS,
@@ -34,8 +34,9 @@ from everthread.config.schema import (
     built_in_providers,
 )
 from everthread.config.secrets import address_problem, references_problem, variable_problem
+from everthread.domain.access import owner_problem
 from everthread.domain.errors import BadConfig, BadPolicy
-from everthread.domain.model import OWNER_CHARS_MAX, ChatType
+from everthread.domain.model import ChatType
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.zones import zone_named
 
@@ -130,13 +131,6 @@ def scalar_checks(providers: Collection[str]) -> dict[str, Check]:
         "model": lambda text: model(text) if text else "",
         "auxiliary_model": lambda text: model(text) if text else "",
     }
-
-
-def owner_problem(text: str) -> str:
-    """What keeps a text from being somebody's name; empty if nothing does."""
-    if not text.strip() or len(text) > OWNER_CHARS_MAX:
-        return f"must have 1 to {OWNER_CHARS_MAX} characters"
-    return printable(text)
 
 
 def name_problem(text: str) -> str:

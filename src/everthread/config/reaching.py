@@ -10,7 +10,7 @@ from msgspec.structs import fields
 from everthread.config.reading import Check, Table, nearest
 from everthread.config.schema import Approvers, BusyMode, Gateway, Http, PlatformAccount, Sharing, Trigger, Webhook
 from everthread.config.secrets import address_problem, variable_problem
-from everthread.domain.access import owner_problem
+from everthread.domain.access import person_problem
 from everthread.domain.model import HANDED_OVER
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -81,7 +81,7 @@ def _links(table: Table) -> dict[str, tuple[str, ...]]:
     links: dict[str, tuple[str, ...]] = {}
     whose: dict[str, str] = {}
     for owner in table:
-        if problem := owner_problem(owner):
+        if problem := person_problem(owner):
             raise table.bad(owner, problem)
         links[owner] = table.texts(owner, _account_problem)
         for account in links[owner]:

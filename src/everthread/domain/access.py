@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from everthread.domain.model import OWNER_CHARS_MAX
+
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """Nothing that looks like something else: no 0 and O, no 1, I and L."""
 CODE_CHARS = 8
@@ -17,7 +19,7 @@ PENDING_MAX = 3
 WRONG_MAX = 5
 LOCKED_S = 3600.0
 USER_CHARS_MAX = 128
-OWNER_CHARS_MAX = 128
+PERSON_CHARS_MAX = 128
 _SHARED = "group:"
 
 
@@ -100,7 +102,19 @@ def one_more(wrong: WrongCodes | None, scope: str, now: float) -> WrongCodes:
 
 
 def owner_problem(owner: str) -> str:
+    """What keeps a text from being the name that anything is kept under, a person's or a group's; empty if nothing."""
+    if not owner.strip() or len(owner) > OWNER_CHARS_MAX:
+        return f"must have 1 to {OWNER_CHARS_MAX} characters"
+    return "" if owner.isprintable() else "has characters that can't be seen; leave them out"
+
+
+def person_problem(owner: str) -> str:
     """What is wrong with the name of a person, if anything."""
-    if not owner or len(owner) > OWNER_CHARS_MAX or not owner.isprintable() or owner != owner.strip():
-        return f"a person's name must be 1 to {OWNER_CHARS_MAX} visible characters"
-    return f"a name that begins with {_SHARED} is a group's" if owner.startswith(_SHARED) else ""
+    if owner_problem(owner) or len(owner) > PERSON_CHARS_MAX or owner != owner.strip():
+        return f"a person's name must be 1 to {PERSON_CHARS_MAX} visible characters"
+    return f"a name that begins with {_SHARED} is a group's" if is_groups(owner) else ""
+
+
+def is_groups(owner: str) -> bool:
+    """Whether it is a name that only what a group shares is kept under."""
+    return owner.startswith(_SHARED)

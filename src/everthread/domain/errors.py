@@ -21,6 +21,7 @@ EverthreadError
 │   └── StoreCorrupt  StoreTooNew
 ├── ProviderError
 │   ├── Unavailable          try again later: the entry waits
+│   │   └── StartOver        what it was told before is gone: tell it again from there
 │   └── Rejected             never try again: the entry is parked
 ├── ModelError
 │   ├── ModelUnavailable     overloaded, unreachable or cut off: try again, or another model
@@ -192,6 +193,14 @@ class Unavailable(ProviderError):
     def __init__(self, provider: str, why: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(provider, why)
         self.retry_after_s = retry_after_s
+
+
+class StartOver(Unavailable):
+    """The provider has lost what it was told of this session from entry `seq` on, and acknowledged: tell it again."""
+
+    def __init__(self, provider: str, why: str, *, seq: int) -> None:
+        super().__init__(provider, why)
+        self.seq = seq
 
 
 class Rejected(ProviderError):

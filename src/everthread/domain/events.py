@@ -57,6 +57,8 @@ class TurnCommitted(Struct, frozen=True):
 class NoteWritten(Struct, frozen=True):
     ref: SessionRef
     note: NoteVersion
+    newest: int = 0
+    """The newest version that there is of the note: sessions do not wait for each other, so this one may come late."""
 
 
 class WorkDelegated(Struct, frozen=True):

@@ -9,6 +9,8 @@ import unicodedata
 
 CELL_COLUMNS_MAX = 48
 EXCERPT_COLUMNS_MAX = 60
+REFERENCE_CHARS = 8
+"""So much of a turn's id tells it from the others of its time."""
 _CALL_COLUMNS_MAX = 2_000
 _CUT = "..."
 

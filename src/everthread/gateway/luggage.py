@@ -7,6 +7,7 @@ nobody waits long for a film. What can't be had is said to be so, and the messag
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
@@ -27,6 +28,8 @@ log = logging.getLogger("everthread.gateway")
 
 BYTES_MAX = 20_000_000
 COUNT_MAX = 10
+AT_ONCE_MAX = 8
+"""Of so many messages something is in memory at a time, whoever sends how much."""
 READ_BYTES_MAX = 30_000
 """Of a file that is text, what the model is shown."""
 FETCH_S_MAX = 30.0
@@ -37,6 +40,8 @@ PAUSE_S = 1.0
 NO_EARS = "I can't listen to voice messages here, so I don't know what you said. Please write it to me."
 NOT_HEARD = "I could not make out your voice message just now. Please try again in a while, or write it to me."
 NOT_FETCHED = "(it could not be fetched)"
+_WHICH_CHARS_MAX = 40
+_NAME_CHARS_MAX = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TEXT = re.compile(r"text/.*|application/(json|toml|xml|yaml|x-yaml|javascript|x-sh)")
 
@@ -61,6 +66,7 @@ class Luggage:
         self._folder = folder
         self._transcriber = transcriber
         self._clock = clock
+        self._room = asyncio.Semaphore(AT_ONCE_MAX)
 
     def handed_over(self, update: Update) -> Unpacked:
         """What is to be fetched later, and where each will be kept. Does nothing that takes time."""
@@ -74,20 +80,26 @@ class Luggage:
 
     async def unpacked(self, platform_name: str, packed: tuple[Media, ...]) -> Unpacked:
         """Fetch what has a handle. Nothing of it can fail: what is not to be had is in words."""
-        platform = self._platforms.get(platform_name)
         made: list[Media] = []
         notice = ""
         for media in packed:
-            content = await self._fetched(platform, media) if platform is not None else None
-            if content is None:
-                made.append(replace(media, handle="", path="", words=NOT_FETCHED))
-            elif media.kind != "voice":
-                made.append(await self._kept(media, content))
-            elif (heard := await self._heard(media, content)) is not None:
-                made.append(replace(media, handle="", path="", words=heard))
-            else:
+            async with self._room:
+                one = await self._unpacked(self._platforms.get(platform_name), media)
+            if one is None:
                 notice = NOT_HEARD
+            else:
+                made.append(one)
         return Unpacked(tuple(made), notice)
+
+    async def _unpacked(self, platform: Platform | None, media: Media) -> Media | None:
+        """None is a voice that could not be heard."""
+        content = await self._fetched(platform, media) if platform is not None else None
+        if content is None:
+            return replace(media, handle="", path="", words=NOT_FETCHED)
+        if media.kind != "voice":
+            return await self._kept(media, content)
+        heard = await self._heard(media, content)
+        return replace(media, handle="", path="", words=heard) if heard is not None else None
 
     def place_of(self, media: Media) -> str:
         """Where it is kept, for whoever opens it."""
@@ -141,8 +153,12 @@ def _path(update: Update, number: int, media: Media) -> str:
     """Within the folder of such files. Delivered twice, it is kept once; a voice is not kept at all."""
     if media.kind == "voice":
         return ""
-    name = f"{update.account}-{update.update_id}-{number}-{media.name or media.kind}"
-    return f"{_UNSAFE.sub('_', update.platform)}/{_UNSAFE.sub('_', name)[-120:].lstrip('.')}"
+    which = f"{update.account}-{update.update_id}-{number}"
+    if len(which) > _WHICH_CHARS_MAX or _UNSAFE.search(which) or which.startswith("."):
+        # Whatever it is called, no other may be called the same: it would take its place.
+        which = hashlib.sha256(which.encode(errors="replace")).hexdigest()[:_WHICH_CHARS_MAX]
+    name = _UNSAFE.sub("_", media.name or media.kind)[-_NAME_CHARS_MAX:]
+    return f"{_UNSAFE.sub('_', update.platform)}/{which}-{name}"
 
 
 def _words_in(media: Media, content: bytes) -> str:

@@ -13,14 +13,14 @@ from contextlib import suppress
 
 from everthread.agent.asking import Choice
 from everthread.agent.events import TurnEnded
-from everthread.agent.turn import REFERENCE_CHARS, Agent, Manner
+from everthread.agent.turn import Agent, Manner
 from everthread.config import Settings
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey
 from everthread.domain.policy import ResetPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
-from everthread.domain.wording import to_a_guest
+from everthread.domain.wording import REFERENCE_CHARS, to_a_guest
 from everthread.gateway.handing_over import POST_S_MAX, NotHandedOver, hand_over
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.scheduling import Outcome, Scheduling

@@ -55,15 +55,26 @@ def summary_of(row: MessageRow) -> str | None:
     return text.partition(_END)[0].strip()[:SUMMARY_CHARS_MAX]
 
 
-def parts(rows: Sequence[MessageRow]) -> list[list[MessageRow]]:
-    """The rows of a session, cut where it was summarised in its place."""
+def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[MessageRow]]:
+    """The rows of a session, cut where it was summarised in its place.
+
+    One that `continues` another has that one's summary at its beginning: whatever becomes of it, nothing is cut there.
+    """
     starts = [0]
     compacted = False
     for at, row in enumerate(rows):
-        if compacted and summary_of(row) is not None and (start := _copied_from(rows, at, starts[-1])):
-            starts.append(start)
+        if (compacted or continues) and summary_of(row) is not None:
+            if continues:
+                continues = False
+            elif start := _copied_from(rows, at, starts[-1]):
+                starts.append(start)
         compacted = compacted or row.compacted
     return [list(rows[start:end]) for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+
+
+def summarised_at(rows: Sequence[MessageRow]) -> float:
+    """When the part that these rows are was begun: the copies around a summary may be as old as what they copy."""
+    return next((row.at for row in rows if summary_of(row) is not None), rows[0].at)
 
 
 def _copied_from(rows: Sequence[MessageRow], at: int, after: int) -> int:

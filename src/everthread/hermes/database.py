@@ -20,7 +20,9 @@ _SESSIONS = """id source user_id parent_session_id started_at ended_at end_reaso
     chat_type thread_id expiry_finalized""".split()
 _MESSAGES = """id role content timestamp tool_call_id tool_calls tool_name finish_reason reasoning reasoning_content
     reasoning_details active compacted observed""".split()
-_WORDS = frozenset(_MESSAGES) - {"id", "timestamp", "active", "compacted", "observed"}
+_WORDS = frozenset((*_MESSAGES, "title", "end_reason", "model_config")) - {
+    *("id", "timestamp", "active", "compacted", "observed")
+}
 
 
 class Connection(Protocol):
@@ -41,7 +43,7 @@ class Database:
     @property
     def schema(self) -> int:
         found = self._rows("SELECT version FROM schema_version LIMIT 1") if self._has("schema_version") else ()
-        return next((int(row[0]) for row in found), 0)
+        return next((row[0] for row in found if isinstance(row[0], int)), 0)
 
     def count(self) -> int:
         """Of messages."""

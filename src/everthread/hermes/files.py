@@ -1,4 +1,6 @@
-"""The files of a Hermes home, read with bounds. Nothing is written there, and no link is followed out of it."""
+"""The files of a Hermes home, read with bounds. Nothing is written there. Links are followed, as Hermes does; not so
+within skills, which others may have made.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -66,12 +66,15 @@ def _route(key: str, written: object) -> Route | None:
     inner = fields.get("origin")
     origin = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
     parts = key.split(":")
+    thread, user = _text(origin.get("thread_id")), _text(origin.get("user_id"))
     session_id = fields.get("session_id")
     platform = _text(origin.get("platform") or fields.get("platform")) or (parts[2] if len(parts) > 2 else "")
     chat_type = _text(origin.get("chat_type") or fields.get("chat_type")) or (parts[3] if len(parts) > 3 else "dm")
     chat = _text(origin.get("chat_id")) or (parts[4] if len(parts) > 4 else "")
     if not isinstance(session_id, str) or not session_id or not platform or not chat:
         return None
+    if not origin:
+        thread, user = _told_by_key(chat_type, parts[5:])
     # The flag had another name once.
     flag = fields["expiry_finalized"] if "expiry_finalized" in fields else fields.get("memory_flushed")
     return Route(
@@ -80,13 +83,21 @@ def _route(key: str, written: object) -> Route | None:
         platform,
         chat_type,
         chat,
-        _text(origin.get("thread_id")) or None,
-        _text(origin.get("user_id")) or None,
+        thread or None,
+        user or None,
         _text(origin.get("user_name") or fields.get("display_name")),
         bool(flag),
         bool(fields.get("suspended")),
         _local_time(fields.get("updated_at")),
     )
+
+
+def _told_by_key(chat_type: str, behind: Sequence[str]) -> tuple[str, str]:
+    """The thread and the user in a key of Hermes's, from what stands behind the chat."""
+    if len(behind) > 1 or chat_type.lower() in ("dm", "thread"):
+        return (*behind, "", "")[0], (*behind, "", "")[1]
+    # Alone it is who writes: in a group each has their own conversation, unless it is set otherwise.
+    return "", (*behind, "")[0]
 
 
 def key_of_route(route: Route, profile: str) -> SessionKey:

@@ -88,6 +88,8 @@ def _copy(source: Path, target: Path, advance: Callable[[int], None]) -> None:
 
 
 def _see_to_room(path: Path, folder: Path) -> None:
+    if not path.is_file():
+        raise BadInput(f"{path}: is no file; give the folder of a Hermes home")
     try:
         wanted = path.stat().st_size
         wanted += Path(f"{path}-wal").stat().st_size if Path(f"{path}-wal").exists() else 0

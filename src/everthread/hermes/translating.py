@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle
 from everthread.domain.exchange import ID_CHARS_MAX, Base, Item, RewindLine, SessionLine, TurnLine
 from everthread.domain.model import Cause, Kind, SessionKey
-from everthread.hermes.compaction import Continued, Seen, continued, key_of, parts
+from everthread.hermes.compaction import Continued, Seen, continued, key_of, parts, summarised_at
 from everthread.hermes.lineage import Member, Tie
 from everthread.hermes.rows import MessageRow, SessionRow
 from everthread.hermes.turns import Asked, turns_of
@@ -61,12 +62,13 @@ class Trail(Struct, frozen=True):
     floor: int
     summary_of: str | None
     hidden: frozenset[int]
+    since: float = 0.0
 
     def up_to(self, at: float) -> Trail:
         """As it was then."""
         shown = tuple(seen for seen in self.shown if seen.at <= at)
         last = max((seen.turn for seen in shown), default=self.floor)
-        return Trail(self.session_id, shown, max(last, self.floor), self.floor, self.summary_of, self.hidden)
+        return replace(self, shown=shown, last_turn=max(last, self.floor))
 
 
 class _Start(Struct, frozen=True):
@@ -89,7 +91,8 @@ class Translator(Struct):
     now: float
     waiting: dict[str, int]
     """How many children of each are still to come."""
-    trails: dict[str, Trail] = field(default_factory=dict[str, Trail])
+    trails: dict[str, list[Trail]] = field(default_factory=dict[str, list[Trail]])
+    """Of each session one for each time that it was summarised in its place, and one more."""
     unknown: dict[str, int] = field(default_factory=dict[str, int])
     """Messages by roles that mean nothing to us."""
     unfinished: int = 0
@@ -98,9 +101,10 @@ class Translator(Struct):
         """A session of Hermes's: one of ours, or one for each time that it was summarised in its place."""
         known = list(self._known(rows))
         place = self.place_of(member)
-        before = self._parent(member)
+        before = _seen_by(member, known, self._parent(member))
         arriving: list[Arriving] = []
-        some = parts(known)
+        trails: list[Trail] = []
+        some = parts(known, continues=member.tie is Tie.COMPRESSION and before is not None)
         for number, part in enumerate(some):
             session_id = our_id(member.row.id, number)
             start = _begun(member, before, part) if not number else _summarised(before, part, Cause.COMPRESSION)
@@ -109,9 +113,10 @@ class Translator(Struct):
             opened_at = part[0].at if number else member.row.started_at
             line = _line(member, place, session_id, start, turns, ends, opened_at)
             arriving.append(Arriving(line, turns))
-            before = _trail(session_id, start, own)
-        if member.row.id in self.waiting and before is not None:
-            self.trails[member.row.id] = before
+            before = _trail(session_id, start, own, summarised_at(part) if number else member.row.started_at)
+            trails.append(before)
+        if member.row.id in self.waiting:
+            self.trails[member.row.id] = trails
         return arriving
 
     def _known(self, rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
@@ -121,14 +126,14 @@ class Translator(Struct):
             else:
                 self.unknown[row.role] = self.unknown.get(row.role, 0) + 1
 
-    def _parent(self, member: Member) -> Trail | None:
+    def _parent(self, member: Member) -> list[Trail]:
         if member.parent is None:
-            return None
-        trail = self.trails.get(member.parent)
+            return []
+        trails = self.trails.get(member.parent, [])
         self.waiting[member.parent] -= 1
         if not self.waiting[member.parent]:
             self.trails.pop(member.parent, None)
-        return trail
+        return trails
 
     def _turns(
         self, row: SessionRow, start: _Start, session_id: str, *, last: bool
@@ -147,6 +152,24 @@ def our_id(session_id: str, part: int = 0) -> str:
     return f"{session_id}.{part + 1}" if part else session_id
 
 
+def _seen_by(member: Member, rows: Sequence[MessageRow], trails: Sequence[Trail]) -> Trail | None:
+    """What the parent was when a session grew out of it: what has become of it since, the session has never seen."""
+    at = member.row.started_at
+    begun = [trail for trail in trails if trail.since <= at] or trails[:1]
+    if not begun or member.tie not in (Tie.BRANCH, Tie.OTHER):
+        return begun[-1] if begun else None
+    # A copy of it tells better than any clock.
+    return max(trails, key=lambda trail: (_alike(trail, rows), trail is begun[-1]))
+
+
+def _alike(before: Trail, rows: Sequence[MessageRow]) -> int:
+    """How many messages the rows begin with are those that the parent shows."""
+    same = 0
+    while same < min(len(before.shown), len(rows)) and before.shown[same].key == key_of(rows[same]):
+        same += 1
+    return same
+
+
 def _begun(member: Member, before: Trail | None, rows: Sequence[MessageRow]) -> _Start:
     match member.tie:
         case Tie.COMPRESSION if before is not None:
@@ -160,17 +183,14 @@ def _begun(member: Member, before: Trail | None, rows: Sequence[MessageRow]) -> 
 
 
 def _branched(tie: Tie, before: Trail, rows: Sequence[MessageRow]) -> _Start:
-    same = 0
-    while same < min(len(before.shown), len(rows)) and before.shown[same].key == key_of(rows[same]):
-        same += 1
+    same = _alike(before, rows)
     if same < len(before.shown):
         # A turn that is shared is shared as a whole.
         turn = before.shown[same].turn
-        base = turn - 1
         while same and before.shown[same - 1].turn == turn:
             same -= 1
-    else:
-        base = before.shown[-1].turn if before.shown else 0
+    # Behind it there may be turns that were taken back: whatever the parent says next has a later number.
+    base = before.shown[same - 1].turn if same else 0
     if not same or base <= before.floor or any(before.floor < number <= base for number in before.hidden):
         cause = Cause.BRANCH if tie is Tie.BRANCH else Cause.NEW
         return _Start(rows, cause, before.session_id)
@@ -198,7 +218,7 @@ def _with_copies(found: Continued, before: Trail, rows: Sequence[MessageRow]) ->
     return continued((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
 
 
-def _trail(session_id: str, start: _Start, own: Sequence[Asked]) -> Trail:
+def _trail(session_id: str, start: _Start, own: Sequence[Asked], since: float) -> Trail:
     shown = list(start.shown)
     hidden: set[int] = set()
     for number, asked in enumerate(own, start.base + 1):
@@ -207,7 +227,8 @@ def _trail(session_id: str, start: _Start, own: Sequence[Asked]) -> Trail:
         else:
             shown += [Seen(key_of(row), number, row.at) for row in asked.rows]
     summary_of = session_id if start.summary is not None else start.summary_of
-    return Trail(session_id, tuple(shown), start.base + len(own), start.floor, summary_of, frozenset(hidden))
+    last = start.base + len(own)
+    return Trail(session_id, tuple(shown), last, start.floor, summary_of, frozenset(hidden), since)
 
 
 def _line(

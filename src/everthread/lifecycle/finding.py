@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from everthread.domain import titles
@@ -42,6 +41,8 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     # What was typed may be a part of a title, which is less alike than it is meant.
     holding = [key for key, title in folded.items() if title.startswith(wanted)]
     holding += [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
+    import difflib  # noqa: PLC0415 - only for what was not found
+
     matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
     alike: list[tuple[float, str]] = []
     for key, title in folded.items():

@@ -9,9 +9,12 @@ from msgspec import Struct
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
-from everthread.domain.model import FORGOTTEN, Cause, ChatType, InboxState, Kind, Session, SessionKey, SessionRef
+from everthread.domain.model import FORGOTTEN, Cause, InboxState, Kind, Session
+from everthread.domain.note_origins import Mending, without
 from everthread.lifecycle.crossing import Setting, cross, owned
+from everthread.lifecycle.desk import desk
 from everthread.lifecycle.log import append, ref_to
+from everthread.lifecycle.mending import mend
 from everthread.ports.store import UnitOfWork
 
 
@@ -52,22 +55,14 @@ def fact_identity(owner: str, text: str) -> str:
     return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode()).hexdigest()
 
 
-def desk(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
-    """The owner's session for what belongs to no conversation, made on first use."""
-    session_id = f"notes:{owner}"
-    key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
-    session = uow.sessions.get(session_id)
-    if session is None:
-        session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
-        uow.sessions.add(session)
-    return session, ref_to(session, key, 0)
-
-
-def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None:
+def _forget_session(uow: UnitOfWork, session: Session, setting: Setting, *, notes_stay: bool = True) -> None:
+    """`notes_stay`: those that its words stand in go back to what they said without them."""
     keys = uow.sessions.keys_on(session.id)
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, setting)
-    _bury_facts(uow, uow.forgetting.scrub_session(session), session.owner, setting.now)
+    mending = without(session.id, uow.notes.of_owner(session.owner)) if notes_stay else Mending()
+    wordings = uow.forgetting.scrub_session(session)
+    _bury_facts(uow, wordings + mend(uow, mending, session, setting.now), session.owner, setting.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
@@ -81,7 +76,7 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting) -> None
     for child in uow.sessions.descendants(session.id):
         # What it handed over was asked for in its own words, and answered to it alone.
         if child.cause is Cause.DELEGATION and child.parent_id == session.id and child.forgotten_seq is None:
-            _forget_session(uow, child, setting)
+            _forget_session(uow, child, setting, notes_stay=notes_stay)
 
 
 def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
@@ -89,7 +84,7 @@ def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
     for session in sessions:
         # Delegated work is forgotten with the session that handed it over.
         if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
-            _forget_session(uow, left, setting)
+            _forget_session(uow, left, setting, notes_stay=False)
     _bury_facts(uow, uow.forgetting.scrub_owner(owner), owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
     _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, setting.now, hides_the_rest=True)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotCondensed, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion, SessionRef, chars_of
-from everthread.lifecycle.forget import desk
+from everthread.lifecycle.desk import desk
 from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
 
@@ -129,10 +129,10 @@ def undo_note(uow: UnitOfWork, note_id: str, version: int, *, owner: str, now: f
         raise Gone(f"what the note said before {note_id}:{version} was forgotten; it can't come back")
     action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
     change = NoteChange(action, last.target, before.content, note_id)
-    return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
+    return write_note(uow, change, owner=owner, ref=origin(uow, before), new_id="", now=now)
 
 
-def _origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
+def origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
     """Where words were first written: whoever forgets that conversation forgets them too, also if they came back."""
     session = uow.sessions.get(version.session_id)
     if session is None or session.kind is Kind.NOTES:

@@ -20,7 +20,7 @@ from everthread.domain.access import (
     is_of,
     locked_s,
     one_more,
-    owner_problem,
+    person_problem,
 )
 from everthread.domain.errors import BadInput, LockedOut, NotFound
 from everthread.domain.model import Reply, ReplyState, SessionKey
@@ -102,7 +102,7 @@ class Pairings:
         `scope` is who approves: after too many wrong codes of theirs none is looked at for a while. Raises `NotFound`
         for a wrong code, `LockedOut` after too many.
         """
-        if owner and (problem := owner_problem(owner)):
+        if owner and (problem := person_problem(owner)):
             raise BadInput(problem)
 
         def approve(uow: UnitOfWork) -> Paired | float | None:

@@ -177,11 +177,17 @@ class Scheduling:
 
         A time that was done is not done again, as its row is there.
         """
-        for schedule, _ in await self.all():
-            if schedule.state is ScheduleState.ON:
+
+        def look(uow: UnitOfWork, some: Sequence[Schedule]) -> None:
+            for schedule in some:
                 # One that can't be read, or is gone by now, is seen to when it is due.
                 with suppress(BadInput, NotFound):
-                    await self._store.write(lambda uow, s=schedule: self._saved(uow, s, ScheduleState.ON, sooner=True))
+                    self._saved(uow, schedule, ScheduleState.ON, sooner=True)
+
+        planned = await self._store.read(lambda uow: uow.schedules.all())
+        wanted = [schedule for schedule in planned if schedule.state is ScheduleState.ON]
+        for at in range(0, len(wanted), DUE_AT_ONCE):
+            await self._store.write(lambda uow, some=wanted[at : at + DUE_AT_ONCE]: look(uow, some))
 
     async def end(self, time: Occurrence, outcome: Outcome) -> tuple[Occurrence, Reply | None] | None:
         """It is answered: what goes to a chat is in the outbox now. `None` if somebody else has ended it."""

@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.domain.errors import Fenced, NotFound, Rejected, StoreError, Unavailable
-from everthread.domain.events import Delivery, EntryKind, Forgotten
+from everthread.domain.errors import Fenced, NotFound, Rejected, StartOver, StoreError, Unavailable
+from everthread.domain.events import Delivery, EntryKind, ForgetScope, Forgotten
 from everthread.domain.model import Lease
 from everthread.memory.calling import Caller, Hung
 from everthread.memory.letters import Heavy, Letter, first_told, next_letter, pointless
@@ -58,6 +58,13 @@ class ProviderStatus(Struct, frozen=True):
     last_error: str | None
     last_error_at: float | None
     parked: tuple[Redelivery, ...]
+
+
+class _Unread(Struct, frozen=True):
+    """The next letter is not read yet: it is long, or can't be read."""
+
+
+_UNREAD = _Unread()
 
 
 class Journal:
@@ -248,10 +255,7 @@ class Journal:
                 if letter is None:
                     return
                 error = await self._attempt(letter)
-                if not await self._record(letter, error, lease):
-                    return
-                # Read apart from the writing: a long transcript must not hold up anybody's commit.
-                letter = await self._look(provider, session, lease)
+                letter = await self._record(letter, error, lease)
         except Fenced as error:
             log.info("%s: %s", provider, error)
         except StoreError as error:
@@ -294,20 +298,16 @@ class Journal:
         except Heavy:
             letter = await self._store.read(look)
         if letter is None:
-            await self._store.write(lambda uow: self._rest(uow, provider, session, lease))
-        return letter
 
-    def _rest(self, uow: UnitOfWork, provider: str, session_id: str, lease: Lease) -> None:
-        # One instant for both questions: a lane that falls due between them must not be taken for one that is empty.
-        now = self._clock.now()
-        uow.lanes.check(lease)
-        cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
-        if cursor is None or session is None or next_letter(uow, provider, session_id, now) is not None:
-            return
-        if cursor.due_at is not None and cursor.due_at <= now:
-            uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
-        for row in pointless(uow, cursor, session):
-            uow.cursors.drop_redelivery(row)
+            def rest(uow: UnitOfWork) -> None:
+                # One instant for both questions: a lane that falls due between them must not be taken for an empty one.
+                now = self._clock.now()
+                uow.lanes.check(lease)
+                if next_letter(uow, provider, session, now) is None:
+                    _put_to_rest(uow, provider, session, now)
+
+            await self._store.write(rest)
+        return letter
 
     async def _attempt(self, letter: Letter) -> BaseException | None:
         """Deliver once; the error, if it failed. Never two attempts of an entry at a time."""
@@ -331,30 +331,48 @@ class Journal:
             return error
         return None
 
-    async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> bool:
-        """Write down how it went; whether the lane may go on."""
+    async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> Letter | None:
+        """Write down how it went; the lane's next letter, or None if it has none or may not go on."""
+        provider, session = letter.cursor.provider, letter.cursor.session_id
         given_up = error is not None and self._given_up(letter, error)
         if error is None or given_up:
             self._puzzling.pop(letter.delivery.key, None)
         if error is not None:
-            log.warning("%s: entry %s: %s", letter.cursor.provider, letter.delivery.key, said(error))
+            log.warning("%s: entry %s: %s", provider, letter.delivery.key, said(error))
 
-        def record(uow: UnitOfWork) -> bool:
+        def record(uow: UnitOfWork) -> Letter | _Unread | None:
             uow.lanes.check(lease)
-            cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
-            if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
-                # The lane was set back meanwhile: this delivery belongs to its past.
-                return True
-            if error is None:
-                self._delivered(uow, letter)
-            elif isinstance(error, Rejected) or given_up:
-                self._park(uow, letter, _why(uow, letter, error))
-            else:
-                self._postpone(uow, letter, error, _why(uow, letter, error))
-                return False
-            return True
+            if not self._written_down(uow, letter, error, given_up):
+                return None
+            now = self._clock.now()
+            try:
+                # Here everything is at hand already; but a long transcript must not hold up anybody's commit.
+                following = next_letter(uow, provider, session, now, only_light=True)
+                if following is None:
+                    _put_to_rest(uow, provider, session, now)
+            except Exception:  # noqa: BLE001 - how it went stays written down, whatever comes next
+                return _UNREAD
+            return following
 
-        return await self._store.write(record)
+        found = await self._store.write(record)
+        return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
+
+    def _written_down(self, uow: UnitOfWork, letter: Letter, error: BaseException | None, given_up: bool) -> bool:
+        """Whether the lane may go on."""
+        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
+        if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
+            # The lane was set back meanwhile: this delivery belongs to its past.
+            return True
+        if error is None:
+            self._delivered(uow, letter)
+        elif isinstance(error, Rejected) or given_up:
+            self._park(uow, letter, _why(uow, letter, error))
+        else:
+            self._postpone(uow, letter, error, _why(uow, letter, error))
+            if isinstance(error, StartOver):
+                self._go_back(uow, letter, error.seq)
+            return False
+        return True
 
     def _given_up(self, letter: Letter, error: BaseException) -> bool:
         """Whether an entry has failed too often for reasons that time won't mend. Outages in between don't count."""
@@ -376,6 +394,22 @@ class Journal:
                 self._close_once_more(uow, letter)
         if isinstance(letter.event, Forgotten):
             uow.forgetting.told(cursor.session_id, letter.entry.seq)
+            if letter.event.scope is ForgetScope.OWNER and self._callers[cursor.provider].has("forget"):
+                self._tell_what_came_after(uow, letter)
+
+    def _tell_what_came_after(self, uow: UnitOfWork, letter: Letter) -> None:
+        """The provider has let go of all that it had of a person: also of what they said since, in lanes that did not
+        wait for this one. So that is told again.
+        """
+        cursor, now = letter.cursor, self._clock.now()
+        uow.cursors.tell_again(cursor.provider, letter.entry.ref.owner, now)
+        if letter.redelivery is None:
+            return
+        # It was behind its place in its own lane: from there it is told once more, and what follows after it.
+        replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
+        uow.cursors.save(replace(cursor, seq=letter.entry.seq - 1, replay=replay, attempts=0, error=None, due_at=now))
+        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
+            uow.cursors.drop_redelivery(row)
 
     def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:
         """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
@@ -418,6 +452,12 @@ class Journal:
                 row = replace(row, open_until=now + self._limits.breaker_s)
             uow.cursors.save_provider(row)
 
+    def _go_back(self, uow: UnitOfWork, letter: Letter, seq: int) -> None:
+        """What the provider had acknowledged is lost: when the lane is due, it is told again under the same keys."""
+        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
+        if cursor is not None and 0 < seq <= cursor.seq:
+            uow.cursors.save(replace(cursor, seq=seq - 1, due_at=cursor.due_at or self._clock.now()))
+
     def _blame(self, uow: UnitOfWork, letter: Letter, why: str, incident: str) -> ProviderRow | None:
         """Keep the provider's failure where people see it."""
         name, now = letter.cursor.provider, self._clock.now()
@@ -432,6 +472,17 @@ class Journal:
     def _backoff_s(self, attempts: int) -> float:
         full = min(self._limits.backoff_s * 2 ** min(attempts - 1, 20), self._limits.backoff_s_max)
         return full * (0.5 + self._random() / 2)
+
+
+def _put_to_rest(uow: UnitOfWork, provider: str, session_id: str, now: float) -> None:
+    """For a lane that has no letter now."""
+    cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
+    if cursor is None or session is None:
+        return
+    if cursor.due_at is not None and cursor.due_at <= now:
+        uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
+    for row in pointless(uow, cursor, session):
+        uow.cursors.drop_redelivery(row)
 
 
 def status_of(uow: UnitOfWork, now: float) -> tuple[ProviderStatus, ...]:

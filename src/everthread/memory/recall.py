@@ -218,10 +218,21 @@ async def gather(
         if not task.done() or task.cancelled() or task.exception() is not None or not _is_answer(task.result()):
             missing.append(name)
         else:
-            answers.append([replace(item, provider=name) for item in task.result()])
+            answers.append([replace(item, provider=name, also=()) for item in task.result()])
     return Recall(ref, merge(answers, budget_tokens), tuple(missing), late)
 
 
 def _is_answer(result: object) -> bool:
     """Providers are somebody else's code: one that answers nonsense must not spoil the others' answers."""
-    return isinstance(result, Sequence) and all(isinstance(item, RecallItem) for item in cast(Sequence[object], result))
+    return isinstance(result, Sequence) and all(map(_is_item, cast(Sequence[object], result)))
+
+
+def _is_item(item: object) -> bool:
+    # Nobody checks what a struct is made from.
+    return (
+        isinstance(item, RecallItem)
+        and isinstance(cast(object, item.text), str)
+        and isinstance(cast(object, item.session_id), str)
+        and isinstance(cast(object, item.turn), int | None)
+        and isinstance(cast(object, item.at), int | float | None)
+    )

@@ -129,7 +129,8 @@ class MemoryProvider:
         *,
         ref: SessionRef,
         delivery: Delivery,
-    ) -> Returned: ...
+    ) -> Returned:
+        """A note was written, changed or removed. `metadata` has `note_id`, `version`, `turn_id`, `at` and `newest`."""
 
     def on_delegation(
         self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any
@@ -177,7 +178,8 @@ def _turn(provider: MemoryProvider, event: TurnCommitted, delivery: Delivery) ->
 
 def _note(provider: MemoryProvider, event: NoteWritten, delivery: Delivery) -> Returned:
     note = event.note
-    metadata = {"note_id": note.note_id, "version": note.version, "turn_id": note.turn_id, "at": note.at}
+    numbers = {"version": note.version, "newest": max(event.newest, note.version)}
+    metadata = {"note_id": note.note_id, **numbers, "turn_id": note.turn_id, "at": note.at}
     return provider.on_memory_write(
         note.action.value, note.target.value, note.content, metadata, ref=event.ref, delivery=delivery
     )
@@ -225,6 +227,14 @@ HOOK_OF: dict[type[Any], tuple[str, Adapter]] = {
     Forgotten: ("forget", _forgotten),
 }
 """Which hook an event goes to, and how: the only place that knows."""
+
+
+def is_outdated(metadata: Mapping[str, Any]) -> bool:
+    """Of what `on_memory_write` is handed: whether the note reads otherwise by now, or is removed.
+
+    Sessions do not wait for each other. Who writes it down all the same may bring back what was removed.
+    """
+    return int(metadata.get("newest", 0)) > int(metadata.get("version", 0))
 
 
 def has(provider: MemoryProvider, hook: str) -> bool:

@@ -16,7 +16,8 @@ For memory back ends, real or fake: `back_end_model`, a stub of the embeddings a
 `fault_proxy`, which spoils what goes between a client and a server, by a seed.
 
 Platforms to try one on, each a server on loopback that tests script: `loopback`, and `telegram`, whose Bot API bots of
-any library can be tested with. Memory services that can't be had on a test machine: `fake_honcho`, `fake_supermemory`.
+any library can be tested with. Memory services that can't be had on a test machine: `fake_honcho`,
+`fake_mem0`, `fake_supermemory`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from everthread.domain.review import Review, ReviewState, Window
 from everthread.lifecycle import Committed, Crossing
 from everthread.testing import operations as asked
 from everthread.testing.agent_mind import REVIEW
+from everthread.testing.agent_notes import NoteBook
 from everthread.testing.agent_serving import REVIEW_EVERY
 from everthread.testing.model import ModelSession, hold
 from everthread.testing.sim import Backend
@@ -65,11 +66,13 @@ class Ledger:
             self.database.execute(sql)
 
     def sees(self, operation: object | None, result: object) -> None:
-        self.look()
+        self.look(forgetting=isinstance(operation, asked.Forgetting))
         match operation, result:
             case asked.TakeReview(holder), (Review() as review, SessionRef() as ref):
                 self._took(holder, review, ref)
             case asked.Note(ref, owner, _, Review() as review, holder), NoteVersion():
+                self._noted(holder, review, ref, owner)
+            case asked.Rewrite(ref, owner, _, review, holder), tuple():
                 self._noted(holder, review, ref, owner)
             case asked.Cross(_, Rewind()), Crossing(ref=SessionRef() as ref, hidden=hidden) if hidden:
                 self._rewound(ref.session_id, Window(min(hidden), max(hidden)))
@@ -80,8 +83,8 @@ class Ledger:
             case _:
                 pass
 
-    def look(self) -> None:
-        """What has become of the rows since."""
+    def look(self, *, forgetting: bool = False) -> None:
+        """What has become of the rows since. What is over begins anew only if what it wrote has gone."""
         changes = list(self.database.execute("SELECT * FROM review_changes ORDER BY rowid"))
         self.database.execute("DELETE FROM review_changes")
         for session_id, from_turn, to_turn, before, held_by, after, holder in changes:
@@ -89,6 +92,10 @@ class Ledger:
             if before == after == "running":
                 free = held_by == holder or not self.is_at_work(held_by)
                 hold(free, f"{holder} took {place} from {held_by}, which is at it")
+            if before in ("done", "failed"):
+                hold(forgetting and after == "waiting", f"the review of {place} was {before}, and is {after}")
+                self.done.discard(place)
+                self.counts["reviews begun anew"] += 1
             if after == "done":
                 self._finished(place, held_by)
 
@@ -161,9 +168,11 @@ def _is_of(key: SessionKey, turn_id: str) -> bool:
 
 
 def check_agents(
-    world: World, database: Connection, tables: Tables, backends: dict[str, Backend], ledger: Ledger
+    world: World, database: Connection, tables: Tables, backends: dict[str, Backend], ledger: Ledger, notes: NoteBook
 ) -> None:
     ledger.look()
+    notes.check_words()
+    notes.check_back_ends(backends)
     for session in world.sessions.values():
         stored = tables.sessions.get(session.id)
         assert stored is not None

@@ -19,11 +19,25 @@ from everthread.domain.errors import ModelRefused, ModelUnavailable
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Traits, Usage
+from everthread.testing.agent_notes import condensed, learnt
 from everthread.testing.sim import SimClock, SimProcess
 
 FAULTS = {
     "summary": ("error", "slow", "slow", "slow", "hang", "garbage", "long", "empty", "bug"),
     "review": ("error", "slow", "slow", "hang", "refused", "bug", "tools"),
+    "condensing": (
+        "error",
+        "slow",
+        "slow",
+        "hang",
+        "refused",
+        "bug",
+        "garbage",
+        "long",
+        "empty",
+        "leaves out",
+        "twice",
+    ),
     "work": ("error", "slow", "slow", "hang", "refused", "bug"),
     "turn": ("slow", "refused"),
     "title": ("error", "slow"),
@@ -31,6 +45,8 @@ FAULTS = {
 """By what is asked for."""
 CONTEXT_TOKENS = 16_000
 REVIEW = "[A review."
+CONDENSE = "Make notes shorter."
+_NOTE = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
 PADDING = "and so on, as far as anybody can say today. "
 _SAID = re.compile(r"^\[turn (\d+)\]\nuser: (.*)$", re.MULTILINE)
 _SUMMED = re.compile(r"turn (\d+): (.*)")
@@ -72,6 +88,8 @@ def purpose_of(request: Request, system: str) -> str:
         return "summary"
     if said.startswith(REVIEW):
         return "review"
+    if said.startswith(CONDENSE):
+        return "condensing"
     if system == titles.INSTRUCTION:
         return "title"
     return "work" if HOW_TO_WORK_ALONE in system else "turn"
@@ -161,6 +179,8 @@ class SimModel:
                 return self._summary(said, fault), ()
             case "review":
                 return self._review(request, history, fault)
+            case "condensing":
+                return self._condensed(said, fault), ()
             case "title":
                 return f"About {said.split()[1]}", ()
             case _:
@@ -181,13 +201,36 @@ class SimModel:
     def _review(self, request: Request, history: list[Row], fault: str) -> tuple[str, tuple[ToolCall, ...]]:
         """It notes the newest thing that was said, by its first word, and tries what it is not allowed to."""
         said = [content for role, content, _, _ in history if role == "user"]
-        if len(request.tail) > 1 or not said:
+        content = f"learnt in {said[-1].split()[0]}" if said else ""
+        asked, *since = request.tail
+        if since or not content or learnt(content) & learnt(asked.content):
             return "Done.", ()
-        arguments = {"action": "add", "target": "memory", "content": f"learnt in {said[-1].split()[0]}"}
+        arguments = {"action": "add", "target": "memory", "content": content}
         calls = [ToolCall("n1", "memory", json.dumps(arguments))]
         if fault == "tools":
             calls.insert(0, ToolCall("n0", "delegate", json.dumps({"task": "anything"})))
         return "", tuple(calls)
+
+    def _condensed(self, asked: str, fault: str) -> str:
+        """Notes put together by threes, and those that say nothing one knows as they are."""
+        if fault == "garbage":
+            return "Here you are! All notes are shorter now."
+        notes = [(number, text) for number, text in _NOTE.findall(asked)]
+        known = [note for note in notes if learnt(note[1])]
+        groups = [known[at : at + 3] for at in range(0, len(known), 3)]
+        lines = [f"{', '.join(n for n, _ in group)}: {condensed(text for _, text in group)}" for group in groups]
+        lines += [f"{number}: {text}" for number, text in notes if not learnt(text)]
+        match fault:
+            case "empty":
+                return ""
+            case "long":
+                return "\n".join(line + PADDING * 20 for line in lines)
+            case "leaves out":
+                return "\n".join(lines[:-1])
+            case "twice":
+                return "\n".join([*lines, *lines[:1]])
+            case _:
+                return "\n".join(lines)
 
     def _answer(self, said: str, request: Request, tools: list[str]) -> tuple[str, tuple[ToolCall, ...]]:
         dice, last = self._process.random, request.tail[-1]

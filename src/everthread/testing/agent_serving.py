@@ -27,11 +27,10 @@ from everthread.agent.turn import Agent, Manner, TurnLimits
 from everthread.config import Compression
 from everthread.config import Review as ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
-from everthread.domain.model import ChatType, SessionKey
+from everthread.domain.model import ChatType, NoteTarget, SessionKey
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.domain.review import Review
 from everthread.lifecycle import Lifecycle
-from everthread.memory.notes import CHARS_MAX
 from everthread.ports import Tool
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import ToolSchema
@@ -44,6 +43,8 @@ POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolic
 REVIEW_EVERY = 4
 COMPRESSION = Compression(share=0.25, tail_tokens=900)
 OUTPUT_TOKENS = 1_000
+NOTE_CHARS_MAX = {NoteTarget.MEMORY: 45, NoteTarget.USER: 4_000}
+"""Three notes are about as much as there is room for, until they are condensed."""
 TURN_S_MAX = 150.0
 WORK_S_MAX = 100.0
 STOP_S_MAX = 40.0
@@ -125,7 +126,7 @@ class AgentServer(Server):
             lambda name: [self._choice],
             town.clock,
             ReviewSettings(every_turns=REVIEW_EVERY),
-            note_limits=CHARS_MAX,
+            note_limits=NOTE_CHARS_MAX,
             output_tokens=OUTPUT_TOKENS,
             auxiliary=lambda: None,
         )
@@ -204,7 +205,7 @@ class AgentServer(Server):
         return Tool(ToolSchema("look", "Looks.", {"type": "object", "properties": {}}), look)
 
     def _memory_tool(self) -> Tool:
-        return memory_tool(self.lifecycle.write_note, self.store, CHARS_MAX)
+        return memory_tool(self.lifecycle.write_note, self.store, NOTE_CHARS_MAX)
 
     async def _tools(self) -> Toolbox:
         return self._toolbox
@@ -220,7 +221,7 @@ class AgentServer(Server):
             room,
             lifecycle=self.lifecycle,
             store=self.store,
-            limits=CHARS_MAX,
+            limits=NOTE_CHARS_MAX,
             skills=SkillFolders(Path("nowhere"), None),
             owner="nobody",
         )

@@ -14,12 +14,13 @@ from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, Tu
 from everthread.agent.prompt import read_back
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
-from everthread.lifecycle import Committed
+from everthread.lifecycle import Committed, ForgetSession
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
 from everthread.testing import operations as asked
 from everthread.testing.agent_checks import Ledger, check_agents, check_helpers
 from everthread.testing.agent_mind import FAULTS, Mind, Row, head_of, summed_up, unpaired
+from everthread.testing.agent_notes import NoteBook
 from everthread.testing.agent_serving import POLICIES, TOOLS, AgentServer
 from everthread.testing.agent_summaries import Summaries
 from everthread.testing.model import Violation, hold
@@ -44,6 +45,7 @@ ACTIONS = {
     "interrupt": 1.2,
     "note": 0.4,
     "forget": 0.3,
+    "forget_source": 1.2,
     "forget_owner": 0.06,
     "forget_fact": 0.5,
     "kill": 0.6,
@@ -65,6 +67,7 @@ STEPS_TO_DIE_AT = tuple(
         "Compress by compression",
         "TakeReview",
         "Note by review",
+        "Rewrite",
         "New by delegation",
         "Accept",
         "Begin",
@@ -86,6 +89,8 @@ HOLD_UPS = {
     "before Compress by compression": _HOLD_UPS,
     "after TakeReview": (*_HOLD_UPS, "freeze"),
     "before Note by review": (*_HOLD_UPS, "freeze"),
+    "before Rewrite": (*_HOLD_UPS, "freeze"),
+    "after Rewrite": ("forget", "forget", "forget_fact", "rewind"),
     "before Delegate": (*_HOLD_UPS, "stop"),
     "after New by delegation": (*_HOLD_UPS, "stop"),
     "before Accept of work": ("stop",),
@@ -124,6 +129,7 @@ class AgentTown(Town):
         self._went_on: set[str] = set()
         self._were_stopped: set[str] = set()
         self._summaries = Summaries(self.world, self.tables)
+        self._notes = NoteBook(self.world, self.database, self.tables, self._agents)
 
     def _new_server(self, name: str, seed: int) -> Server:
         return AgentServer(self, name, seed)
@@ -292,6 +298,7 @@ class AgentTown(Town):
         try:
             self._ledger.sees(operation, result)
             self._summaries.sees(operation, result)
+            self._notes.sees(operation, result)
             match operation, result:
                 case asked.Delegate(), None:
                     self._agents["work handed over"] += 1
@@ -315,8 +322,23 @@ class AgentTown(Town):
                 await self._on(dice, lambda server: self._compress(cast(AgentServer, server), self._with_most()))
             case "interrupt":
                 await self._interrupt(key, dice)
+            case "forget_source":
+                await self._on(dice, lambda server: self._forget_source(server, dice))
             case "mind":
-                purpose = dice.choice(("summary", "summary", "summary", "review", "review", "work", "work", *FAULTS))
+                purpose = dice.choice(
+                    (
+                        "summary",
+                        "summary",
+                        "summary",
+                        "review",
+                        "review",
+                        "condensing",
+                        "condensing",
+                        "work",
+                        "work",
+                        *FAULTS,
+                    )
+                )
                 waiting = self.mind.faults.setdefault(purpose, [])
                 waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
             case "meanwhile":
@@ -324,7 +346,7 @@ class AgentTown(Town):
                 self._meanwhile[where] = (dice.choice(HOLD_UPS[where]), dice.getrandbits(32))
             case "kill_at":
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
-                self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:8]))
+                self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:10]))
             case _:
                 await super()._take(step, dice)
 
@@ -351,6 +373,13 @@ class AgentTown(Town):
         except EverthreadError as error:
             self._agents["refused on request"] += 1
             self.note_down(f"{server.name}: not compressed: {error}")
+
+    async def _forget_source(self, server: Server, dice: random.Random) -> None:
+        """Somebody wants a conversation forgotten of which a note has been made in another."""
+        if sources := self._notes.sources():
+            session_id, owner = dice.choice(sources)
+            await server.lifecycle.forget(ForgetSession(session_id), owner=owner)
+            self._agents["sources forgotten"] += 1
 
     async def _interrupt(self, key: SessionKey, dice: random.Random) -> None:
         """A person stops the answer: what it has handed over is stopped with it."""
@@ -409,4 +438,4 @@ class AgentTown(Town):
         if self.violation is not None:
             raise Violation(self.violation)
         super()._check()
-        check_agents(self.world, self.database, self.tables, self.backends, self._ledger)
+        check_agents(self.world, self.database, self.tables, self.backends, self._ledger, self._notes)

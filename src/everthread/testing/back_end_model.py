@@ -4,8 +4,9 @@ In a test, `async with BackEndModel() as model` or `with BackEndModel().in_threa
 the back end is told. As a process: `python -m everthread.testing.back_end_model --port 0` prints its port as one line.
 
 Embeddings are hashed bags of words (see `embedding`), chat answers are what `extracting` makes of the request, unless a
-script is given. Faults are ordered with `fail_next`, `delay` and `hang`, and end with `heal`; a process is told by a
-POST to `/faults`, with `{"fail_next": 3, "status": 500}`, `{"delay_s": 1}`, `{"hang": true}` or `{}`, which heals.
+script is given. Faults are ordered with `fail_next`, `refuse`, `delay` and `hang`, and end with `heal`; a process is
+told by a POST to `/faults`, with `{"fail_next": 3, "status": 500}`, `{"refuse": "a word"}`, `{"delay_s": 1}`,
+`{"hang": true}` or `{}`, which heals.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Orders(msgspec.Struct):
     status: int = 500
     delay_s: float = 0.0
     hang: bool = False
+    refuse: str = ""
+    """A word: requests that have it in them fail, and no others."""
 
 
 class BackEndModel(HttpServer):
@@ -86,6 +89,10 @@ class BackEndModel(HttpServer):
     def fail_next(self, times: int, status: int = 500) -> None:
         self._orders = Orders(fail_next=times, status=status)
 
+    def refuse(self, word: str) -> None:
+        """Fail whatever has this word in it, for as long as it is asked."""
+        self._orders = Orders(refuse=word)
+
     def delay(self, seconds: float) -> None:
         self._orders = Orders(delay_s=seconds)
 
@@ -102,7 +109,7 @@ class BackEndModel(HttpServer):
         if path == "/faults":
             return await self._ordered(writer, received)
         self.asked[path] += 1
-        if await self._spoiled(reader):
+        if await self._spoiled(reader, received.body):
             return await respond(writer, self._orders.status, b'{"error":{"message":"ordered to fail"}}')
         match method, path:
             case "GET", "/v1/models":
@@ -122,7 +129,7 @@ class BackEndModel(HttpServer):
             return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
         return await respond(writer, 200, msgspec.json.encode({"asked": dict(self.asked), "failed": self.failed}))
 
-    async def _spoiled(self, reader: asyncio.StreamReader) -> bool:
+    async def _spoiled(self, reader: asyncio.StreamReader, body: bytes) -> bool:
         """Wait as ordered; whether the request is to fail."""
         if self._orders.delay_s:
             await asyncio.sleep(self._orders.delay_s)
@@ -130,6 +137,9 @@ class BackEndModel(HttpServer):
             if reader.at_eof():
                 raise ConnectionError("the client has gone")
             await asyncio.sleep(_LOOK_S)
+        if self._orders.refuse and self._orders.refuse.encode() in body:
+            self.failed += 1
+            return True
         if self._orders.fail_next <= 0:
             return False
         self._orders.fail_next -= 1

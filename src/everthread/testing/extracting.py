@@ -1,7 +1,8 @@
 """What memory back ends ask a model for, and what a stub answers: what was said, as facts, in each one's own form.
 
 A back end hands its model a piece of conversation and wants the facts of it: Hindsight and Mem0 as JSON, OpenViking as
-a small Python program. Each line that a person said is a fact, word for word, so that recall means something.
+a small Python program. Each line that a person said is a fact, word for word, so that recall means something. Hindsight
+also asks what is to be concluded from facts: each of them, once more.
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ _PIECES = (
         re.compile(r"^## Conversation History\n.*?\n\n(.*?)(?:\n\nAfter exploring|\Z)", re.DOTALL | re.MULTILINE),
     ),
 )
+_NUMBERED = re.compile(r"^\[(?P<number>\d+)\]\[(?:user|assistant)\]", re.MULTILINE)
+_NEW_FACTS = re.compile(r"^## INPUT\n+### New facts\n(.*?)^### Existing observations", re.DOTALL | re.MULTILINE)
+_NEW_FACT = re.compile(r"^\[(?P<id>[0-9a-f-]{36})\] (?P<fact>.*?)(?: \([a-z_]+=.*\))?$", re.MULTILINE)
 Schema = Mapping[str, Any]
 
 
 def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str:
     """The answer to a request with these texts; a few plain words, if nothing is to be extracted from them."""
     found = _piece(texts)
+    if (new := _NEW_FACTS.search(texts[-1] if texts else "")) is not None:
+        return json.dumps({"creates": [_observation(*each.groups()) for each in _NEW_FACT.finditer(new[1])]})
     if any("sdk.commit()" in text for text in texts):
-        return program(facts_in(found[1]) if found else [])
+        return _program_of(found[1]) if found else program([])
     if found is not None and found[0] == "hindsight":
         return json.dumps({"facts": [_hindsight_fact(fact) for fact in facts_in(found[1])]})
     if found is not None and found[0] == "mem0":
@@ -57,6 +63,19 @@ def program(facts: Sequence[str]) -> str:
     calls = [
         f'sdk.create_entities(category="""facts""", name="""{_name_of(fact)}""", content="""{_in_quotes(fact)}""")'
         for fact in facts
+    ]
+    return "\n".join([*calls, "sdk.commit()"])
+
+
+def chronicle(said: Sequence[tuple[str, int]]) -> str:
+    """The same as events, each with the number of the message it stands in: such are written at once.
+
+    Entities wait for eight of their kind, or ten seconds.
+    """
+    calls = [
+        f'sdk.create_events(event_name="""{_name_of(fact)}""", goal="""remember""", '
+        f'summary="""{_in_quotes(fact)}""", ranges="""{number}""")'
+        for fact, number in said
     ]
     return "\n".join([*calls, "sdk.commit()"])
 
@@ -90,6 +109,19 @@ def _piece(texts: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def _program_of(piece: str) -> str:
+    """Events if the messages are numbered, as those of a conversation are; else entities."""
+    if _NUMBERED.match(piece) is None:
+        return program(facts_in(piece))
+    starts = [*_NUMBERED.finditer(piece)]
+    ends = [*(start.start() for start in starts[1:]), len(piece)]
+    said: dict[str, int] = {}
+    for start, end in zip(starts, ends, strict=True):
+        for fact in facts_in(piece[start.start() : end]):
+            said.setdefault(fact, int(start["number"]))
+    return chronicle(list(said.items()))
+
+
 def _lines(piece: str) -> list[tuple[str, str]]:
     """Who said a line, if that is told, and the line."""
     try:
@@ -117,6 +149,11 @@ def _within(line: str) -> str:
 def _hindsight_fact(fact: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("when", "where", "who", "why"), "N/A")
     return {"what": fact, **nothing, "fact_kind": "conversation", "fact_type": "world", "entities": []}
+
+
+def _observation(fact_id: str, fact: str) -> dict[str, Any]:
+    """What Hindsight concludes from a fact, when it is asked to: that it is so."""
+    return {"text": f"It is known that: {fact}", "source_fact_ids": [fact_id], "reason": "new"}
 
 
 def _name_of(fact: str) -> str:

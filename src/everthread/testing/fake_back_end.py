@@ -70,6 +70,8 @@ class FakeBackEnd(HttpServer):
     """
 
     invalid_status = 422
+    scheme = "Bearer"
+    """What stands before the key."""
 
     def __init__(self, *, key: str = "") -> None:
         super().__init__()
@@ -152,7 +154,7 @@ class FakeBackEnd(HttpServer):
         parts = urlsplit(received.path)
         if not self._faults.is_only_deaf or self._keeps(method, unquote(parts.path)):
             await self._faults.answering.wait()
-        if self._key and received.headers.get("authorization") != f"Bearer {self._key}":
+        if self._key and received.headers.get("authorization") != f"{self.scheme} {self._key}":
             return await respond(writer, 401, b'{"detail":"no such key"}')
         try:
             body = msgspec.json.decode(received.body) if received.body else None

@@ -24,7 +24,8 @@ from everthread.testing.http_server import HttpServer, Received, read_chunks, re
 
 _HOST = "127.0.0.1"
 _LOOK_S = 0.02
-_NOT_PASSED_ON = ("connection", "content-length", "transfer-encoding", "expect", "keep-alive")
+NOT_PASSED_ON = ("connection", "content-length", "transfer-encoding", "expect", "keep-alive")
+"""Headers that are about one connection, and not about what is asked."""
 
 
 class Fault(StrEnum):
@@ -140,7 +141,7 @@ class FaultProxy(HttpServer):
 
     async def _passed_on(self, method: str, received: Received) -> bytes:
         """The server's whole response; a 502 if it can't be reached, as a proxy answers."""
-        kept = {name: value for name, value in received.headers.items() if name not in _NOT_PASSED_ON}
+        kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
         kept |= {"connection": "close", "content-length": str(len(received.body))}
         lines = [f"{method} {received.path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept.items())]
         try:
@@ -150,7 +151,7 @@ class FaultProxy(HttpServer):
         try:
             writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + received.body)
             await writer.drain()
-            response = await _whole_response(reader, method)
+            response = await whole_response(reader, method)
             self.reached += 1
             return response
         finally:
@@ -173,12 +174,12 @@ class FaultProxy(HttpServer):
         return False
 
 
-async def _whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
+async def whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
     """Up to its end, as it says it, and not up to the connection's: some servers leave that open all the same."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    kept = [line for line in lines if line.partition(":")[0].strip().lower() not in _NOT_PASSED_ON]
+    kept = [line for line in lines if line.partition(":")[0].strip().lower() not in NOT_PASSED_ON]
     if method == "HEAD" or first.split(" ")[1] in ("204", "304"):
         body = b""
     elif headers.get("transfer-encoding", "").lower() == "chunked":

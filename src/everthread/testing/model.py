@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +83,8 @@ class Words:
         """By id: whose, what it says, and the session it was written in."""
         self.forgotten: set[str] = set()
         """What was said by notes that are forgotten."""
+        self.wordings: defaultdict[str, list[str]] = defaultdict(list)
+        """By id: all that a note ever said."""
         self._forms: dict[str, list[str]] = {}
 
     def stored(self, text: str) -> str:
@@ -95,10 +98,21 @@ class Words:
         if now != self.stored(text):
             self._forms.setdefault(text, []).append(now)
 
-    def forget_fact(self, fact: str, owner: str, texts: list[str]) -> None:
-        for text in texts:
-            self.written(text, self.stored(text).replace(fact, FORGOTTEN))
-        self.forget_notes(lambda whose, session_id: whose == owner, fact)
+    def note(self, note_id: str, owner: str, text: str, session_id: str) -> None:
+        """The note says this from now on; with no words it is removed."""
+        if text:
+            self.notes[note_id] = (owner, text, session_id)
+            self.wordings[note_id].append(text)
+        else:
+            self.notes.pop(note_id, None)
+
+    def forget_fact(self, note_id: str, owner: str, texts: list[str]) -> None:
+        # The longest first: one may be part of another.
+        for fact in sorted(set(self.wordings[note_id]), key=lambda fact: (-len(fact), fact)):
+            for text in texts:
+                self.written(text, self.stored(text).replace(fact, FORGOTTEN))
+            self.forgotten.add(fact)
+            self.forget_notes(lambda whose, session_id: whose == owner, fact)
 
     def forget_notes(self, concerned: Callable[[str, str], bool], fact: str | None = None) -> None:
         for note_id, (owner, text, session_id) in list(self.notes.items()):

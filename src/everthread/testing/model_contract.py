@@ -79,7 +79,8 @@ class ModelContract:
     @in_loop
     async def test_an_answer_comes_in_pieces_and_then_as_a_whole(self, talk: Talk) -> None:
         text = "Grüße aus Köln, 你好 😀. " * 20
-        async with talk.with_server([Say(text, reasoning="Let me see.", chunks=9)]):
+        # What arrives together may be passed on together.
+        async with talk.with_server([Say(text, reasoning="Let me see.", chunks=9, delay_s=0.02)]):
             *deltas, answer = await talk.say("hello")
         assert all(isinstance(delta, Delta) for delta in deltas)
         assert len(deltas) > 10

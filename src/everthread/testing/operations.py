@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from everthread.domain.boundary import Boundary
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.review import Review
-from everthread.lifecycle import NoteChange, Ticket
+from everthread.lifecycle import NoteChange, Rewriting, Ticket
 from everthread.lifecycle.forget import Forgettable
 
 
@@ -70,6 +70,17 @@ class Note:
     review: Review | None = None
     """The one that writes it, if one does."""
     holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A review puts fewer and shorter notes in the place of a collection."""
+
+    ref: SessionRef
+    owner: str
+    rewriting: Rewriting
+    review: Review
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -362,7 +362,7 @@ class SimProvider(MemoryProvider):
         ref: SessionRef,
         delivery: Delivery,
     ) -> None:
-        await self._take("note", ref, delivery, text=content)
+        await self._take("note", ref, delivery, text=content, note=metadata["note_id"], version=metadata["version"])
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         await self._take("delegation", ref, delivery, text=task)

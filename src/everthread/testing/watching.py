@@ -12,7 +12,7 @@ from everthread.domain.boundary import Boundary, Suspend
 from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
 from everthread.domain.review import Review
 from everthread.domain.spend import Spent
-from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Ticket
+from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Rewriting, Ticket
 from everthread.lifecycle.forget import Forgettable
 from everthread.testing import operations as asked
 from everthread.testing.sim import OPERATION
@@ -98,6 +98,12 @@ class WatchedLifecycle(Lifecycle):
         work = super().write_note(change, owner=owner, ref=ref, review=review)
         operation = asked.Note(ref, owner, change, review, self._name)
         return await self._as(operation, work, "Note by review" if review else "")
+
+    async def rewrite_notes(
+        self, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+    ) -> tuple[NoteVersion, ...]:
+        work = super().rewrite_notes(rewriting, owner=owner, ref=ref, review=review)
+        return await self._as(asked.Rewrite(ref, owner, rewriting, review, self._name), work)
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         return await self._as(asked.Forgetting(what, owner), super().forget(what, owner=owner, actor=actor))

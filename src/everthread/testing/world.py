@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
 from everthread.domain.model import FORGOTTEN, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
@@ -27,6 +27,7 @@ from everthread.testing.operations import (
     Forgetting,
     Note,
     Recover,
+    Rewrite,
     Stop,
     TakeOver,
 )
@@ -98,8 +99,12 @@ class World:
         """What belongs to no turn and is no boundary."""
         match operation, result:
             case Note(ref, owner, change), NoteVersion() as note:
-                self.words.notes[note.note_id] = (owner, change.content, note.session_id)
+                self.words.note(note.note_id, owner, change.content, note.session_id)
                 self._written(ref, owner, ("note", change.content))
+            case Rewrite(ref, owner), tuple():
+                for note in cast(tuple[NoteVersion, ...], result):
+                    self.words.note(note.note_id, owner, note.content, note.session_id)
+                    self._written(ref, owner, ("note", note.content))
             case Delegate(ref, text, child), _:
                 # Told again after a crash, it counts once.
                 if child not in self.told_of:
@@ -109,6 +114,17 @@ class World:
                 self._forgotten(what, owner)
             case _:
                 pass
+
+    def mended(self, note: NoteVersion) -> None:
+        """Without a session that was forgotten, a note says something else."""
+        self.words.note(note.note_id, note.owner, note.content, note.session_id)
+        session = self.sessions.get(note.session_id)
+        if session is None:
+            self._desk(note.owner).tell((None, 0, 0), "note", note.content)
+            return
+        at = (session.key, 0, session.generation)
+        session.write(at, "note", note.content)
+        self._close_if_left(session, at)
 
     def logs(self) -> list[ModelSession]:
         """Everything that has a log: conversations, and what concerns a person."""
@@ -387,7 +403,7 @@ class World:
             case ForgetFact(note_id):
                 hold(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
                 text = self.words.notes[note_id][1]
-                self.words.forget_fact(text, owner, [t for t, whose in self.senders.items() if whose == owner])
+                self.words.forget_fact(note_id, owner, [t for t, whose in self.senders.items() if whose == owner])
                 self._desk(owner).tell((None, 0, 0), "forget", "fact", text)
             case ForgetSession(session_id):
                 self._forgotten_session(self.sessions[session_id])

@@ -11,11 +11,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.domain import errors
-from everthread.domain.wording import to_a_guest
+from everthread.domain.wording import REFERENCE_CHARS, to_a_guest
 
 log = logging.getLogger("everthread.web")
 
-REFERENCE_CHARS = 8
 WENT_WRONG = "something went wrong inside; it is in the log"
 
 

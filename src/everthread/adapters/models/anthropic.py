@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
 from everthread.adapters.models.wire.halves import Halves, joined
+from everthread.adapters.models.wire.joining import joined_up
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
@@ -330,8 +331,8 @@ class Anthropic:
         reading = _Reading()
         try:
             async with aclosing(self._wire.events("/v1/messages", _body(request), _is_last)) as events:
-                async for event in events:
-                    if (delta := reading.take(self._decoded(event))) is not None:
+                async for arrived in events:
+                    for delta in joined_up(self._taken(arrived, reading)):
                         yield delta
         except ModelUnavailable:
             if not reading.ended:
@@ -342,6 +343,13 @@ class Anthropic:
 
     async def aclose(self) -> None:
         await self._wire.aclose()
+
+    def _taken(self, events: Sequence[Event], reading: _Reading) -> Iterator[Delta]:
+        for event in events:
+            if (delta := reading.take(self._decoded(event))) is not None:
+                yield delta
+            if reading.ended:
+                return
 
     def _decoded(self, event: Event) -> _Said:
         said = self._wire.decoded(event, _SAID)

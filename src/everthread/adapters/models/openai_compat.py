@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
 from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
 from everthread.adapters.models.wire.halves import Halves, joined
+from everthread.adapters.models.wire.joining import joined_up
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
@@ -353,10 +354,8 @@ class OpenAICompat:
         reading = _Reading()
         try:
             async with aclosing(self._wire.events("/chat/completions", self._body(request), _is_last)) as events:
-                async for event in events:
-                    if event.data == _DONE:
-                        reading.reason = reading.reason or "stop"
-                    elif (delta := reading.take(self._decoded(event))) is not None:
+                async for arrived in events:
+                    for delta in joined_up(self._taken(arrived, reading)):
                         yield delta
         except ModelUnavailable:
             # Whatever breaks behind the end of an answer takes nothing from it but its usage.
@@ -375,6 +374,14 @@ class OpenAICompat:
             first = replace(first, content=f"{first.content}\n\n{request.recall}")
         closing = f'],"{self._limit}":{request.output_tokens_max}}}'.encode()
         return request.head, request.history, b"," if request.history else b"", self.encode((first, *rest)), closing
+
+    def _taken(self, events: Sequence[Event], reading: _Reading) -> Iterator[Delta]:
+        for event in events:
+            if event.data == _DONE:
+                reading.reason = reading.reason or "stop"
+                return
+            if (delta := reading.take(self._decoded(event))) is not None:
+                yield delta
 
     def _decoded(self, event: Event) -> _Chunk:
         chunk = self._wire.decoded(event, _CHUNK)

@@ -15,8 +15,8 @@ from everthread.cli.gateway.ending import Ending
 from everthread.cli.gateway.holding import Held, Holding, namespace
 from everthread.cli.gateway.notifying import ALIVE, READY, STOPPING, notify
 from everthread.cli.opened import Runtime, Web
+from everthread.collecting import settle
 from everthread.config import notify_socket
-from everthread.gateway.collecting import settle
 
 if TYPE_CHECKING:
     from everthread.gateway.serving import Gateway

@@ -14,6 +14,7 @@ dropped.
 """
 
 from everthread.testing.store_contract.access import WhoMayWrite
+from everthread.testing.store_contract.copies import CopiesOfThePast
 from everthread.testing.store_contract.following import Following
 from everthread.testing.store_contract.lanes import CursorsAndLanes
 from everthread.testing.store_contract.luggage import WhatComesWithMessages
@@ -35,6 +36,7 @@ class StoreContract(
     Views,
     Words,
     CursorsAndLanes,
+    CopiesOfThePast,
     WindowsOfReviews,
     WhoMayWrite,
     KeysOfTheInterface,

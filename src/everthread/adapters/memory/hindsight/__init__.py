@@ -15,6 +15,7 @@ from everthread.adapters.memory.hindsight.banks import Banks, Found
 from everthread.adapters.memory.hindsight.documents import (
     OPENED,
     Document,
+    Origin,
     all_of,
     note_document_id,
     note_of,
@@ -29,8 +30,9 @@ from everthread.adapters.memory.wire import NotThere, Sleep, Wire
 from everthread.adapters.memory.wire.naming import encoded, named
 from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import FORGOTTEN, SessionRef
+from everthread.domain.model import FORGOTTEN, Cause, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 HINDSIGHT = "hindsight"
 ADDRESS = "http://127.0.0.1:8888"
@@ -93,7 +95,8 @@ class Hindsight(MemoryProvider):
         if more.get("rewound"):
             for number in more.get("turns", ()):
                 await self._drop(self._bank(ref), turn_id(ref.session_id, number))
-        elif parent_session_id:
+        elif parent_session_id and more.get("reason") != Cause.RESUME:
+            # Who resumes a session comes from another one, which is no parent of it.
             await self._keep(opened_of(ref.session_id, parent_session_id), ref, delivery)
 
     async def on_memory_write(
@@ -107,6 +110,8 @@ class Hindsight(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         """A note's newest wording takes the place of what it said before, in whichever session that was."""
+        if is_outdated(metadata):
+            return
         note_id, version = str(metadata.get("note_id", "")), int(metadata.get("version", 0))
         document = note_of(ref.session_id, note_id, version, target, content, metadata.get("at"))
         bank = self._bank(ref)
@@ -128,7 +133,7 @@ class Hindsight(MemoryProvider):
         bank = self._bank(ref)
         match scope:
             case ForgetScope.SESSION:
-                await self._banks.drop_unfinished(bank, all_of(ref.session_id))
+                await self._banks.drop_unfinished(bank, beginning=all_of(ref.session_id))
                 for document_id in await self._banks.ids(bank, tag=of_session(ref.session_id)):
                     await self._drop(bank, document_id)
             case ForgetScope.OWNER:
@@ -136,7 +141,9 @@ class Hindsight(MemoryProvider):
             case ForgetScope.FACT:
                 if note_id:
                     await self._drop(bank, note_document_id(note_id))
-                await self._take_out(bank, text, delivery)
+                if text.strip():
+                    await self._banks.drop_unfinished(bank, holding=text)
+                    await self._take_out(bank, text, delivery)
 
     # What is asked ----------------------------------------------------------------------------------------------------
 
@@ -145,9 +152,9 @@ class Hindsight(MemoryProvider):
         # It refuses to look for what has no word in it.
         if limit < 1 or not any(character.isalnum() for character in asked):
             return ()
-        found = await self._banks.recall(self._bank(ref), asked)
-        items = [_item(one, rank) for rank, one in enumerate(found) if _is_worth_it(one)]
-        return items[:limit]
+        recalled = await self._banks.recall(self._bank(ref), asked)
+        items = [_item(one, _origin(recalled.behind(one)), rank) for rank, one in enumerate(recalled.results)]
+        return [item for item in items if item is not None][:limit]
 
     async def health(self) -> str:
         try:
@@ -191,7 +198,7 @@ class Hindsight(MemoryProvider):
 
     async def _take_out(self, bank: str, words: str, delivery: Delivery) -> None:
         """The words leave every document that has them, literally; the rest of it stays."""
-        for _ in range(FORGET_ROUNDS_MAX if words.strip() else 0):
+        for _ in range(FORGET_ROUNDS_MAX):
             changed = [
                 await self._take_out_of(bank, each, words, delivery) for each in await self._holding(bank, words)
             ]
@@ -224,13 +231,19 @@ class Hindsight(MemoryProvider):
         return self._open
 
 
-def _is_worth_it(found: Found) -> bool:
-    """That a conversation continues another is kept for those who look, and says nothing in a prompt."""
-    return bool(found.text.strip()) and origin(found.document_id or "", found.metadata or {}).kind != OPENED
+def _origin(behind: Sequence[Found]) -> Origin:
+    """Where it is from, if all that it is known from is of one session; and of one turn, if it is."""
+    origins = [origin(one.document_id or "", one.metadata or {}) for one in behind]
+    first = origins[0] if origins else Origin()
+    if any(one.session_id != first.session_id for one in origins):
+        return Origin()
+    return first if all(one == first for one in origins) else Origin(session_id=first.session_id)
 
 
-def _item(found: Found, rank: int) -> RecallItem:
-    where = origin(found.document_id or "", found.metadata or {})
+def _item(found: Found, where: Origin, rank: int) -> RecallItem | None:
+    # That a conversation continues another is kept for those who look, and says nothing in a prompt.
+    if not found.text.strip() or where.kind == OPENED:
+        return None
     # Best first; its scores are not comparable from one question to the next.
     return RecallItem(
         found.text, 1 / (1 + rank), session_id=where.session_id, turn=where.turn, at=_seconds(found.mentioned_at)

@@ -12,37 +12,58 @@ from msgspec import Struct, field
 
 from everthread.adapters.memory.hindsight.documents import Document
 from everthread.adapters.memory.wire import NotThere, Sleep, Wire
-from everthread.domain.errors import Rejected, Unavailable
+from everthread.domain.errors import ProviderError, Rejected, Unavailable
 
 SETTLE_S_MAX = 40.0
 """How long one delivery waits until the server has taken a document in. It goes on with it meanwhile."""
+LOOK_S_MAX = 10.0
 PAGE = 100
 PAGES_MAX = 10_000
 RECALL_TOKENS = 2_048
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
 _OF_PARTS = "batch_retain"
+_TAKING_IN = ("retain", _OF_PARTS)
+_NO_MODEL = "not_configured"
 
 
 class Found(Struct, frozen=True):
-    """One memory. `document_id` is empty for what the server has concluded from several."""
+    """One memory. What the server has concluded from others has no document, and `source_fact_ids`."""
 
     text: str
     document_id: str | None = None
     metadata: dict[str, str] | None = None
     mentioned_at: str | None = None
+    source_fact_ids: list[str] | None = None
 
 
-class _Recalled(Struct, frozen=True):
-    results: list[Found]
+class Recalled(Struct, frozen=True):
+    results: list[Found] = field(default_factory=list[Found])
+    source_facts: dict[str, Found] | None = None
+
+    def behind(self, found: Found) -> Sequence[Found]:
+        """What it is known from: itself, or what it was concluded from; nothing, if that is not told whole."""
+        if found.document_id:
+            return (found,)
+        known, ids = self.source_facts or {}, found.source_fact_ids or ()
+        return tuple(known[each] for each in ids) if all(each in known for each in ids) else ()
 
 
 class _Part(Struct, frozen=True):
     operation_id: str
 
 
+class _Given(Struct, frozen=True):
+    content: str = ""
+
+
+class _Payload(Struct, frozen=True):
+    contents: list[_Given] | None = None
+
+
 class _Operation(Struct, frozen=True):
     status: str
     child_operations: list[_Part] | None = None
+    task_payload: _Payload | None = None
 
 
 class _Work(Struct, frozen=True):
@@ -56,6 +77,16 @@ class _Work(Struct, frozen=True):
     @property
     def is_under_way(self) -> bool:
         return self.status in ("pending", "processing")
+
+
+class _Model(Struct, frozen=True):
+    operation: str
+    ok: bool
+    status: str = ""
+
+
+class _Models(Struct, frozen=True):
+    operations: list[_Model]
 
 
 class _Works(Struct, frozen=True):
@@ -135,21 +166,29 @@ class Banks:
             except NotThere:
                 continue
 
-    async def drop_unfinished(self, bank: str, prefix: str) -> None:
-        """Whatever was to become a document whose id begins so, and has not. It could come to pass later."""
-        works = await self._unfinished(bank, prefix)
-        path = f"{_path(bank)}/operations"
-        # What is made of parts ends with them.
-        for work in (work for work in works if work.is_under_way and work.task_type != _OF_PARTS):
-            await self._wire.tell("DELETE", f"{path}/{work.id}")
-        if any(work.is_under_way for work in works):
-            works = await self._unfinished(bank, prefix)
-        for work in sorted(works, key=lambda work: work.task_type == _OF_PARTS):
-            if work.is_under_way:
-                raise Unavailable(self._provider, "is still at work on what is to be forgotten", retry_after_s=5)
-            await self._wire.tell("DELETE", f"{path}/{work.id}/delete")
+    async def drop_unfinished(self, bank: str, *, beginning: str = "", holding: str = "") -> None:
+        """Nothing more comes of what was to become a document whose id begins so and that holds these words.
 
-    async def _unfinished(self, bank: str, prefix: str) -> Sequence[_Work]:
+        What the server is at work on is waited for: it calls such work cancelled when it is asked to, and may end it
+        all the same, and then the document would be there after all.
+        """
+        now = asyncio.get_running_loop().time
+        deadline, pause_s = now() + SETTLE_S_MAX, _PAUSE_S
+        works = await self._unfinished(bank, beginning, holding)
+        while any(work.is_under_way for work in works):
+            if now() > deadline:
+                raise Unavailable(self._provider, "is still at work on what is to be forgotten", retry_after_s=5)
+            await self._sleep(pause_s)
+            pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+            works = await self._unfinished(bank, beginning, holding)
+        # The whole goes last: without it nobody would find its parts.
+        for work in sorted(works, key=lambda work: work.task_type == _OF_PARTS):
+            try:
+                await self._wire.tell("DELETE", f"{_path(bank)}/operations/{work.id}/delete")
+            except NotThere:
+                continue
+
+    async def _unfinished(self, bank: str, beginning: str, holding: str) -> Sequence[_Work]:
         found: list[_Work] = []
         for status in ("pending", "processing", "failed", "cancelled"):
             for page in range(PAGES_MAX):
@@ -158,12 +197,20 @@ class Banks:
                     listed = await self._wire.ask("GET", f"{_path(bank)}/operations", query=query, into=_Works)
                 except NotThere:
                     return ()
-                found += [work for work in listed.operations if (work.document_id or "").startswith(prefix)]
+                works = (work for work in listed.operations if work.task_type in _TAKING_IN)
+                found += [work for work in works if (work.document_id or "").startswith(beginning)]
                 if len(listed.operations) < PAGE:
                     break
-        return found
+        return [work for work in found if await self._holds(bank, work, holding)] if holding else found
+
+    async def _holds(self, bank: str, work: _Work, words: str) -> bool:
+        path = f"{_path(bank)}/operations/{work.id}"
+        known = await self._wire.ask("GET", path, query={"include_payload": "true"}, into=_Operation)
+        return any(words in item.content for item in (known.task_payload or _Payload()).contents or ())
 
     async def delete_bank(self, bank: str) -> None:
+        # What is under way in a bank that is gone would make it anew.
+        await self.drop_unfinished(bank)
         try:
             await self._wire.tell("DELETE", _path(bank))
         except NotThere:
@@ -184,17 +231,17 @@ class Banks:
                 break
         return found
 
-    async def recall(self, bank: str, query: str) -> Sequence[Found]:
+    async def recall(self, bank: str, query: str) -> Recalled:
         body: Mapping[str, object] = {
             "query": query,
             "budget": "low",
             "max_tokens": RECALL_TOKENS,
-            "include": {"entities": None},
+            "include": {"entities": None, "source_facts": {}},
         }
         try:
-            return (await self._wire.ask("POST", f"{_path(bank)}/memories/recall", body, into=_Recalled)).results
+            return await self._wire.ask("POST", f"{_path(bank)}/memories/recall", body, into=Recalled)
         except NotThere:
-            return ()
+            return Recalled()
 
     async def reflect(self, bank: str, query: str) -> str:
         body = {"query": query, "budget": "low"}
@@ -211,13 +258,33 @@ class Banks:
             if status in ("failed", "cancelled"):
                 # Sending it again would do nothing: the server knows that operation already.
                 if has_tried_again:
-                    raise Unavailable(self._provider, "could not take it in; see the server's log", retry_after_s=30)
+                    raise await self._why_not(bank)
                 await self._again(path)
                 has_tried_again = True
             elif status == "not_found" or now() > deadline:
                 raise Unavailable(self._provider, f"has not taken it in yet ({status[:20]})", retry_after_s=5)
             await self._sleep(pause_s)
             pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+
+    async def _why_not(self, bank: str) -> ProviderError:
+        """Whether the server can take in nothing at present, or this one document never."""
+        why = "could not take it in; see the server's log"
+        if await self._works(bank):
+            return ProviderError(self._provider, f"{why}; it answers otherwise")
+        return Unavailable(self._provider, why, retry_after_s=30)
+
+    async def _works(self, bank: str) -> bool:
+        """Whether its embeddings and its model answer: what it needs for every document."""
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                await self.recall(bank, "anything")
+                models = await self._wire.ask("POST", f"{_path(bank)}/health/llm", into=_Models)
+        except NotThere:
+            # It was told not to say how its model is.
+            return True
+        except (Unavailable, TimeoutError):
+            return False
+        return all(one.ok or one.status == _NO_MODEL for one in models.operations if one.operation == "retain")
 
     async def _again(self, path: str) -> None:
         try:

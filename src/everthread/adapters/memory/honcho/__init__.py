@@ -18,8 +18,9 @@ from everthread.adapters.memory.wire.naming import encoded
 from everthread.adapters.memory.wire.splitting import split
 from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import Message, SessionRef
+from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 HONCHO = "honcho"
 QUERY_CHARS_MAX = 2_000
@@ -83,7 +84,9 @@ class Honcho(MemoryProvider):
             if more.get("rewound"):
                 await self._homes.undo(ref, turns)
             else:
-                await self._homes.of_session(ref, parent_session_id)
+                # Who resumes a session comes from another one, which is no parent of it.
+                is_resumed = more.get("reason") == Cause.RESUME
+                await self._homes.of_session(ref, "" if is_resumed else parent_session_id)
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
@@ -103,9 +106,12 @@ class Honcho(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         """A note's newest wording takes the place of all that it said before, wherever that was written."""
+        if is_outdated(metadata):
+            return
         note_id = str(metadata.get("note_id", ""))
         pieces = split(content, CONTENT_CHARS_MAX) if action != "remove" else ()
-        async with self._homes.alone(ref.session_id):
+        # A note is changed in several sessions: two at once would each take the other's words back.
+        async with self._homes.alone(ref.session_id), self._homes.alone(f"note/{note_id}"):
             home = await self._homes.of_note(ref, note_id)
             there = [one.content for one in await self._api.conclusions(session_id=home.id)]
             if lacking := [piece for piece in pieces if piece not in there]:

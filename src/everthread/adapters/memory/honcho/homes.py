@@ -6,10 +6,8 @@ So a session that comes back gets the name of the next round, and who deletes wa
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from everthread.adapters.memory.honcho.api import Api, Home, Said, Saying
@@ -26,6 +24,7 @@ from everthread.adapters.memory.honcho.wording import (
     undone,
 )
 from everthread.adapters.memory.wire import NotThere, Sleep
+from everthread.adapters.memory.wire.alone import Alone
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import SessionRef
 
@@ -43,20 +42,11 @@ class Homes:
         self._sleep = sleep
         # Only a hint: who is mistaken finds nobody there, and looks further.
         self._known: dict[str, Home] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._wanted: Counter[str] = Counter()
+        self._alone = Alone()
 
-    @asynccontextmanager
-    async def alone(self, session_id: str) -> AsyncGenerator[None, None]:
-        """Nobody else writes to that session meanwhile. The journal has one process deliver to a provider."""
-        self._wanted[session_id] += 1
-        try:
-            async with self._locks[session_id]:
-                yield
-        finally:
-            self._wanted[session_id] -= 1
-            if not self._wanted[session_id]:
-                del self._wanted[session_id], self._locks[session_id]
+    def alone(self, session_id: str) -> AbstractAsyncContextManager[object]:
+        """Nobody else writes to that session meanwhile."""
+        return self._alone.at(session_id)
 
     async def of_session(self, ref: SessionRef, parent_id: str = "") -> Home:
         return await self._living(session_name(ref.session_id), ref, parent=parent_id)

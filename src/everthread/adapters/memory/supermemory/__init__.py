@@ -31,6 +31,7 @@ from everthread.domain.errors import ProviderError, Rejected, ToolFailed, Unavai
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 SUPERMEMORY = "supermemory"
 QUERY_CHARS_MAX = 2_000
@@ -114,6 +115,8 @@ class Supermemory(MemoryProvider):
         ref: SessionRef,
         delivery: Delivery,
     ) -> None:
+        if is_outdated(metadata):
+            return
         note_id = str(metadata.get("note_id", ""))
         if action == "remove" or not content.strip():
             await self._api.delete(self._space(ref.owner), [note_page_id(note_id)])

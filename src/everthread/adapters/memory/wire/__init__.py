@@ -20,7 +20,7 @@ REQUEST_S_MAX = 30.0
 CONNECT_S_MAX = 5.0
 RETRY_AFTER_S_MAX = 300.0
 # Not here, or not now: the same request may be taken later. 401 and 403 pass when somebody puts the right key in.
-_LATER = (401, 403, 408, 409, 423, 425, 429)
+_LATER = (401, 403, 408, 409, 412, 423, 425, 429)
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -33,7 +33,7 @@ class NotThere(Unavailable):
 class Wire:
     """The connections to one back end, opened when first used in the loop that uses them."""
 
-    def __init__(self, provider: str, address: str, *, key: str = "") -> None:
+    def __init__(self, provider: str, address: str, *, key: str = "", scheme: str = "Bearer") -> None:
         if not address.startswith(("http://", "https://")):
             raise BadConfig(f"{provider}: {address[:100]!r} is no address of a server; expected https://HOST")
         if not key.isprintable() or " " in key:
@@ -42,7 +42,7 @@ class Wire:
         self._address = address.rstrip("/")
         self._headers = {"User-Agent": "everthread", "Content-Type": "application/json"}
         if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+            self._headers["Authorization"] = f"{scheme} {key}"
         self._connections: Connections | None = None
 
     async def ask(
@@ -53,10 +53,11 @@ class Wire:
         *,
         into: type[T],
         query: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> T:
         """Ask once, and read the answer as `into`. Raises `NotThere`, `Unavailable` or `Rejected`."""
         sent = msgspec.json.encode(body) if body is not None else None
-        answer = await self._connected().asked(method, path, sent, query or {})
+        answer = await self._connected().asked(method, path, sent, query or {}, headers or {})
         if not 200 <= answer.status <= 299:
             raise self._failure(answer)
         try:

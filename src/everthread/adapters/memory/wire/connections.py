@@ -37,7 +37,14 @@ class Connections:
         if session is not None:
             await session.close()
 
-    async def asked(self, method: str, path: str, body: bytes | None, query: Mapping[str, str | int]) -> Answer:
+    async def asked(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        query: Mapping[str, str | int],
+        headers: Mapping[str, str],
+    ) -> Answer:
         session = self._session = self._session or self._opened()
         try:
             async with session.request(
@@ -46,6 +53,7 @@ class Connections:
                 # As a file: a large body of bytes would go out in one piece, and hold everything else up.
                 data=BytesIO(body) if body is not None else None,
                 params=query,
+                headers=headers,
                 # A redirect would take the key along.
                 allow_redirects=False,
             ) as response:

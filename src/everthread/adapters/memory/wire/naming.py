@@ -10,16 +10,21 @@ PAUSE = "__"
 """Stands between the parts of a name. No encoded part has it in it."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
+_LOW = re.compile(r"[a-z0-9-]+")
 # No escape begins like this.
 _HASHED = "_h"
 
 
-def encoded(text: str, chars_max: int = CHARS_MAX) -> str:
-    """The text in the characters that are allowed; a long one becomes its hash. Never empty."""
-    if _PLAIN.fullmatch(text):
+def encoded(text: str, chars_max: int = CHARS_MAX, *, low: bool = False) -> str:
+    """The text in the characters that are allowed; a long one becomes its hash. Never empty.
+
+    `low` is for back ends that make no difference between capital and small letters.
+    """
+    plain = _LOW if low else _PLAIN
+    if plain.fullmatch(text):
         found = text
     else:
-        found = "".join(chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"_{byte:02x}" for byte in text.encode())
+        found = "".join(chr(byte) if plain.fullmatch(chr(byte)) else f"_{byte:02x}" for byte in text.encode())
     if found and len(found) <= chars_max:
         return found
     return _HASHED + hashlib.sha256(text.encode()).hexdigest()[:40]

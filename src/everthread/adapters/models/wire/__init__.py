@@ -62,8 +62,9 @@ class Wire:
 
     async def events(
         self, path: str, body: Sequence[bytes], is_last: Callable[[Event], bool]
-    ) -> AsyncGenerator[Event, None]:
-        """Send the pieces of the body, yield what comes back up to the last event or the end of the stream.
+    ) -> AsyncGenerator[Sequence[Event], None]:
+        """Send the pieces of the body, yield what comes back up to the last event or the end of the stream: what has
+        arrived together is yielded together.
 
         An answer that is no stream is yielded as one event. Closing this closes the connection.
         """
@@ -77,17 +78,16 @@ class Wire:
                     said = await posting.refusal(response)
                     raise failure(self._endpoint, response.status, said_in(said), retry_after_s(response.headers))
                 if response.content_type == "application/json":
-                    yield Event(b"", await posting.whole(response))
+                    yield [Event(b"", await posting.whole(response))]
                     return
                 parser = EventParser()
                 while chunk := await response.content.readany():
-                    for event in parser.feed(chunk):
-                        yield event
-                        if is_last(event):
+                    if events := parser.feed(chunk):
+                        yield events
+                        if any(map(is_last, events)):
                             await posting.reach_end(response)
                             return
-                for event in parser.end():
-                    yield event
+                yield parser.end()
 
     def decoded(self, event: Event, decoder: msgspec.json.Decoder[T]) -> T:
         try:

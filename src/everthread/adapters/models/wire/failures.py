@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -22,21 +20,19 @@ from everthread.domain.errors import (
 
 SAID_CHARS_MAX = 200
 
-_TOOLS = re.compile(
+# Not compiled until something has failed: that takes longer than reading the whole module.
+_TOOLS = (
     r"(does not|doesn't|do not|not) support.{0,30}(tool|function)"
     r"|(tool|function)( use| calling| choice|s)?\b.{0,40}not (supported|enabled|available)"
-    r"|support tool use|--enable-auto-tool-choice|tools param requires",
-    re.IGNORECASE,
+    r"|support tool use|--enable-auto-tool-choice|tools param requires"
 )
-_CONTEXT = re.compile(
+_CONTEXT = (
     r"context[ _](length|window|size|limit)|maximum (context|prompt)|(prompt|input|request) (is|was) too (long|large)"
-    r"|input token.{0,40}exceed|too many input tokens|exceed_context_size",
-    re.IGNORECASE,
+    r"|input token.{0,40}exceed|too many input tokens|exceed_context_size"
 )
-_MODEL = re.compile(
+_MODEL = (
     r"model_not_found|(unknown|invalid|unsupported|no such) model|not a valid model"
-    r"|\bmodel\b.{0,100}(not found|not exist|not supported|is not valid|unknown)",
-    re.IGNORECASE,
+    r"|\bmodel\b.{0,100}(not found|not exist|not supported|is not valid|unknown)"
 )
 _AGAIN = frozenset({408, 409, 425, 429})
 # Errors inside a stream come with a name where a response would have had a status.
@@ -94,17 +90,19 @@ class _Body(msgspec.Struct):
 _BODY: msgspec.json.Decoder[_Body | list[_Body]] = msgspec.json.Decoder(_Body | list[_Body])
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """How an endpoint is spoken of."""
 
     name: str
     """Host and port."""
     key_name: str
     """Where its key is set."""
-    key: str = field(repr=False, default="")
-    words: tuple[str, ...] = field(repr=False, default=())
+    key: str = ""
+    words: tuple[str, ...] = ()
     """Of its headers. They are kept out of everything that is said, as the key is."""
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.name!r}, {self.key_name!r})"
 
 
 def failure(endpoint: Endpoint, status: int, said: str, retry_after_s: float | None = None) -> ModelError:
@@ -114,19 +112,23 @@ def failure(endpoint: Endpoint, status: int, said: str, retry_after_s: float | N
     if status in (401, 403):
         return _unauthorized(endpoint, status, said)
     # A server that can't do tools says so with all kinds of statuses.
-    if status in (400, 404, 422, 500, 501) and _TOOLS.search(said):
+    if status in (400, 404, 422, 500, 501) and _has(_TOOLS, said):
         return ModelWithoutTools(
             f"{what}: this model can't be given tools; choose another, or declare it without tools"
         )
-    if status == 413 or status in (400, 422, 500) and _CONTEXT.search(said):
+    if status == 413 or status in (400, 422, 500) and _has(_CONTEXT, said):
         return ContextTooLong(f"{what}: more was sent than the model can read")
-    if status == 404 or status in (400, 422) and _MODEL.search(said):
+    if status == 404 or status in (400, 422) and _has(_MODEL, said):
         return ModelUnknown(f"{what}: check the model's name and the base URL")
     if status in _AGAIN or status >= 500:
         return ModelUnavailable(what, retry_after_s=retry_after_s)
     if 300 <= status <= 399:
         return ModelRefused(f"{what}: it sends us elsewhere; set the base URL to where the endpoint is")
     return ModelRefused(what)
+
+
+def _has(pattern: str, said: str) -> bool:
+    return re.search(pattern, said, re.IGNORECASE) is not None
 
 
 def said_in(body: bytes) -> str:
@@ -148,6 +150,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
             continue
         if math.isfinite(wait):
             return max(wait, 0.0)
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - only for an endpoint that is overrun
+
     try:
         until, now = (parsedate_to_datetime(headers.get(name, "")) for name in ("Retry-After", "Date"))
         return max((until - now).total_seconds(), 0.0)

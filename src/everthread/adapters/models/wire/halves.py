@@ -36,6 +36,8 @@ class Halves:
         self._first = ""
 
     def add(self, piece: str) -> str:
+        if not self._first and piece.isascii():
+            return piece
         if not piece:
             return ""
         piece = self._first + piece

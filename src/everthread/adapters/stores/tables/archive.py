@@ -61,7 +61,9 @@ class ArchiveTables:
                 "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, told_from) "
                 f"SELECT p.name, s.id, s.log_seq, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, s.log_seq "
                 "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
-                "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq",
+                # What it was not told can still be copied.
+                "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq, "
+                "told_from = CASE WHEN cursors.seq < excluded.seq THEN excluded.seq ELSE cursors.told_from END",
                 (session_id,),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from everthread.adapters.stores.tables.rows import FIRST_REPLAY, Execute, first, run
@@ -133,7 +134,19 @@ class CursorTables:
             "RETURNING session_id",
             (provider, now, *given),
         )
-        lanes = [row[0] for row in rows]
+        return self._begun_again(provider, [row[0] for row in rows])
+
+    def tell_again(self, provider: str, owner: str, now: float) -> int:
+        rows = self._execute(
+            "UPDATE cursors SET seq = COALESCE(told_from, 0), replay = replay_last + 1, replay_last = replay_last + 1, "
+            "attempts = 0, due_at = ?, error = NULL WHERE provider = ? AND session_id IN "
+            "(SELECT s.id FROM sessions s WHERE s.owner = ? AND s.kind = 'chat' AND s.forgotten_seq IS NULL "
+            "AND s.log_seq > COALESCE(cursors.told_from, 0)) RETURNING session_id",
+            (now, provider, owner),
+        )
+        return self._begun_again(provider, [row[0] for row in rows])
+
+    def _begun_again(self, provider: str, lanes: Sequence[str]) -> int:
         for lane in lanes:
             # The replay delivers what was parked, in its place.
             run(self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane)))

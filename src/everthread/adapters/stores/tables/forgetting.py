@@ -9,7 +9,7 @@ from everthread.adapters.stores.tables.rows import Execute, first, from_json, ru
 from everthread.adapters.stores.tables.search_text import index_text, owner_token
 from everthread.adapters.stores.tables.sessions import folded
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
-from everthread.domain.model import FORGOTTEN, Session
+from everthread.domain.model import FORGOTTEN, NoteVersion, Session
 
 PURGE_PAGES = 200
 _THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
@@ -80,6 +80,18 @@ class ForgettingTables:
             run(self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,)))
         run(self._execute("UPDATE providers SET last_error = NULL"))
         return wordings
+
+    def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
+        """As `scrub_session` does with a session's own."""
+        for version in versions:
+            run(
+                self._execute(
+                    "UPDATE note_versions SET content = '[forgotten]' WHERE note_id = ? AND version = ? AND owner = ?",
+                    (version.note_id, version.version, owner),
+                )
+            )
+        if versions:
+            run(self._execute("DELETE FROM prefixes WHERE owner = ?", (owner,)))
 
     def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None:
         """A summary, a prefix or a title that was made from a forgotten session's tells of it too."""

@@ -102,7 +102,7 @@ class LogTables:
             case EntryKind.NOTE:
                 note = self._notes.version(detail["note_id"], detail["version"])
                 assert note is not None
-                return NoteWritten(entry.ref, note)
+                return NoteWritten(entry.ref, note, self._notes.newest(note.note_id))
             case EntryKind.DELEGATION:
                 return WorkDelegated(
                     entry.ref, detail.get("task", ""), detail.get("result", ""), detail.get("child", "")

@@ -58,6 +58,11 @@ class NoteTables:
         )
         return _version(row) if row else None
 
+    def newest(self, note_id: str) -> int:
+        """The number of its newest version; 0 if there is no such note."""
+        row = first(self._execute("SELECT MAX(version) FROM note_versions WHERE note_id = ?", (note_id,)))
+        return row[0] or 0 if row else 0
+
     def versions(self, note_id: str) -> tuple[NoteVersion, ...]:
         rows = self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? ORDER BY version", (note_id,))
         return tuple(_version(row) for row in rows)
@@ -69,6 +74,11 @@ class NoteTables:
             (owner, limit),
         )
         return tuple(_version(row) for row in rows)
+
+    def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
+        return tuple(
+            _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
+        )
 
     def projected(self, owner: str, target: NoteTarget) -> str | None:
         row = first(

@@ -74,6 +74,15 @@ class ReviewTables:
             )
         )
 
+    def begin_anew(self, session_id: str, turns: Window, now: float) -> None:
+        run(
+            self._execute(
+                "UPDATE reviews SET state = 'waiting', due_at = ? WHERE session_id = ? "
+                "AND state IN ('done', 'failed') AND to_turn >= ? AND from_turn <= ?",
+                (now, session_id, turns.from_turn, turns.to_turn),
+            )
+        )
+
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]:
         rows = self._execute(
             "SELECT from_turn, to_turn, state, fence, due_at FROM reviews WHERE session_id = ? "

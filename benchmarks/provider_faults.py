@@ -1,0 +1,162 @@
+"""Days full of faults for memory providers, each with a seed of its own: what was lost, doubled, or in the wrong place.
+
+python -m benchmarks.provider_faults [--json] [--only NAME ...] [--seeds N] [--first SEED]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from tests import fake_back_ends
+from tests.back_end import BackEnd
+from tests.fault_days import LIMITS, PATIENT, Day, lived
+
+from everthread.memory.journal import Limits
+from everthread.testing.fault_proxy import Fault
+
+MakeBackEnd = Callable[[], AbstractContextManager[BackEnd]]
+"""An empty back end for one day."""
+
+
+@contextmanager
+def _hindsight() -> Iterator[MakeBackEnd]:
+    """The real server, with its model on; each day has banks of its own."""
+    from tests.servers.door import Door
+    from tests.servers.hindsight_house import hindsight
+    from tests.servers.hindsight_talk import KEEPS, back_end_of
+
+    with hindsight(extracting=True) as house, Door(house.address, KEEPS) as door:
+
+        @contextmanager
+        def made() -> Iterator[BackEnd]:
+            prefix = f"t{uuid.uuid4().hex[:12]}"
+            yield back_end_of(house, door, {"address": house.address, "bank": prefix, "profile": "main"}, prefix)
+
+        yield made
+
+
+@contextmanager
+def _honcho() -> Iterator[MakeBackEnd]:
+    yield fake_back_ends.honcho
+
+
+@contextmanager
+def _openviking() -> Iterator[MakeBackEnd]:
+    """The real server; each day has an account of its own."""
+    from tests.servers.door import Door
+    from tests.servers.openviking_house import KEEPS, KEY, back_end_of, openviking
+
+    with openviking() as house, Door(house.address, KEEPS) as door:
+
+        @contextmanager
+        def made() -> Iterator[BackEnd]:
+            account = f"t{uuid.uuid4().hex[:12]}"
+            yield back_end_of(house, door, {"url": house.address, "api_key": KEY, "account": account}, account)
+
+        yield made
+
+
+@contextmanager
+def _mem0() -> Iterator[MakeBackEnd]:
+    """The real library, which waits a second for its model, and a folder for each day. Facts are drawn."""
+    from tests.servers.mem0_house import mem0
+
+    from everthread.adapters.memory.mem0 import library
+
+    library.REQUEST_S_MAX = 1.0
+
+    @contextmanager
+    def made() -> Iterator[BackEnd]:
+        with tempfile.TemporaryDirectory() as folder, mem0(Path(folder)) as house:
+            yield house.back_end()
+
+    yield made
+
+
+@contextmanager
+def _mem0_platform() -> Iterator[MakeBackEnd]:
+    yield lambda: fake_back_ends.mem0(infer=False)
+
+
+@contextmanager
+def _supermemory() -> Iterator[MakeBackEnd]:
+    yield fake_back_ends.supermemory
+
+
+BACK_ENDS: dict[str, tuple[Callable[[], AbstractContextManager[MakeBackEnd]], Limits]] = {
+    "hindsight": (_hindsight, PATIENT),
+    "honcho": (_honcho, LIMITS),
+    "openviking": (_openviking, PATIENT),
+    "mem0": (_mem0, PATIENT),
+    "mem0-platform": (_mem0_platform, LIMITS),
+    "supermemory": (_supermemory, LIMITS),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.provider_faults", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--only", nargs="+", choices=list(BACK_ENDS), default=list(BACK_ENDS), metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=20, help="how many days")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first")
+    given = parser.parse_args()
+    # Each failed delivery would be told of.
+    logging.disable(logging.WARNING)
+    found = {name: _days(name, range(given.first, given.first + given.seeds)) for name in given.only}
+    counted = {name: _counted(days) for name, days in found.items()}
+    print(json.dumps(counted, indent=2) if given.json else _table(counted))
+    problems = [f"{name}, seed {day.seed}: {each}" for name, of in found.items() for day in of for each in day.problems]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return int(bool(problems))
+
+
+def _days(name: str, seeds: range) -> list[Day]:
+    make, limits = BACK_ENDS[name]
+    days: list[Day] = []
+    with make() as made:
+        for seed in seeds:
+            begun = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder, made() as back_end:
+                days.append(asyncio.run(lived(Path(folder), back_end, seed, limits)))
+            print(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    return days
+
+
+def _counted(days: list[Day]) -> dict[str, object]:
+    return {
+        "days": len(days),
+        "boundaries": sum(day.boundaries for day in days),
+        "sessions": sum(day.sessions for day in days),
+        "turns": sum(day.turns for day in days),
+        "closes": sum(day.closes for day in days),
+        "deliveries": sum(day.attempts for day in days),
+        "requests": sum(day.requests for day in days),
+        "spoiled": {fault.value: sum(day.spoiled[fault] for day in days) for fault in Fault},
+        "problems": sum(len(day.problems) for day in days),
+    }
+
+
+def _table(counted: dict[str, dict[str, object]]) -> str:
+    lines: list[str] = []
+    for name, counts in counted.items():
+        lines.append(name)
+        lines += [
+            f"    {what:<12}{count if not isinstance(count, dict) else json.dumps(count)}"
+            for what, count in counts.items()
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The process in which Mem0's library runs. Nothing here is imported by Everthread, and nothing of Everthread here."""

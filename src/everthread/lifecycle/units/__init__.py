@@ -1,0 +1,56 @@
+"""Each method of the lifecycle is one unit of work; the modules here have them by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle.crossing import Setting
+from everthread.ports import Clock, Store
+
+
+class Units:
+    """What every unit of work is carried out with. Nothing of any key is kept here."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        new_id: Callable[[], str],
+        *,
+        holder: str,
+        policies: ResetPolicies | None = None,
+        hooks: frozenset[str] = frozenset(),
+        review_every: int = 0,
+        told_of_expiry: frozenset[str] = frozenset(),
+        remove_file: Callable[[str], None] | None = None,
+    ) -> None:
+        """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never.
+
+        On the platforms `told_of_expiry` people are told when a conversation has ended by itself. `remove_file` removes
+        one that came with a message, by its path in their folder; it may be gone already.
+        """
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+        self._holder = holder
+        self._policies = policies or ResetPolicies(ResetPolicy())
+        self._hooks = hooks
+        self._review_every = review_every
+        self._told_of_expiry = told_of_expiry
+        self._remove_file = remove_file
+
+    def _setting(self, actor: str, order: int | None = None) -> Setting:
+        """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
+        return Setting(
+            self._clock.now(),
+            self._new_id,
+            self._holder,
+            self._policies,
+            self._hooks,
+            actor,
+            before_inbox=order,
+            review_every=self._review_every,
+            order=order,
+            told_of_expiry=self._told_of_expiry,
+        )

@@ -1,0 +1,58 @@
+"""Mem0's platform keeps the contract of every provider, held against a fake of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.mem0_held import held
+from tests.tidy import tidy
+
+from everthread.adapters.memory.mem0 import Mem0
+from everthread.testing.fake_mem0 import FakeMem0
+from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+
+
+class TestMem0(ProviderContract):
+    """Facts are drawn."""
+
+    infer = True
+
+    @pytest.fixture
+    def fake(self) -> Iterator[FakeMem0]:
+        with FakeMem0(key="k-1234") as fake:
+            yield fake
+
+    @pytest.fixture
+    def settings(self, fake: FakeMem0) -> dict[str, Any]:
+        return {"mode": "platform", "url": fake.address, "api_key": "k-1234", "infer": self.infer}
+
+    @pytest.fixture
+    def provider(self) -> Mem0:
+        return tidy(Mem0)
+
+    @pytest.fixture
+    def effects(self, fake: FakeMem0) -> EffectsOf:
+        return lambda provider: held(fake.memories)
+
+    @pytest.fixture
+    def faults(self, fake: FakeMem0) -> Faults:
+        return fake
+
+
+class TestMem0WordForWord(TestMem0):
+    """What comes twice is kept twice, if nobody looks first."""
+
+    infer = False
+
+
+class TestMem0WithAQueue(TestMem0WordForWord):
+    """It takes a while until anything is carried out, additions and deletions."""
+
+    @pytest.fixture
+    def fake(self) -> Iterator[FakeMem0]:
+        with FakeMem0(key="k-1234", takes_in_s=0.05, deletes_s=0.1) as fake:
+            yield fake
+
+    @pytest.fixture
+    def settles_s(self) -> float:
+        return 2.0

@@ -1,0 +1,89 @@
+"""Mem0's platform in a whole Everthread, against a fake of it."""
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests import fake_back_ends
+from tests.back_end import BackEnd
+from tests.bad_day import BadDay
+from tests.e2e.test_chat import Terminal
+from tests.fault_days import FaultDays
+from tests.house import CLI, until
+from tests.mem0_held import held
+from tests.provider_scenarios import ProviderScenarios
+
+from everthread import config
+from everthread.bootstrap import Runtime
+from everthread.domain.model import Inbound, Message, Role
+from everthread.testing.fake_mem0 import FakeMem0
+
+
+class OnMem0:
+    infer = True
+
+    @pytest.fixture
+    def back_end(self) -> Iterator[BackEnd]:
+        with fake_back_ends.mem0(infer=self.infer) as back_end:
+            yield back_end
+
+
+class TestABadDay(OnMem0, BadDay):
+    pass
+
+
+class TestDaysOfFaults(OnMem0, FaultDays):
+    """Word for word: what comes twice is kept twice, if nobody looks."""
+
+    infer = False
+
+
+class TestScenarios(OnMem0, ProviderScenarios):
+    pass
+
+
+async def test_it_is_chosen_by_its_name_with_a_key_from_dotenv(tmp_path: Path) -> None:
+    with FakeMem0(key="k-platform-1234") as fake:
+        told = f'mode = "platform"\nurl = "{fake.address}"\n'
+        (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["mem0"]\n[memory.mem0]\n{told}')
+        (tmp_path / ".env").write_text("MEM0_API_KEY=k-platform-1234\n")
+        (tmp_path / ".env").chmod(0o600)
+        async with Runtime(config.load(str(tmp_path), {})) as runtime:
+            await runtime.start()
+            await runtime.lifecycle.accept(Inbound(CLI, "me", "I keep bees"))
+            ticket = await runtime.lifecycle.begin_turn(CLI)
+            assert ticket is not None
+            await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, "I keep bees")], "")
+            await until(lambda: held(fake.memories))
+            assert await runtime.memory.health() == {"mem0": "ok"}
+        assert {one["user_id"] for one in fake.memories} == {"everthread-main__me"}
+
+
+def test_the_wizard_asks_only_for_what_the_chosen_mode_needs_and_tries_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    with FakeMem0(key="k-platform-1234") as fake:
+        terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory"])
+        try:
+            for question, answer in (
+                ("Memories to use", "builtin mem0"),
+                (r"mem0: Its library on this machine, or its platform \[library\]", "cloud"),
+                ("must be one of library, platform", "platform"),
+                ("mem0: Address of the platform", fake.address),
+                ("mem0: The platform's key", "k-platform-1234"),
+                (r"mem0: Draw facts; .* \[true\]", "no"),
+            ):
+                terminal.expect(question)
+                terminal.type(f"{answer}\n")
+            terminal.expect("mem0: ok")
+            terminal.expect("Memories in use: builtin, mem0.")
+            assert terminal.ended() == 0
+            assert "embeds" not in terminal.seen
+            assert "k-platform-1234" not in terminal.seen
+        finally:
+            terminal.close()
+        told = tomllib.loads((home / "config.toml").read_text())["memory"]["mem0"]
+        assert told == {"mode": "platform", "url": fake.address, "infer": False}
+    assert (home / ".env").read_text() == "MEM0_API_KEY=k-platform-1234\n"

@@ -1,0 +1,46 @@
+"""What a Mem0 holds, platform or library, as the contract kit and the scenarios want it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from everthread.adapters.memory.wire.naming import decoded
+from everthread.testing.recording import Effect
+
+
+def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:
+    """Memories with `run_id`, `memory` and `metadata`, oldest first. All of an entry is one effect.
+
+    Whose it is, the run that it is in says. What is there twice is two effects.
+    """
+    found: dict[Any, Effect] = {}
+    times: Counter[Any] = Counter()
+    for one in memories:
+        about, text = one["metadata"], one["memory"]
+        session = decoded(one["run_id"]) or ""
+        entry = (session, about["entry"], about.get("request"))
+        times[*entry, text] += 1
+        place = (*entry, times[*entry, text])
+        before = found.get(place)
+        words = f"{before.text}\n{text}" if before else text
+        found[place] = Effect(session, about["kind"], words, turn=about.get("turn"))
+    return list(found.values())
+
+
+def parent_of(session_id: str, memories: Iterable[dict[str, Any]]) -> str:
+    about = [one["metadata"] for one in memories]
+    found = {one["parent"] for one in about if (one["kind"], one["session"]) == ("opened", session_id)}
+    return ", ".join(sorted(found))
+
+
+def in_files(folder: Path) -> list[dict[str, Any]]:
+    """What the library has written, of everybody."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*/memories.json")):
+        for payload in json.loads(path.read_text())["docstore"].values():
+            found.append({"run_id": payload["run_id"], "memory": payload["data"], "metadata": payload})
+    return found

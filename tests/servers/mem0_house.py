@@ -1,0 +1,63 @@
+"""The real Mem0 library with our stub of a model, as tests want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.back_end import BackEnd
+from tests.mem0_held import held, in_files, parent_of
+from tests.servers.door import Door
+from tests.servers.environments import environment
+
+from everthread.adapters.memory.mem0 import Mem0
+from everthread.testing.back_end_model import BackEndModel
+from everthread.testing.recording import Effect
+
+WANTED = ("mem0ai==2.2.1", "faiss-cpu==1.15.1")
+ASKS = r"POST /v1/(embeddings|chat/completions)"
+
+
+@dataclass(frozen=True)
+class House:
+    """A door in front of the model that Mem0 uses, and a folder for its files."""
+
+    python: str
+    model: BackEndModel
+    door: Door
+    folder: Path
+
+    def settings(self, *, infer: bool = True, address: str = "") -> dict[str, Any]:
+        """Plain enough for JSON."""
+        endpoint = {"model": "stub", "embedder": "stub", "model_url": f"{address or self.door.address}/v1"}
+        return {"folder": str(self.folder), "python": self.python, "infer": infer, "model_key": "k-1234", **endpoint}
+
+    def held(self) -> list[Effect]:
+        return held(in_files(self.folder))
+
+    def back_end(self, *, infer: bool = True) -> BackEnd:
+        return BackEnd(
+            f"{Mem0.__module__}:{Mem0.__qualname__}",
+            self.settings(infer=infer),
+            self.door,
+            self.held,
+            parent_of=lambda session: parent_of(session, in_files(self.folder)),
+            keeps_closes=False,
+            tool=("mem0_search", "query"),
+        )
+
+
+def child_of(provider: Mem0) -> int:
+    """The process that its library is in."""
+    memories: Any = provider._open  # noqa: SLF001
+    return memories._child.process.pid  # noqa: SLF001
+
+
+@contextmanager
+def mem0(folder: Path) -> Iterator[House]:
+    python = str(environment("mem0", WANTED) / "bin" / "python")
+    with BackEndModel().in_thread() as model, Door(f"http://127.0.0.1:{model.port}", ASKS) as door:
+        yield House(python, model, door, folder)

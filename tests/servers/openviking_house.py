@@ -1,0 +1,214 @@
+"""The real OpenViking, for tests: installed once into `.cache/servers/openviking`, with a stub for its model."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.back_end import BackEnd
+from tests.house import ME
+from tests.servers.environments import environment
+
+from everthread.adapters.memory.openviking import OpenViking
+from everthread.adapters.memory.openviking.wording import Line, about, line_in, origin
+from everthread.adapters.memory.wire.naming import decoded, encoded
+from everthread.testing.back_end_model import BackEndModel
+from everthread.testing.embedding import DIMENSIONS
+from everthread.testing.provider_contract import Faults
+from everthread.testing.recording import Effect
+
+WANTED = ("openviking==0.5.2",)
+KEY = "root-key-of-the-tests"
+START_S_MAX = 300
+KINDS = {"work": "delegation"}
+KEEPS = r"POST /api/v1/sessions/[^/]+/messages/batch"
+"""The requests that store words."""
+
+
+@dataclass
+class House:
+    """A server that runs, and what it holds."""
+
+    address: str
+    model: BackEndModel
+    folder: Path
+    server: "subprocess.Popen[bytes]"
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def ask(self, account: str, user: str, path: str, **query: str) -> Any:
+        """The result of a GET; None if there is nothing."""
+        return self._asked(account, user, f"{path}?{urllib.parse.urlencode(query)}")
+
+    def post(self, account: str, user: str, path: str, body: object) -> Any:
+        return self._asked(account, user, path, json.dumps(body).encode())
+
+    def _asked(self, account: str, user: str, path: str, body: bytes | None = None) -> Any:
+        who = {"Authorization": f"Bearer {KEY}", "X-OpenViking-Account": account, "X-OpenViking-User": user}
+        headers = {**who, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.address}/api/v1{path}", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read())["result"]
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def users(self, account: str) -> list[str]:
+        """The server lists them late, if at all."""
+        return sorted(each.name for each in (self.folder / "data" / "viking" / account / "user").glob("*"))
+
+    def sessions(self, account: str, user: str) -> list[str]:
+        return sorted(one["session_id"] for one in self.ask(account, user, "/sessions"))
+
+    def lines(self, account: str, user: str, uri: str) -> list[Line]:
+        rows = (self.ask(account, user, "/content/read", uri=f"{uri}/messages.jsonl") or "").split("\n")
+        found = [line_in(row) for row in rows if row]
+        assert None not in found, rows
+        return [line for line in found if line is not None]
+
+    def archives(self, account: str, user: str, name: str) -> dict[str, bool]:
+        """The archives of a session, and whether memories were drawn from each."""
+        root = f"viking://user/{user}/sessions/{name}/history"
+        uris = sorted(self.ask(account, user, "/fs/ls", uri=root, simple="true") or [])
+        return {uri: self.ask(account, user, "/content/read", uri=f"{uri}/.done") is not None for uri in uris}
+
+    def held(self, account: str) -> list[Effect]:
+        """What is there, oldest first in each session. Archives that came to nothing do not count."""
+        effects: list[Effect] = []
+        for user in self.users(account):
+            for name in self.sessions(account, user):
+                effects += self._session(account, user, name)
+            effects += self._notes(account, user)
+        return effects
+
+    def everything(self, account: str) -> str:
+        """Every file that the server has kept of an account, but for its list of what it was asked to do."""
+        root = self.folder / "data" / "viking" / account
+        files = [each for each in root.rglob("*") if each.is_file() and "tasks" not in each.relative_to(root).parts]
+        return "\n".join(f"{each}\n{each.read_bytes().decode(errors='replace')}" for each in files)
+
+    def _session(self, account: str, user: str, name: str) -> list[Effect]:
+        session, archives = decoded(name) or name, self.archives(account, user, name)
+        effects: list[Effect] = []
+        for uri in archives:
+            # What came to nothing was said again.
+            if archives[uri]:
+                effects += _effects(session, self.lines(account, user, uri))
+        live = _effects(session, self.lines(account, user, f"viking://user/{user}/sessions/{name}"))
+        if effects and not live:
+            effects.append(Effect(session, "close", "all that was said is committed"))
+        return effects + live
+
+    def _notes(self, account: str, user: str) -> list[Effect]:
+        root = f"viking://user/{user}/memories/notes"
+        found: list[Effect] = []
+        for uri in sorted(self.ask(account, user, "/fs/ls", uri=root, simple="true") or []):
+            attributes = self.ask(account, user, "/fs/attrs", uri=uri)
+            text = self.ask(account, user, "/content/read", uri=uri)
+            if attributes and text:
+                found.append(Effect(origin(attributes["attrs"]["tags"])[0], "note", text))
+        return found
+
+
+def _effects(session: str, lines: list[Line]) -> list[Effect]:
+    effects: list[Effect] = []
+    for first in lines:
+        if first.mark is not None and first.mark.part == 0:
+            said = [each for each in lines if each.mark and each.mark.seq == first.mark.seq]
+            text = "\n".join(f"{each.role}: {each.text}" for each in said)
+            effects.append(Effect(session, KINDS.get(first.mark.kind) or first.mark.kind, text, turn=first.mark.turn))
+    return effects
+
+
+def back_end_of(house: House, faults: Faults, settings: dict[str, Any], account: str) -> BackEnd:
+    """The server as the scenarios want it: one account of it."""
+
+    def parent_of(session_id: str) -> str:
+        kept = house.ask(account, ME, f"/sessions/{encoded(session_id)}")
+        return about(kept["memory_extraction_config"]["events"]["tags"]).parent
+
+    return BackEnd(
+        f"{OpenViking.__module__}:{OpenViking.__qualname__}",
+        settings,
+        faults,
+        lambda: house.held(account),
+        settles_s=5.0,
+        parent_of=parent_of,
+        attempt_s=1.5,
+        tool=("openviking_look_up", "words"),
+    )
+
+
+@contextmanager
+def openviking() -> Iterator[House]:
+    """Starts everything and stops it again. Takes half a minute; the first time, two."""
+    place = environment("openviking", WANTED)
+    folder = Path(tempfile.mkdtemp(prefix="everthread-openviking-"))
+    try:
+        with BackEndModel().in_thread() as model:
+            port = _free_port()
+            (folder / "ov.conf").write_text(json.dumps(_settings(port, folder, model)))
+            with (folder / "server.log").open("wb") as log:
+                server = subprocess.Popen(
+                    [place / "bin" / "openviking-server", "--config", folder / "ov.conf"],
+                    env={"HOME": str(folder), "PATH": os.environ["PATH"]},
+                    stdout=log,
+                    stderr=log,
+                    cwd=folder,
+                )
+            house = House(f"http://127.0.0.1:{port}", model, folder, server)
+            try:
+                _wait_for(house)
+                yield house
+            finally:
+                server.terminate()
+                try:
+                    server.wait(20)
+                except subprocess.TimeoutExpired:
+                    server.kill()
+                    server.wait()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settings(port: int, folder: Path, model: BackEndModel) -> dict[str, Any]:
+    served = {"provider": "openai", "api_base": model.base_url, "api_key": "none", "model": "stub"}
+    return {
+        "server": {"host": "127.0.0.1", "port": port, "auth_mode": "trusted", "root_api_key": KEY},
+        "storage": {"workspace": str(folder / "data")},
+        "embedding": {"dense": {**served, "dimension": DIMENSIONS, "input": "text"}, "max_retries": 0},
+        "vlm": {**served, "max_retries": 0, "timeout": 20},
+        "log": {"level": "WARNING"},
+    }
+
+
+def _wait_for(house: House) -> None:
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline and house.server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{house.address}/ready", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.3)
+    raise AssertionError(f"OpenViking did not start:\n{(house.folder / 'server.log').read_text()[-3000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]

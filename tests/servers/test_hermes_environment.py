@@ -1,0 +1,46 @@
+"""An environment for the plugins of Hermes Agent's is made in a home, as `everthread setup memory` does it.
+
+What is put into it here is little: that Hermes Agent can be installed is seen wherever tests run it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from everthread.cli import hermes_environment
+from everthread.cli.hermes_environment import WHOLE, make
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def no_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hermes_environment.shutil, "which", lambda name: None)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> str:
+    """A package as small as they come."""
+    path = tmp_path / "little-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("little.py", "WORD = 'larkspur'\n")
+        file.writestr("little-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: little\nVersion: 1.0\n")
+        file.writestr("little-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("little-1.0.dist-info/RECORD", "")
+    return str(path)
+
+
+def test_an_environment_is_made_once_and_works_where_it_is(tmp_path: Path, wheel: str) -> None:
+    folder, seen = tmp_path / "home" / "hermes", list[int]()
+    assert make(folder, lambda done, whole: seen.append(done), wheel)
+    said = subprocess.run(
+        [folder / "bin" / "python", "-c", "import little; print(little.WORD)"], capture_output=True, check=True
+    )
+    assert said.stdout == b"larkspur\n"
+    assert seen[-1] == WHOLE
+    assert not make(folder, lambda done, whole: None, "nothing is installed a second time")
+    assert sorted(one.name for one in folder.parent.iterdir()) == [".hermes.lock", "hermes"]

@@ -1,0 +1,134 @@
+"""Hermes Agent's own plugin for OpenViking over the bridge, against the real OpenViking."""
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.back_end import BackEnd
+from tests.bad_day import Life
+from tests.house import CLI, House, opened
+from tests.servers.hermes_memories import OpenViking, python
+from tests.servers.openviking_for_hermes import KEY, USER, Viking, viking
+from tests.tidy import tidy
+
+from everthread.domain.boundary import New, Resume
+from everthread.memory.journal import Limits
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(1500)]
+LIMITS = Limits(attempt_s_max=20.0, backoff_s=0.05, backoff_s_max=0.5, breaker_s=0.2)
+SETTLES_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Viking]:
+    with viking() as server:
+        yield server
+
+
+@pytest.fixture
+def account() -> str:
+    """Of this test alone."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, server: Viking, account: str) -> dict[str, Any]:
+    home = tmp_path / "bridge" / "home"
+    home.mkdir(parents=True)
+    told = {"ENDPOINT": server.address, "API_KEY": KEY, "ACCOUNT": account, "USER": USER}
+    (home / ".env").write_text("".join(f"OPENVIKING_{name}={value}\n" for name, value in told.items()))
+    return {"folder": str(tmp_path / "bridge"), "python": python(), "owner": "me"}
+
+
+async def settled(house: House) -> None:
+    deadline = time.monotonic() + SETTLES_S
+    while any(status.lanes.waiting_entries for status in await house.memory.journal.status()):
+        assert time.monotonic() < deadline, await house.memory.journal.status()
+        await house.clock.sleep(0.1)
+
+
+async def found(house: House, word: str) -> bool:
+    """Whether it is recalled, once the server has had the time that it needs."""
+    deadline = time.monotonic() + SETTLES_S
+    while time.monotonic() < deadline:
+        recall = await house.memory.recall(word, ref=await house.at(CLI), deadline_s=20)
+        if any(word in item.text for item in recall.items):
+            return True
+        await house.clock.sleep(1)
+    return False
+
+
+async def test_turns_arrive_in_their_own_sessions_and_every_close_commits(
+    tmp_path: Path, server: Viking, account: str, settings: dict[str, Any]
+) -> None:
+    """Also that of a session that goes on after a close, which one instance of this plugin would not commit again."""
+    bridge = tidy(OpenViking)
+    async with House(tmp_path, bridge, limits=LIMITS, settings={bridge.name: settings}) as house:
+        old = (await house.turn(CLI, "apple")).ref.session_id
+        await house.turn(CLI, "birch")
+        new = opened(await house.cross(CLI, New()))
+        await house.turn(CLI, "cedar")
+        assert opened(await house.cross(CLI, Resume(old))) == old
+        await house.turn(CLI, "damson")
+        await house.cross(CLI, New())
+        await settled(house)
+        assert await house.incidents() == []
+        assert server.said(account, old) == ["apple", "birch", "damson"]
+        assert server.said(account, new) == ["cedar"]
+        assert server.commits(account, old) == 2
+        assert server.commits(account, new) == 1
+        ref = await house.at(CLI)
+        tools = [tool["name"] for tool in (await house.memory.tool_schemas())[bridge.name]]
+        assert "viking_search" in tools
+        answer = await house.memory.handle_tool_call(bridge.name, "viking_search", {"query": "apple"}, ref=ref)
+        assert "error" not in json.loads(answer)
+        # Its server draws memories from what was committed in its own time.
+        assert await found(house, "damson")
+
+
+def test_the_story_of_a_bad_day(tmp_path: Path, server: Viking, account: str, settings: dict[str, Any]) -> None:
+    """As tests/bad_day.py has it. What a killed process had acknowledged is told again, as the scorecard says."""
+    back_end = BackEnd(
+        f"{OpenViking.__module__}:{OpenViking.__qualname__}",
+        settings,
+        None,  # type: ignore[arg-type] - the server itself is stopped instead
+        lambda: [],
+        attempt_s_max=8.0,
+    )
+    life = Life(tmp_path, back_end, 0)
+    first = life.do("turn", "my boat is called Skarven")
+    life.until("waiting", "", lambda count: count == 0)
+    os.kill(server.server.pid, signal.SIGSTOP)
+    try:
+        second = life.do("new")
+        assert life.do("turn", "my sister lives in Odense") == second
+        assert life.do("resume", first) == first
+        assert life.do("turn", "my boat has a red keel") == first
+        time.sleep(13)
+        assert life.do("waiting") > 0
+        life.kill()
+        life = Life(tmp_path, back_end, 1)
+    finally:
+        os.kill(server.server.pid, signal.SIGCONT)
+    third = life.do("new")
+    deadline = time.monotonic() + SETTLES_S
+    while life.do("waiting"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    life.end()
+    for session, facts in (
+        (first, ["my boat is called Skarven", "my boat has a red keel"]),
+        (second, ["my sister lives in Odense"]),
+        (third, []),
+    ):
+        said = server.said(account, session)
+        assert sorted({*said}, key=said.index) == facts, said
+        assert len(said) <= 3 * len(facts), said
+    assert server.commits(account, first) >= 1
+    assert server.commits(account, second) >= 1

@@ -1,0 +1,327 @@
+"""Hindsight as people run it: with a model that draws facts from what is said, and conclusions from the facts.
+
+The model is our stub; it takes each line that a person said for a fact.
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from tests.e2e.commands import everthread
+from tests.fault_days import PATIENT, lived
+from tests.house import CLI
+from tests.house import House as Process
+from tests.servers.door import Door
+from tests.servers.hindsight_house import House, hindsight
+from tests.servers.hindsight_talk import KEEPS, Talk, asked, back_end_of, documents, everything, held, ready, texts
+from tests.tidy import tidy
+
+from everthread.adapters.memory.hindsight import Hindsight
+from everthread.domain.boundary import New, Resume
+from everthread.domain.errors import ProviderError, Unavailable
+from everthread.domain.events import ForgetScope
+from everthread.memory.journal import Limits
+from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+LIMITS = Limits(attempt_s_max=30.0, attempts_max=2, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
+SLOW_S = 1.5
+"""How long the model thinks about a request of which nobody hears any more."""
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    with hindsight(extracting=True) as house:
+        yield house
+
+
+@pytest.fixture
+def prefix(house: House) -> Iterator[str]:
+    """Banks of this test alone."""
+    yield f"t{uuid.uuid4().hex[:12]}"
+    house.model.heal()
+
+
+@pytest.fixture
+def door(house: House) -> Iterator[Door]:
+    with Door(house.address, KEEPS) as door:
+        yield door
+
+
+@pytest.fixture
+def settings(door: Door, prefix: str) -> dict[str, Any]:
+    return {"address": door.address, "bank": prefix, "profile": "main"}
+
+
+@pytest.fixture
+def bank(prefix: str) -> str:
+    return f"/v1/default/banks/{prefix}__main__ann"
+
+
+class TestHindsightThatExtracts(ProviderContract):
+    @pytest.fixture
+    def settings(self, door: Door, prefix: str) -> dict[str, Any]:
+        return {"address": door.address, "bank": prefix, "profile": "main"}
+
+    @pytest.fixture
+    def provider(self) -> Hindsight:
+        return tidy(Hindsight)
+
+    @pytest.fixture
+    def effects(self, house: House, prefix: str) -> EffectsOf:
+        return lambda provider: held(house.address, prefix)
+
+    @pytest.fixture
+    def faults(self, door: Door) -> Faults:
+        return door
+
+    @pytest.fixture
+    def settles_s(self) -> float:
+        return 5.0
+
+
+def facts(house: House, bank: str) -> dict[str, list[str]]:
+    """What the model has drawn from what was said, and what it has concluded."""
+    found: dict[str, list[str]] = {}
+    for one in asked(house.address, f"{bank}/memories/list?limit=1000")["items"]:
+        found.setdefault(one["fact_type"], []).append(one["text"])
+    return found
+
+
+async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < deadline, "it never came to that"
+        await asyncio.sleep(0.1)
+
+
+async def settled(process: Process) -> None:
+    """For longer than a house waits by itself: here is a server that takes its time."""
+    deadline = time.monotonic() + 60
+    while any([status.lanes.waiting_entries for status in await process.memory.journal.status()]):
+        assert time.monotonic() < deadline, await process.memory.journal.status()
+        await asyncio.sleep(0.1)
+
+
+def at_work(house: House, bank: str) -> bool:
+    try:
+        listed = asked(house.address, f"{bank}/operations?limit=100&status=processing")["operations"]
+    except HTTPError:
+        # The bank is made with its first document.
+        return False
+    return any(one["document_id"] for one in listed)
+
+
+async def test_facts_are_drawn_and_say_where_they_were_said(house: House, settings: dict[str, Any], bank: str) -> None:
+    talk = Talk(await ready(settings), "s1")
+    await talk.say("nothing much")
+    await talk.say("I keep bees in Aarhus")
+    drawn = facts(house, bank)["world"]
+    assert any("I keep bees in Aarhus" in fact for fact in drawn)
+    # What the assistant said is no fact: it was the model that chose, and not a cut through the text.
+    assert not any("I see" in fact for fact in drawn)
+    [item] = await talk.provider.prefetch("bees Aarhus", ref=talk.ref, limit=1)
+    assert (item.session_id, item.turn, "bees" in item.text) == ("s1", 2, True)
+
+
+async def test_a_redelivered_turn_asks_the_model_nothing(house: House, settings: dict[str, Any], bank: str) -> None:
+    talk = Talk(await ready(settings), "s1")
+    await talk.say("I keep bees in Aarhus")
+    await until(lambda: "observation" in facts(house, bank))
+    before, thought = facts(house, bank), house.model.asked["/v1/chat/completions"]
+    await talk.say("I keep bees in Aarhus", again=True)
+    await asyncio.sleep(0.5)
+    assert (facts(house, bank), house.model.asked["/v1/chat/completions"]) == (before, thought)
+
+
+async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
+    house: House, settings: dict[str, Any], prefix: str, bank: str
+) -> None:
+    """Neither a later session, nor the old one that goes on, nor a write that the server breaks off in the middle."""
+    provider = await ready(settings)
+    old, new = Talk(provider, "old"), Talk(provider, "new")
+    await old.say("I keep bees")
+    await new.say("I paint hives")
+    await new.note("has two ladders", version=1)
+    house.model.refuse("honey")
+    with pytest.raises(ProviderError):
+        await old.say("I sell honey")
+    # What is there already is told anew, and that fails: it stays as it was.
+    house.model.refuse("seven")
+    with pytest.raises(ProviderError):
+        await new.note("has seven ladders", version=2)
+    house.model.heal()
+    await old.say("I sell honey", again=True)
+    assert texts(house, prefix) == {
+        "note/n1": "has two ladders",
+        "old/0001": "user: I keep bees\nassistant: I see.",
+        "new/0001": "user: I paint hives\nassistant: I see.",
+        "old/0002": "user: I sell honey\nassistant: I see.",
+    }
+    drawn = facts(house, bank)["world"]
+    for said in ("I keep bees", "I paint hives", "I sell honey", "has two ladders"):
+        assert sum(said in fact for fact in drawn) == 1, drawn
+
+
+async def test_of_a_forgotten_session_no_fact_and_no_conclusion_is_left(
+    house: House, settings: dict[str, Any], prefix: str, bank: str
+) -> None:
+    provider = await ready(settings)
+    gone, stays = Talk(provider, "gone"), Talk(provider, "stays")
+    await stays.say("I sell honey")
+    await gone.say("I planted larkspur")
+    await until(lambda: "larkspur" in json.dumps(facts(house, bank).get("observation", [])))
+    await gone.forget(ForgetScope.SESSION)
+    # What it makes of what is left may take a moment; nothing of that has the word in it.
+    await asyncio.sleep(1.0)
+    assert "larkspur" not in everything(house, bank)
+    assert list(texts(house, prefix)) == ["stays/0001"]
+    assert any("I sell honey" in fact for fact in facts(house, bank)["world"])
+
+
+# Forgotten while the server is at work on it --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def under_way(house: House, bank: str, saying: Awaitable[None]) -> AsyncIterator[None]:
+    """The server has taken something to work on, and whoever asked for that is gone."""
+    house.model.delay(SLOW_S)
+    task = asyncio.ensure_future(saying)
+    await until(lambda: at_work(house, bank))
+    task.cancel()
+    await asyncio.wait({task})
+    yield
+    house.model.heal()
+    # Whatever it was about to bring back has come by now.
+    await asyncio.sleep(2 * SLOW_S + 1)
+
+
+async def test_a_session_that_is_forgotten_while_the_server_is_at_work_on_it_does_not_come_back(
+    house: House, settings: dict[str, Any], bank: str
+) -> None:
+    provider = await ready(settings)
+    talk = Talk(provider, "gone")
+    await Talk(provider, "stays").say("I sell honey")
+    async with under_way(house, bank, talk.say("I planted larkspur")):
+        await talk.forget(ForgetScope.SESSION)
+        assert "larkspur" not in everything(house, bank)
+    assert "larkspur" not in everything(house, bank)
+    assert "I sell honey" in everything(house, bank)
+
+
+async def test_a_fact_that_is_forgotten_while_the_server_is_at_work_on_it_does_not_come_back(
+    house: House, settings: dict[str, Any], prefix: str, bank: str
+) -> None:
+    provider = await ready(settings)
+    talk, desk = Talk(provider, "s1"), Talk(provider, "notes:ann")
+    await desk.say("I sell honey")
+    async with under_way(house, bank, talk.say("the code is quincunx, and I keep bees")):
+        # Its entry stands in another session, and waits for nothing of this one.
+        await desk.forget(ForgetScope.FACT, "the code is quincunx")
+        assert "quincunx" not in everything(house, bank)
+    assert "quincunx" not in everything(house, bank)
+    assert texts(house, prefix)["s1/0001"] == "user: [forgotten], and I keep bees\nassistant: I see."
+
+
+async def test_a_person_who_is_forgotten_while_the_server_is_at_work_on_something_of_theirs_does_not_come_back(
+    house: House, settings: dict[str, Any], prefix: str, bank: str
+) -> None:
+    provider = await ready(settings)
+    talk, desk = Talk(provider, "s1"), Talk(provider, "notes:ann")
+    await Talk(provider, "s2", owner="bob").say("I sell honey")
+    async with under_way(house, bank, talk.say("I planted larkspur")):
+        await desk.forget(ForgetScope.OWNER)
+    assert [one["original_text"] for one in documents(house.address, prefix)] == [
+        "user: I sell honey\nassistant: I see."
+    ]
+
+
+async def test_what_the_server_does_not_get_done_is_forgotten_later_and_said_to_wait(
+    house: House, settings: dict[str, Any], bank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.adapters.memory.hindsight.banks.SETTLE_S_MAX", 0.3)
+    talk = Talk(await ready(settings), "gone")
+    async with under_way(house, bank, talk.say("I planted larkspur")):
+        with pytest.raises(Unavailable, match="still at work"):
+            await talk.forget(ForgetScope.SESSION)
+    await talk.forget(ForgetScope.SESSION)
+    assert "larkspur" not in everything(house, bank)
+
+
+# A document that the server never takes in ----------------------------------------------------------------------------
+
+
+async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_goes_on(
+    house: House, prefix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text('[memory]\nproviders = ["builtin"]\n')
+    settings = {"hindsight": {"address": house.address, "bank": prefix, "profile": "main"}}
+    house.model.refuse("hemlock")
+    async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+        poisoned = (await process.turn(CLI, "this is hemlock")).ref.session_id
+        await process.turn(CLI, "I keep bees")
+        await process.cross(CLI, New())
+        other = (await process.turn(CLI, "I sell honey")).ref.session_id
+        await process.cross(CLI, Resume(poisoned))
+        await process.turn(CLI, "I paint hives")
+        await settled(process)
+        [status] = await process.memory.journal.status()
+        assert [(one.session_id, "could not take it in" in one.error) for one in status.parked] == [(poisoned, True)]
+        # It is no outage, and nothing else was held up or parked because of it.
+        assert status.breaker_open_until is None
+    there = {one["original_text"].partition("\n")[0] for one in documents(house.address, prefix)}
+    assert there == {"user: I keep bees", "user: I sell honey", "user: I paint hives"}
+    shown = everthread(tmp_path, "memory", "status").stdout
+    assert poisoned in shown.partition("Parked:")[2]
+    assert other not in shown
+    # And when the cause is gone, it can be told after all.
+    house.model.heal()
+    async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+        process.clock.ahead_s = 3600
+        assert await process.memory.journal.retry("hindsight") == 1
+        await settled(process)
+    assert any("this is hemlock" in one["original_text"] for one in documents(house.address, prefix))
+
+
+async def test_while_the_model_is_gone_nothing_is_parked(house: House, prefix: str, tmp_path: Path) -> None:
+    settings = {"hindsight": {"address": house.address, "bank": prefix, "profile": "main"}}
+    async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+        await process.turn(CLI, "I keep bees")
+        await settled(process)
+        house.model.fail_next(10_000)
+        await process.turn(CLI, "I sell honey")
+        deadline = time.monotonic() + 60
+        [status] = await process.memory.journal.status()
+        while "could not take it in" not in (status.last_error or ""):
+            assert time.monotonic() < deadline, status
+            await asyncio.sleep(0.1)
+            [status] = await process.memory.journal.status()
+        assert (status.parked, status.lanes.waiting_entries) == ((), 1)
+        house.model.heal()
+        await process.later(60)
+        await settled(process)
+    assert len(documents(house.address, prefix)) == 2
+
+
+async def test_after_faults_each_turn_and_each_of_its_facts_is_there_once(
+    house: House, door: Door, settings: dict[str, Any], prefix: str, tmp_path: Path
+) -> None:
+    back_end = back_end_of(house, door, {**settings, "address": house.address}, prefix)
+    day = await lived(tmp_path, back_end, 7, PATIENT)
+    assert day.problems == []
+    drawn = [
+        fact
+        for name in asked(house.address, "/v1/default/banks")["banks"]
+        if name["bank_id"].startswith(prefix)
+        for fact in facts(house, f"/v1/default/banks/{name['bank_id']}").get("world", [])
+    ]
+    for word in {f"word{number:03d}" for number in range(1, day.turns + 1)}:
+        assert sum(word in fact for fact in drawn) == 1, word

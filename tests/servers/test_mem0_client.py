@@ -1,0 +1,47 @@
+"""The fake of Mem0's platform answers its own client library, which also reads what Everthread wrote."""
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.servers.environments import environment
+from tests.servers.mem0_house import WANTED
+
+from everthread.adapters.memory.mem0 import Mem0
+from everthread.domain.events import Delivery
+from everthread.domain.model import ChatType, SessionKey, SessionRef
+from everthread.testing.fake_mem0 import FakeMem0
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+
+REF = SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, "ann")
+SCRIPT = Path(__file__).with_name("mem0_client_script.py")
+
+
+def test_its_own_client_reads_what_we_wrote_and_finds_the_fake_as_unpleasant_as_we_do(tmp_path: Path) -> None:
+    async def write(address: str) -> None:
+        provider = Mem0()
+        await provider.initialize(mode="platform", url=address, api_key="k-1234")
+        await provider.sync_turn("I keep bees", "How many?", ref=REF, delivery=Delivery("k", 1), turn=1, at=1.0)
+        await provider.shutdown()
+
+    python = environment("mem0", WANTED) / "bin" / "python"
+    with FakeMem0(key="k-1234", takes_in_s=0.2, deletes_s=0.2) as fake:
+        asyncio.run(write(fake.address))
+        env = {"PATH": os.environ["PATH"], "MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}
+        command = [python, SCRIPT, fake.address, "everthread-main__ann"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=env)
+    said = json.loads(done.stdout)
+    [ours] = said["ours"]["results"]
+    assert (ours["memory"], ours["run_id"], ours["metadata"]["turn"]) == ("I keep bees", "s1", 1)
+    assert said["accepted"]["status"] == "PENDING"
+    assert said["at_once"] == []
+    assert (said["word_for_word"], said["drawn"]) == (["I keep ants"] * 2, ["I keep ants"])
+    assert said["without_run"] == []
+    assert (said["no_filter"], said["no_field"], said["delete_nothing"]) == ("ValidationError",) * 3
+    assert said["delete_unknown"] == "MemoryNotFoundError"
+    assert said["updated"] == ["I keep wasps"]
+    assert (said["deleted_at_once"], said["deleted"]) == (["I keep ants"] * 2, [])

@@ -1,0 +1,308 @@
+"""What Mem0's library makes easy to lose: files torn by a kill, failures that it swallows, words that it keeps."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.house import until
+from tests.servers.mem0_house import House, child_of, mem0
+
+from everthread.adapters.memory.mem0 import Mem0, library
+from everthread.domain.errors import Rejected, Unavailable
+from everthread.domain.events import Delivery, ForgetScope
+from everthread.domain.model import ChatType, SessionKey, SessionRef
+from everthread.testing.back_end_model import Asked
+from everthread.testing.extracting import reply_to
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with mem0(tmp_path / "mem0") as house:
+        yield house
+
+
+@asynccontextmanager
+async def ready(house: House, **settings: Any) -> AsyncIterator[Mem0]:
+    provider = Mem0()
+    await provider.initialize(**{**house.settings(), **settings})
+    assert await provider.health() == "ok"
+    try:
+        yield provider
+    finally:
+        await provider.shutdown()
+
+
+def ref(session: str = "s1", owner: str = "ann") -> SessionRef:
+    return SessionRef(session, 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, owner)
+
+
+async def say(provider: Mem0, turn: int, text: str, session: str = "s1", attempt: int = 1) -> None:
+    delivery = Delivery(f"{session}:{turn}:mem0:0", turn, attempt)
+    await provider.sync_turn(text, "I see.", ref=ref(session), delivery=delivery, turn=turn, at=86_400.0)
+
+
+def turns(house: House, session: str = "s1") -> list[str]:
+    return [one.text for one in house.held() if (one.session_id, one.kind) == (session, "turn")]
+
+
+def everything(house: House) -> bytes:
+    return b"".join(path.read_bytes() for path in house.folder.rglob("*") if path.is_file())
+
+
+async def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_keeps_nothing_twice(house: House) -> None:
+    dice, kills = random.Random(7), 0
+    async with ready(house, infer=False) as provider:
+        for turn in range(1, 13):
+            delivering = asyncio.ensure_future(say(provider, turn, f"word{turn}"))
+            if turn % 3 == 0:
+                await asyncio.sleep(dice.uniform(0, 0.06))
+                os.kill(child_of(provider), signal.SIGKILL)
+                kills += 1
+            try:
+                await delivering
+            except Unavailable:
+                await say(provider, turn, f"word{turn}", attempt=2)
+        # What was acknowledged is there after one more kill too.
+        os.kill(child_of(provider), signal.SIGKILL)
+    assert kills == 4
+    assert turns(house) == [f"word{turn}\nI see." for turn in range(1, 13)]
+
+
+async def test_files_that_a_kill_has_left_half_replaced_are_finished_or_thrown_away(house: House) -> None:
+    async with ready(house, infer=False) as provider:
+        await say(provider, 1, "apple")
+        before = {name: (house.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
+        await say(provider, 2, "birch")
+        after = {name: (house.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
+    files = {name: house.folder / "ann" / name for name in ("memories.json", "memories.faiss")}
+    words, vectors = files.values()
+    new_words, new_vectors = (path.with_name(f"{path.name}.new") for path in files.values())
+    # Killed between the two: the words are new, the vectors wait.
+    words.write_bytes(after["memories.json"])
+    vectors.write_bytes(before["memories.faiss"])
+    new_vectors.write_bytes(after["memories.faiss"])
+    async with ready(house, infer=False) as provider:
+        assert len(await provider.prefetch("birch", ref=ref(), limit=5)) == 1
+    # Killed before either: half of the new is of no use.
+    words.write_bytes(before["memories.json"])
+    vectors.write_bytes(before["memories.faiss"])
+    new_words.write_bytes(after["memories.json"][:50])
+    new_vectors.write_bytes(b"")
+    async with ready(house, infer=False) as provider:
+        assert turns(house) == ["apple\nI see."]
+        await say(provider, 2, "birch", attempt=2)
+    assert turns(house) == ["apple\nI see.", "birch\nI see."]
+
+
+async def test_files_that_cannot_be_read_are_said_to_be_and_not_written_over(house: House) -> None:
+    async with ready(house) as provider:
+        await say(provider, 1, "I keep bees")
+    words = house.folder / "ann" / "memories.json"
+    words.write_text("{")
+    async with ready(house) as provider:
+        with pytest.raises(Unavailable, match="can't be read"):
+            await say(provider, 2, "I sell honey")
+    assert words.read_text() == "{"
+
+
+async def test_an_embedder_of_another_size_is_said_to_be_one(house: House) -> None:
+    async with ready(house) as provider:
+        await say(provider, 1, "I keep bees")
+        house.model._dimensions = 128  # noqa: SLF001
+        with pytest.raises(Unavailable, match="384 numbers each, and the embedder now gives 128"):
+            await say(provider, 2, "I sell honey")
+
+
+async def test_two_processes_on_one_home_do_not_undo_each_other(house: House) -> None:
+    """Each has read the files at its own time, and writes the whole of them."""
+    async with ready(house, infer=False) as one, ready(house, infer=False) as other:
+        await say(one, 1, "apple")
+        await say(other, 2, "birch")
+        await say(one, 3, "cedar")
+        # The same entry at once, as when a lease has changed hands.
+        await asyncio.gather(say(one, 4, "damson"), say(other, 4, "damson"))
+        assert [word.partition("\n")[0] for word in turns(house)] == ["apple", "birch", "cedar", "damson"]
+        assert {item.turn for item in await other.prefetch("cedar", ref=ref(), limit=1)} == {3}
+        await other.forget(ForgetScope.OWNER, ref=ref(), delivery=Delivery("k", 5))
+        assert await one.prefetch("cedar", ref=ref(), limit=1) == ()
+        await say(one, 5, "elder")
+    assert turns(house) == ["elder\nI see."]
+
+
+async def test_a_fact_that_could_not_be_embedded_is_not_left_out(house: House) -> None:
+    """The library would warn in its log, and say that all is well."""
+
+    def answer(asked: Asked) -> str:
+        # From here on, the turn itself is known, and what was drawn from it is to be embedded.
+        house.model.fail_next(10)
+        return reply_to(asked.texts, asked.response_format)
+
+    house.model._script = answer  # noqa: SLF001
+    async with ready(house) as provider:
+        with pytest.raises(Unavailable, match="500"):
+            await say(provider, 1, "I keep bees")
+        assert turns(house) == []
+        house.model.heal()
+        house.model._script = lambda asked: reply_to(asked.texts, asked.response_format)  # noqa: SLF001
+        await say(provider, 1, "I keep bees", attempt=2)
+    assert turns(house) == ["I keep bees"]
+
+
+async def test_an_answer_of_the_model_that_cannot_be_read_is_no_empty_one(house: House) -> None:
+    house.model._script = lambda asked: "I would rather not."  # noqa: SLF001
+    async with ready(house) as provider:
+        for attempt in (1, 2):
+            with pytest.raises(Unavailable, match="can't be read"):
+                await say(provider, 1, "I keep bees", attempt=attempt)
+        with pytest.raises(Rejected, match="can't be read"):
+            await say(provider, 1, "I keep bees", attempt=3)
+        house.model._script = lambda asked: '{"memory": []}'  # noqa: SLF001
+        await say(provider, 1, "hello")
+    assert turns(house) == []
+
+
+async def test_a_process_that_hangs_is_ended_and_another_takes_its_place(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "HUNG_S_MAX", 0.3)
+    async with ready(house) as provider:
+        stopped = child_of(provider)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await say(provider, 1, "I keep bees")
+            await say(provider, 2, "I sell honey")
+            await say(provider, 1, "I keep bees", attempt=2)
+        finally:
+            try:
+                os.kill(stopped, signal.SIGCONT)
+            except ProcessLookupError:
+                stopped = 0
+        assert stopped == 0
+    assert sorted(turns(house)) == ["I keep bees", "I sell honey"]
+
+
+async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_there_once(house: House) -> None:
+    async with ready(house) as provider:
+        house.model.hang()
+        for attempt in range(1, 4):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await say(provider, 1, "I keep bees", attempt=attempt)
+        assert house.model.asked["/v1/embeddings"] <= 3
+        house.model.heal()
+        await say(provider, 1, "I keep bees", attempt=4)
+        assert turns(house) == ["I keep bees"]
+        # A request that nobody waits for any more brings nothing back that was forgotten meanwhile.
+        house.model.hang()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await say(provider, 2, "I sell honey")
+        forgetting = asyncio.ensure_future(provider.forget(ForgetScope.SESSION, ref=ref(), delivery=Delivery("k", 3)))
+        await asyncio.sleep(0.3)
+        house.model.heal()
+        await forgetting
+        # Time enough for it.
+        await say(provider, 1, "I paint hives", session="s2")
+        await asyncio.sleep(0.5)
+        assert {one.session_id for one in house.held()} == {"s2"}
+
+
+async def test_of_what_is_forgotten_no_file_keeps_a_word(house: House) -> None:
+    async with ready(house) as provider:
+        await say(provider, 1, "I planted larkspur", session="gone")
+        await say(provider, 1, "I planted foxglove and nightshade", session="stays")
+        about = {"note_id": "n1", "version": 1}
+        await provider.on_memory_write("add", "user", "larkspur!", about, ref=ref("gone"), delivery=Delivery("k", 2))
+        assert everything(house).count(b"larkspur") > 2
+        await provider.forget(ForgetScope.SESSION, ref=ref("gone"), delivery=Delivery("k", 3))
+        assert b"larkspur" not in everything(house)
+        await provider.forget(ForgetScope.FACT, ref=ref("stays"), delivery=Delivery("k", 4), text="nightshade")
+        assert b"nightshade" not in everything(house)
+        assert turns(house, "stays") == ["I planted foxglove and [forgotten]"]
+        await provider.forget(ForgetScope.OWNER, ref=ref("any"), delivery=Delivery("k", 5))
+        assert b"foxglove" not in everything(house)
+
+
+async def test_the_same_words_in_two_sessions_are_kept_in_both_and_recall_says_where(house: House) -> None:
+    async with ready(house) as provider:
+        for session in ("s:1/x", "s2"):
+            await say(provider, 1, "I keep bees", session=session)
+        found = await provider.prefetch("bees", ref=ref("s3"), limit=5)
+        assert {(item.session_id, item.turn, item.at) for item in found} == {
+            ("s:1/x", 1, 86_400.0),
+            ("s2", 1, 86_400.0),
+        }
+        assert await provider.prefetch("  ", ref=ref(), limit=5) == ()
+
+
+async def test_files_are_for_their_owner_alone_and_nothing_is_told_to_others(house: House) -> None:
+    async with ready(house) as provider:
+        await say(provider, 1, "I keep bees")
+    assert {oct(path.stat().st_mode & 0o077) for path in house.folder.rglob("*")} == {"0o0"}
+    assert b"k-1234" not in everything(house)
+    # The library opens what we wrote as its own.
+    code = (
+        "import json, os, sys\n"
+        "os.environ['MEM0_TELEMETRY'], os.environ['MEM0_DIR'] = 'False', sys.argv[2]\n"
+        "from mem0 import Memory\n"
+        "end = {'provider': 'openai', 'config': {'model': 'stub', 'openai_base_url': sys.argv[1], 'api_key': 'k'}}\n"
+        "files = {'path': sys.argv[2] + '/ann', 'collection_name': 'memories', 'distance_strategy': 'cosine',\n"
+        "         'embedding_model_dims': 384}\n"
+        "store = {'provider': 'faiss', 'config': files}\n"
+        "memory = Memory.from_config({'llm': end, 'embedder': end, 'vector_store': store,\n"
+        "                             'history_db_path': sys.argv[2] + '/ann/history.db'})\n"
+        "found = memory.search('bees', filters={'user_id': 'ann', 'run_id': 's1'})['results']\n"
+        "print(json.dumps([(one['memory'], one['metadata']['turn']) for one in found]))\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        house.python, "-c", code, house.model.base_url, str(house.folder), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert json.loads(said) == [["I keep bees", 1]]
+
+
+async def test_a_python_without_the_library_is_told_of_with_what_to_do(house: House, tmp_path: Path) -> None:
+    provider = Mem0()
+    for python, what in (
+        (sys.executable, r"pip install 'everthread\[mem0\]'"),
+        (str(tmp_path / "none"), "check `python`"),
+    ):
+        with pytest.raises(Unavailable, match=what):
+            await provider.initialize(**{**house.settings(), "python": python})
+    await provider.shutdown()
+
+
+async def test_the_process_ends_with_its_parent(house: House) -> None:
+    async with ready(house) as provider:
+        child = child_of(provider)
+    await until(lambda: not Path(f"/proc/{child}").exists())
+
+
+async def test_the_nearest_of_one_session_are_found_among_many_of_others(house: House) -> None:
+    """What is known of the session is what the model is shown, so that it draws no fact twice."""
+    async with ready(house) as provider:
+        await say(provider, 1, "bees and a great many other things besides", session="s1")
+        text = "\n".join(f"bees {n}" for n in range(60))
+        await say(provider, 1, text, session="s2")
+        seen: list[str] = []
+
+        def answer(asked: Asked) -> str:
+            seen.append(asked.texts[-1])
+            return '{"memory": []}'
+
+        house.model._script = answer  # noqa: SLF001
+        await say(provider, 2, "bees", session="s1")
+    # Once as what was said before, and once as what is known.
+    assert seen[0].count("a great many other things") == 2

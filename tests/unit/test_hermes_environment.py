@@ -1,0 +1,37 @@
+"""Making an environment for the plugins of Hermes Agent's: whole, or not at all. That it works, tests/servers see."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from everthread.cli import hermes_environment
+from everthread.cli.hermes_environment import is_made, make
+from everthread.domain.errors import StoreBusy, Unavailable
+
+
+def test_what_fails_leaves_nothing_behind_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nmkdir -p $3/bin\necho 'ERROR: no such thing'\nexit 4\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    folder = tmp_path / "home" / "hermes"
+    with pytest.raises(
+        Unavailable, match=r"could not be installed \(exit code 4\): ERROR: no such thing; run this again"
+    ):
+        make(folder, lambda done, whole: None)
+    assert not is_made(folder)
+    assert [one.name for one in folder.parent.iterdir()] == [".hermes.lock"]
+
+
+def test_two_do_not_make_it_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "hermes"
+
+    def second(done: int, whole: int) -> None:
+        raise AssertionError
+
+    folder.parent.mkdir()
+    with hermes_environment._alone(folder.with_name(".hermes.lock")), pytest.raises(StoreBusy):  # noqa: SLF001
+        make(folder, second)

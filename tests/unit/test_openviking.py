@@ -1,0 +1,194 @@
+"""Our sessions in OpenViking's words, and what is taken back of what it has drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from everthread.adapters.memory.openviking import OpenViking
+from everthread.adapters.memory.openviking.memories import Memories
+from everthread.adapters.memory.openviking.wording import (
+    About,
+    Line,
+    Mark,
+    about,
+    has_words,
+    line_in,
+    lines_of,
+    mark_of,
+    note_tags,
+    once,
+    origin,
+    origin_tags,
+    original,
+    room,
+    sought,
+    sought_in_messages,
+    spare,
+    turn_of,
+    version,
+)
+from everthread.domain.errors import BadConfig
+
+NUMBERS = st.integers(0, 10**15)
+IDS = st.text(min_size=1, max_size=30)
+
+
+def line(seq: int, text: str = "x", *, turn: int = 0, role: str = "user", part: int = 0) -> Line:
+    return Line(role, text, Mark(seq, "turn", turn or seq, part))
+
+
+@given(NUMBERS, st.sampled_from(["turn", "work"]), NUMBERS, st.integers(0, 9))
+def test_a_mark_comes_back_as_it_was_written(seq: int, kind: str, turn: int, part: int) -> None:
+    mark = Mark(seq, kind, turn, part)
+    assert mark_of(["somebody-elses", str(mark)]) == mark
+    assert mark_of(["somebody-elses"]) is None
+    assert mark_of(None) is None
+
+
+@given(IDS, st.none() | NUMBERS)
+def test_tags_lead_back_to_session_and_turn_though_the_server_writes_them_small(session: str, turn: int | None) -> None:
+    tags = origin_tags(session, turn)
+    assert all(tag.count("=") == 1 and tag == tag.lower() for tag in tags)
+    assert origin(tag.lower() for tag in tags) == (session, turn)
+    assert origin(["memory_type=events"]) == ("", None)
+    assert version(note_tags(session, "n1", 7)) == 7
+
+
+@given(
+    IDS | st.just(""),
+    st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3),
+    st.lists(NUMBERS, max_size=3),
+    NUMBERS,
+    st.booleans(),
+)
+def test_what_is_known_of_a_session_comes_back_from_its_tags(
+    parent: str, told: list[tuple[int, int]], missing: list[int], settled: int, half: bool
+) -> None:
+    known = About(parent, tuple(told), tuple(missing), settled, half)
+    assert about(tag.lower() for tag in known.tags) == known
+
+
+def test_what_was_told_is_known_exactly() -> None:
+    known = About().having_told([line(10), line(14)])
+    assert [seq for seq in range(1, 20) if known.has_told(seq)] == [10, 11, 12, 13, 14]
+    known = known.having_told([line(17)]).reaching(18)
+    assert known.told == ((10, 18),)
+    # Later it is told of the beginning, in pieces: what lies between is lacking until it comes.
+    known = known.having_told([line(2), line(4)]).reaching(5)
+    assert known.told == ((2, 5), (10, 18))
+    assert replace(known, missing=(3,)).has_told(3) is False
+    assert known.having_told([line(7), line(9)]).told == ((2, 18),)
+    assert About().reaching(5).told == ()
+    assert known.having_told([Line("user", "somebody else's")]) == known
+
+
+@given(st.integers(1, 20), st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=9, unique=True), max_size=4))
+def test_nothing_counts_as_told_that_was_not_passed_by(first: int, streams: list[list[int]]) -> None:
+    """The first time, a log may be told from its middle; after that, from its start. Two entries a commit."""
+    known, passed = About(), set[int]()
+    for number, stream in enumerate(streams):
+        begin = first if number == 0 else 1
+        said = [seq for seq in sorted(stream) if seq >= begin and not known.has_told(seq)]
+        for place in range(0, len(said), 2):
+            known = known.having_told([line(seq) for seq in said[place : place + 2]])
+            passed |= set(range(begin, said[place : place + 2][-1] + 1))
+            assert {seq for seq in range(40) if known.has_told(seq)} <= passed
+        assert all(known.has_told(seq) for seq in said)
+
+
+def test_an_entry_is_a_message_for_each_side_that_said_something() -> None:
+    lines = lines_of((("user", "hello"), ("assistant", " ")), seq=3, kind="turn", turn=2, at=0.0)
+    assert lines == (Line("user", "hello", Mark(3, "turn", 2, 0), "1970-01-01T00:00:00+00:00"),)
+    assert lines_of((("user", ""),), seq=3, kind="turn", turn=2, at=None) == ()
+
+
+def test_what_is_there_twice_is_kept_once_and_others_messages_stay() -> None:
+    stranger = Line("user", "hello")
+    lines = (line(1), stranger, line(2), line(1, "said late"), stranger)
+    assert once(lines) == (line(1), stranger, line(2), stranger)
+
+
+def test_the_turn_of_a_memory_is_told_only_if_there_can_be_no_other() -> None:
+    two = (line(1, "I keep bees. And more.", turn=1), line(2, "I sell honey", turn=2), line(3, "I sell honey", turn=3))
+    assert turn_of("whatever", two[:1]) == 1
+    assert turn_of("whatever", two) is None
+    assert turn_of("# Summary\nbees\n# ChatLog:\n**user**: I keep bees....", two) == 1
+    assert turn_of("**user**: I sell honey", two) is None
+    assert turn_of("**user**: nobody said that", two) is None
+    # Somebody else's message may be where it is from.
+    assert turn_of("whatever", (*two[:1], Line("user", "hello"))) is None
+
+
+def test_a_message_is_read_as_the_server_keeps_it() -> None:
+    parts, sources = '[{"type":"text","text":"a\\u2028b"}]', '["everthread/1/turn/1/0"]'
+    row = f'{{"id":"m","role":"user","parts":{parts},"source_message_ids":{sources}}}'
+    assert line_in(row) == Line("user", "a\u2028b", Mark(1, "turn", 1, 0))
+    assert line_in('{"role":') is None
+    assert line_in(row.replace("1/turn", "x/turn")) == Line("user", "a\u2028b")
+
+
+def test_names_are_told_apart_and_a_copys_leads_to_its_original() -> None:
+    assert room("a/b") != room("a_b")
+    assert original(spare(room("s:1"))) == original(room("s:1")) == room("s:1")
+    # No session of ours is called as a copy is.
+    assert original(room("x__spare")) == room("x__spare")
+
+
+def test_what_is_looked_for_stands_in_every_file_as_it_is() -> None:
+    assert sought('the "code" is 4711, yes') == "is 4711"
+    assert sought("Grüße an 你好") == "Grüße an 你好"
+    assert sought("!?") == "."
+    said = 'keep "bees" [in\nAarhus'
+    row = json.dumps({"text": f"I {said} 😀"}, ensure_ascii=False)
+    assert re.search(sought_in_messages(said), row)
+    assert has_words(row, said)
+    assert not has_words(row, "keep bees")
+
+
+class Files:
+    """As much of the server as is needed to see what is done to its files."""
+
+    def __init__(self, **files: str) -> None:
+        self.files = dict(files)
+        self.changes: Any = None
+
+    async def parsed(self, user: str, uri: str, into: Any) -> Any:
+        return msgspec.convert(self.changes, into)
+
+    async def read(self, user: str, uri: str) -> str | None:
+        return self.files.get(uri)
+
+    async def write(self, user: str, uri: str, content: str, tags: list[str]) -> None:
+        self.files[uri] = content
+
+    async def remove(self, user: str, uri: str, *, recursive: bool = False) -> None:
+        self.files.pop(uri, None)
+
+
+async def test_what_a_commit_has_changed_is_as_before_and_what_was_changed_since_goes_whole() -> None:
+    files = Files(made="new", changed="after", again="after and more", untouched="before", other="x")
+    files.changes = {
+        "operations": {
+            "adds": [{"uri": "made", "after": "new"}],
+            "updates": [
+                {"uri": uri, "before": "before", "after": "after"} for uri in ("changed", "again", "untouched", "gone")
+            ],
+        }
+    }
+    memories = Memories(files)  # pyright: ignore[reportArgumentType] - as much of it as is asked
+    for _ in range(2):
+        await memories.undo("ann", "some-archive")
+        assert files.files == {"changed": "before", "untouched": "before", "other": "x"}
+
+
+async def test_an_account_that_the_server_would_not_take_is_refused_at_once() -> None:
+    with pytest.raises(BadConfig, match="must begin"):
+        await OpenViking().initialize(account="_hidden")
