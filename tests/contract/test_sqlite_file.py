@@ -315,6 +315,21 @@ def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(path: Path) -> Non
     del loop.is_closed
 
 
+def test_a_store_that_was_closed_leaves_no_file_open(path: Path) -> None:
+    """Whichever event loops it was used from."""
+
+    def used() -> None:
+        store = asyncio.run(SqliteStore.open(path))
+        for _ in range(3):
+            asyncio.run(store.write(lambda uow: uow.sessions.titled("ann", "x")))
+        asyncio.run(store.aclose())
+
+    used()
+    before = len(os.listdir("/proc/self/fd"))
+    used()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 # Files that are locked, damaged or not ours ---------------------------------------------------------------------------
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from everthread.domain.errors import BadInput, BadKey, TooLarge
 from everthread.domain.model import OWNER_CHARS_MAX, SessionKey, whole
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 """A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
+KEYS_KNOWN = 4096
 
 
 def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:
@@ -18,12 +21,17 @@ def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:
 
 def check_key(key: SessionKey) -> None:
     """A key must be read back as it was written: rows of one that is not would be nobody's."""
-    try:
-        sound = SessionKey.parse(str(key)) == key
-    except UnicodeEncodeError:
-        sound = False
-    if not sound:
+    if not _is_sound(key):
         raise BadKey(f"{key!r:.200} is no session key: one of its parts is empty or can't be written down")
+
+
+@lru_cache(maxsize=KEYS_KNOWN)
+def _is_sound(key: SessionKey) -> bool:
+    # To read one costs as much as a small statement, and a turn has its key looked at three times.
+    try:
+        return SessionKey.parse(str(key)) == key
+    except UnicodeEncodeError:
+        return False
 
 
 def check_owner(owner: str) -> None:

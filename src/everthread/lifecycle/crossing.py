@@ -48,7 +48,7 @@ from everthread.domain.policy import ResetPolicies
 from everthread.domain.review import Window
 from everthread.lifecycle.log import append, close, ref_to
 from everthread.lifecycle.reviewing import note_rest
-from everthread.ports.store import BoundaryRow, UnitOfWork
+from everthread.ports.store import BoundaryRow, UnitOfWork, Whereabouts
 
 REWIND_MAX = 1_000_000
 ENDED_BY_ITSELF = {
@@ -94,25 +94,24 @@ class Crossing(Struct, frozen=True):
 
 def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
     kind = type(boundary).__name__.lower()
-    binding, session = uow.sessions.at(key)
-    binding = binding or Binding(key, owner, None, 0)
+    here = uow.sessions.whereabouts(key)
+    binding, session = here.binding or Binding(key, owner, None, 0), here.session
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
         # Whoever takes a key over may start afresh there; what was said before is not theirs.
         raise NotFound(f"{key} is on no session of yours; start one with /new")
     if setting.order is not None:
         _begin_order(uow, setting.order)
-    place = _look(uow, binding, session, boundary, owner, setting.holder)
+    place = _look(uow, binding, here, boundary, owner, setting.holder)
     step = plan(place, boundary, new_id=setting.new_id(), now=setting.now)
     if step.refusal is not None:
-        here = ref_to(session, key, binding.epoch) if session else None
-        return Crossing(kind, here, refusal=step.refusal)
+        return Crossing(kind, ref_to(session, key, binding.epoch) if session else None, refusal=step.refusal)
 
     unanswered = _settle_running(uow, session, step, owner) if session is not None else ()
     waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside else ()
     aside: tuple[InboxRow, ...] = ()
     if session is not None:
         session, aside = _set_aside(uow, session, waiting, setting.now)
-        session = _leave(uow, session, binding, step, setting.now)
+        session = _leave(uow, session, place, binding.epoch, step, setting.now)
         if step.closes:
             note_rest(uow, session, setting.review_every, setting.now)
     parent = place.target if isinstance(boundary, Branch) and boundary.parent else session
@@ -179,26 +178,22 @@ def owned(uow: UnitOfWork, session_id: str, owner: str) -> Session:
     return session
 
 
-def _look(
-    uow: UnitOfWork, binding: Binding, session: Session | None, boundary: Boundary, owner: str, holder: str
-) -> Place:
+def _look(uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Boundary, owner: str, holder: str) -> Place:
     """Read what the plan needs to know, and no more."""
-    key = binding.key
+    key, session = binding.key, here.session
     target = None
     if named := _named(boundary):
         target = owned(uow, named, owner)
         if not (isinstance(boundary, Branch) and boundary.as_it_was):
             target = uow.sessions.tip(target.id)
     parent = owned(uow, boundary.parent, owner) if isinstance(boundary, New) and boundary.parent else None
-    running = uow.slots.live(session.id) if session else None
-    keys = uow.sessions.keys_on(session.id) if session else ()
     place = Place(
         key,
         owner,
         session,
         binding.pending,
-        other_keys=tuple(other for other in keys if other != key),
-        running=running.ref.key if running else None,
+        other_keys=here.other_keys,
+        running=here.running,
         kind=binding.kind,
         target=target,
         parent=parent,
@@ -263,23 +258,21 @@ def _set_aside(
     return session, theirs
 
 
-def _leave(uow: UnitOfWork, session: Session, binding: Binding, step: Step, now: float) -> Session:
-    ref = ref_to(session, binding.key, binding.epoch)
+def _leave(uow: UnitOfWork, session: Session, place: Place, epoch: int, step: Step, now: float) -> Session:
+    ref = ref_to(session, place.key, epoch)
     generation = session.generation
     if step.stays:
         session = session.but(generation=session.generation + 1)
     if step.hides:
         detail: dict[str, object] = {"turns": list(step.hides)}
-        session = append(
-            uow, session, ref_to(session, binding.key, binding.epoch + 1), EntryKind.REWIND, now, detail=detail
-        )
+        session = append(uow, session, ref_to(session, place.key, epoch + 1), EntryKind.REWIND, now, detail=detail)
         uow.turns.hide(session, step.hides, session.log_seq)
         uow.reviews.stop(session.id, Window(min(step.hides), max(step.hides)))
     if step.closes:
         session = close(uow, session, ref, now)
     if step.ends:
         session = session.ended(step.ends, now)
-    if session.generation != generation:
+    if session.generation != generation and not {place.key, *place.other_keys} <= set(step.moves):
         uow.sessions.renew(session)
     else:
         uow.sessions.save(session)
@@ -319,7 +312,8 @@ def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, own
         whose = owner if key == binding.key else at.owner
         # Only what starts afresh says what a key is for: who resumes a scheduled session goes on as a person.
         kind = on.kind if on and step.opens and step.opens.reset else at.kind
-        uow.sessions.bind(Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending, kind))
+        bound = Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending, kind)
+        uow.sessions.bind(bound, same_owner=at.owner == whose)
 
 
 def _announce(

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec import Struct
+
 from everthread.domain.model import Binding, Session, SessionKey, SessionRef
 from everthread.ports.news import BoundaryRow
+
+
+class Whereabouts(Struct, frozen=True):
+    """Where a key is, and who else is there."""
+
+    binding: Binding | None = None
+    session: Session | None = None
+    other_keys: tuple[SessionKey, ...] = ()
+    """Which other keys are on the session."""
+    running: SessionKey | None = None
+    """The key whose turn runs in the session."""
 
 
 class Sessions(Protocol):
     def get(self, session_id: str) -> Session | None: ...
     def add(self, session: Session, summary: str | None = None) -> None: ...
     def save(self, session: Session) -> None:
-        """Store what has changed of a session but its generation."""
+        """Store what has changed of a session; for the generation, see `renew`."""
         ...
 
     def renew(self, session: Session) -> None:
-        """The same for one whose generation has grown: everyone on it must see that."""
+        """The same for one whose generation has grown: every key on it must show that, unless it is bound anew."""
         ...
 
     def tip(self, session_id: str) -> Session | None:
@@ -54,11 +67,18 @@ class Sessions(Protocol):
         """A key's binding, and the session it is on."""
         ...
 
+    def whereabouts(self, key: SessionKey) -> Whereabouts:
+        """The same with who else is there, at once: what every boundary has to know."""
+        ...
+
     def ref(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
         ...
 
-    def bind(self, binding: Binding) -> None: ...
+    def bind(self, binding: Binding, *, same_owner: bool = False) -> None:
+        """Put a key on a session or on none. `same_owner`: it was seen to be nobody else's before."""
+        ...
+
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]: ...
     def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
         """Where the owner has been, the last active first."""

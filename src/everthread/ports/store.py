@@ -21,7 +21,7 @@ from everthread.ports.notes import Notes
 from everthread.ports.reviews import Rest, Rests, ReviewRow, Reviews
 from everthread.ports.running import Inbox, Slots, Spend
 from everthread.ports.schedules import Schedules
-from everthread.ports.sessions import Sessions
+from everthread.ports.sessions import Sessions, Whereabouts
 from everthread.ports.tokens import Tokens
 from everthread.ports.turns import Hit, Turns
 
@@ -56,6 +56,7 @@ __all__ = [
     "ToCopy",
     "Turns",
     "UnitOfWork",
+    "Whereabouts",
 ]
 
 

@@ -22,6 +22,7 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle import Ticket
 from everthread.ports import UnitOfWork
+from everthread.ports.store import Whereabouts
 from everthread.testing import in_loop
 from everthread.testing.store_contract.stage import (
     KEY,
@@ -110,6 +111,37 @@ class UnitsOfWork(OnAStore):
             nowhere = (Binding(KEY, renewed.owner, None, 2), None)
             assert await store.read(lambda uow: uow.sessions.at(KEY)) == nowhere
             assert await store.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
+
+    @in_loop
+    async def test_where_a_key_is_and_who_else_is_there_is_known_at_once(self, open_store: OpenStore) -> None:
+        odd = key_named("a\nb")
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            assert await store.read(lambda uow: uow.sessions.whereabouts(KEY)) == Whereabouts()
+            session_id = await talk.new(KEY)
+            alone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            assert (alone.binding, alone.session) == await store.read(lambda uow: uow.sessions.at(KEY))
+            assert (alone.other_keys, alone.running) == ((), None)
+            for key in (OTHER_KEY, odd):
+                await talk.resume(key, session_id)
+            await talk.begin("hello", odd)
+            here = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            assert (set(here.other_keys), here.running) == ({OTHER_KEY, odd}, odd)
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 9)))
+            gone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            assert gone == Whereabouts(Binding(KEY, "ann", None, 9))
+
+    @in_loop
+    async def test_whoever_is_on_a_session_sees_that_it_was_rewound_elsewhere(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session_id = (await talk.say("hello", KEY)).session_id
+            await talk.resume(OTHER_KEY, session_id)
+            assert await talk.rewind(KEY) is None
+            session = await talk.session(session_id)
+            refs = [await talk.lifecycle.current(key) for key in (KEY, OTHER_KEY)]
+            assert [ref and (ref.session_id, ref.generation) for ref in refs] == [(session_id, session.generation)] * 2
+            assert session.generation > 0
 
     @in_loop
     async def test_a_key_that_changes_hands_is_its_new_owners_alone(self, open_store: OpenStore) -> None:

@@ -7,19 +7,17 @@ own, so that one that fails takes nothing else with it. Every commit is durable 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
-from msgspec import Struct, field
 
 from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
 from everthread.adapters.stores.sqlite.files import copy_file
+from everthread.adapters.stores.sqlite.handing import Job, Jobs
 from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.errors import StoreError, StoreUnwritable
@@ -31,13 +29,6 @@ TIDY_S_MAX = 0.5
 _READERS = 2
 
 
-class _Job(Struct):
-    work: Callable[[UnitOfWork], Any]
-    done: asyncio.Future[Any]
-    result: Any = None
-    error: BaseException | None = field(default=None)
-
-
 class SqliteStore:
     """A `Store` on a file. Open it with `await SqliteStore.open(path)`."""
 
@@ -45,13 +36,13 @@ class SqliteStore:
         self._path = str(path)
         self._busy_s_max = busy_s_max
         self._writer = self._connected()
-        self._unit = Tables(self._writer.execute)
+        self._unit = Tables(self._writer.cursor().execute)
         self._here = self._connected()
-        self._tables_here = Tables(self._here.execute)
+        self._tables_here = Tables(self._here.cursor().execute)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
         self._opened: list[Connection] = []
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs = Jobs()
         self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
         self._thread.start()
         self._closed = False
@@ -65,10 +56,8 @@ class SqliteStore:
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
-        job = _Job(work, asyncio.get_running_loop().create_future())
-        self._jobs.put(job)
         # A commit that has begun is not undone by whoever stops waiting for it: only the news of it is lost.
-        return await job.done
+        return await self._jobs.hand_in(work)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         if self._closed:
@@ -107,8 +96,9 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        self._jobs.put(None)
+        self._jobs.end()
         await asyncio.to_thread(self._thread.join)
+        self._jobs.close()
         self._readers.shutdown()
         for connection in (*self._opened, self._here, self._writer):
             connection.close()
@@ -135,7 +125,7 @@ class SqliteStore:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             self._local.connection = connection = self._connected()
-            self._local.tables = Tables(connection.execute)
+            self._local.tables = Tables(connection.cursor().execute)
             self._opened.append(connection)
         return self._snapshot(connection, self._local.tables, work)
 
@@ -150,19 +140,12 @@ class SqliteStore:
             raise translated(error, self._path) from error
 
     def _write_batches(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            jobs = [job]
-            # Whatever has come while the last batch was being made durable goes together.
-            while len(jobs) < BATCH_MAX and not self._jobs.empty():
-                job = self._jobs.get()
-                if job is None:
-                    self._jobs.put(None)
-                    break
-                jobs.append(job)
+        # Whatever has come while the last batch was being made durable goes together.
+        while jobs := self._jobs.take(BATCH_MAX):
             self._commit(jobs)
-            _report(jobs)
+            self._jobs.finished(jobs)
 
-    def _commit(self, jobs: list[_Job]) -> None:
+    def _commit(self, jobs: list[Job]) -> None:
         """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
         try:
             try:
@@ -177,7 +160,7 @@ class SqliteStore:
     def _reconnect(self) -> None:
         """A transaction that can't be rolled back ends with its connection."""
         left, self._writer = self._writer, self._connected()
-        self._unit = Tables(self._writer.execute)
+        self._unit = Tables(self._writer.cursor().execute)
         left.close()
 
 
@@ -212,7 +195,7 @@ def _look_before_touching(path: Path, busy_s_max: float) -> None:
         connection.close()
 
 
-def commit_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], path: str) -> None:
+def commit_together(connection: Connection, unit: UnitOfWork, jobs: list[Job], path: str) -> None:
     """Run the jobs in one transaction and leave each its result or its error."""
     waiting = jobs
     while waiting:
@@ -221,7 +204,7 @@ def commit_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], 
         waiting = [job for job in waiting if job is not culprit] if culprit else []
 
 
-def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], path: str) -> _Job | None:
+def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[Job], path: str) -> Job | None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         if len(jobs) == 1:
@@ -238,7 +221,7 @@ def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[_Job], pa
     return None
 
 
-def _run_alone(connection: Connection, unit: UnitOfWork, job: _Job, path: str) -> None:
+def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> None:
     """With nobody to be kept from harm, the transaction itself is the savepoint."""
     try:
         job.result, job.error = job.work(unit), None
@@ -250,7 +233,7 @@ def _run_alone(connection: Connection, unit: UnitOfWork, job: _Job, path: str) -
     connection.execute("COMMIT")
 
 
-def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: _Job, path: str) -> bool:
+def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> bool:
     """Whether the transaction is still there afterwards."""
     connection.execute("SAVEPOINT unit")
     try:
@@ -273,24 +256,3 @@ def _in_our_words(error: BaseException, path: str) -> StoreError:
     said = translated(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
     said.__cause__ = error
     return said
-
-
-def _report(jobs: list[_Job]) -> None:
-    """Tell the event loops, each once for all its jobs."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        by_loop.setdefault(job.done.get_loop(), []).append(job)
-    for loop, finished in by_loop.items():
-        # Nobody is left to be told once the loop is closed.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, finished)
-
-
-def _settle(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.done.cancelled():
-            continue
-        if job.error is not None:
-            job.done.set_exception(job.error)
-        else:
-            job.done.set_result(job.result)

@@ -12,12 +12,19 @@ from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreErr
 BUSY_S_MAX = 5.0
 
 
+class Cursor(Protocol):
+    """Runs one statement after the other: each ends the one before it."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
+
+
 class Connection(Protocol):
     """What we use of a connection."""
 
     @property
     def in_transaction(self) -> bool: ...
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
+    def cursor(self) -> Cursor: ...
     def pragma(self, name: str, /) -> Any: ...
     def close(self) -> None: ...
 

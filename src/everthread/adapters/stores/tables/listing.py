@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from everthread.adapters.stores.tables.rows import Execute, first, key_of
+from everthread.adapters.stores.tables.rows import Execute, by_value, first, key_of
 from everthread.domain.model import Cause, Kind, Session
 
 COLUMNS = (
     "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
     "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
 )
+OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
+KINDS = by_value(Kind)
+CAUSES = by_value(Cause)
 SHOWN = "status IN ('done', 'interrupted', 'late')"
 
 
 def session_of(row: tuple[Any, ...]) -> Session:
     """A session from its `COLUMNS`."""
-    return Session(row[0], row[1], key_of(row[2]), Kind(row[3]), Cause(row[4]), *row[5:])
+    return Session(row[0], row[1], key_of(row[2]), KINDS[row[3]], CAUSES[row[4]], *row[5:])
 
 
 def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.adapters.stores.tables.notes import NoteTables
-from everthread.adapters.stores.tables.rows import Execute, first, from_json, key_of, run, to_json
+from everthread.adapters.stores.tables.rows import Execute, by_value, first, from_json, key_of, run, to_json
 from everthread.adapters.stores.tables.sessions import SessionTables
 from everthread.adapters.stores.tables.turns import TurnTables
 from everthread.domain.events import (
@@ -24,12 +24,13 @@ from everthread.domain.events import (
 from everthread.domain.model import Cause, SessionRef
 
 LIGHT_BYTES = 100_000
+_KINDS = by_value(EntryKind)
 _COLUMNS = "session_id, generation, key, epoch, owner, seq, kind, at, number, detail"
 
 
 def _entry(row: tuple[Any, ...]) -> LogEntry:
     ref = SessionRef(row[0], row[1], key_of(row[2]), row[3], row[4])
-    return LogEntry(ref, row[5], EntryKind(row[6]), row[7], row[8], from_json(row[9]) if row[9] else None)
+    return LogEntry(ref, row[5], _KINDS[row[6]], row[7], row[8], from_json(row[9]) if row[9] else None)
 
 
 class LogTables:
@@ -46,7 +47,7 @@ class LogTables:
                 f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner, entry.seq),
-                    *(entry.kind.value, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
+                    *(entry.kind, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
                 ),
             )
         )

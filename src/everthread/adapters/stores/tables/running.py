@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.adapters.stores.tables.media import discard_unfetched, media_in, media_text
-from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
+from everthread.adapters.stores.tables.rows import Execute, by_value, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.media import Media
 from everthread.domain.model import (
@@ -27,6 +27,8 @@ from everthread.domain.model import (
 )
 from everthread.domain.spend import Spent, Used
 
+_FATES = by_value(Fate)
+_STATES = by_value(InboxState)
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, command, user, media, accepted_at, state, session_id, turn_id"
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file"
@@ -38,13 +40,13 @@ _SETTLED = (ReplyState.SENT, ReplyState.WITHHELD, ReplyState.AMBIGUOUS, ReplySta
 
 def _slot(row: tuple[Any, ...]) -> Slot:
     ref = SessionRef(row[1], row[2], key_of(row[3]), row[4], row[5])
-    return Slot(row[0], ref, row[6], row[7], Fate(row[8]), row[9], row[10])
+    return Slot(row[0], ref, row[6], row[7], _FATES[row[8]], row[9], row[10])
 
 
 def _inbox_row(row: tuple[Any, ...]) -> InboxRow:
     number, key, owner, text, account, update_id, command, user, media, accepted_at, state, session_id, turn_id = row
     inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user, media_in(media))
-    return InboxRow(number, inbound, accepted_at, InboxState(state), session_id, turn_id)
+    return InboxRow(number, inbound, accepted_at, _STATES[state], session_id, turn_id)
 
 
 def _tool_row(row: tuple[Any, ...]) -> ToolRow:
@@ -69,7 +71,7 @@ class SlotTables:
                 f"INSERT INTO slots ({_SLOT}) VALUES ({'?, ' * 10}?)",
                 (
                     *(slot.turn_id, ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner),
-                    *(slot.holder, slot.fence, slot.fate.value, slot.inbox_id, slot.begun_at),
+                    *(slot.holder, slot.fence, slot.fate, slot.inbox_id, slot.begun_at),
                 ),
             )
         )
@@ -167,17 +169,17 @@ class InboxTables:
 
     def accept(self, inbound: Inbound, now: float) -> tuple[InboxRow, bool]:
         key = inbound.key
-        row = first(
+        run(
             self._execute(
                 "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, media, "
-                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING "
-                f"RETURNING {_INBOX}",
+                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
                     *(inbound.command, inbound.user, media_text(inbound.media), now),
                 ),
             )
         )
+        row = first(self._execute(f"SELECT {_INBOX} FROM inbox WHERE changes() > 0 AND id = last_insert_rowid()"))
         if row is not None:
             return _inbox_row(row), True
         known = self.known(inbound)
@@ -282,7 +284,7 @@ class InboxTables:
         run(
             self._execute(
                 f"UPDATE inbox SET content = '', state = ? WHERE {_OPEN} AND state = 'running' AND turn_id = ?",
-                (state.value, str(key), turn_id),
+                (state, str(key), turn_id),
             )
         )
 
@@ -302,23 +304,24 @@ class InboxTables:
         r = reply
         # Once it is out, or never will be, its words stand in the turn and nowhere else.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
-        row = first(
+        known = first(self._execute("SELECT platform_message_id FROM replies WHERE turn_id = ?", (r.turn_id,)))
+        # An id that is known is not given up for one that is not.
+        is_kept = not r.platform_message_id and known is not None and known[0] is not None
+        message_id = known[0] if known is not None and is_kept else r.platform_message_id
+        run(
             self._execute(
                 f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 9}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
-                # An id that is known is not given up for one that is not.
-                "platform_message_id = COALESCE(NULLIF(excluded.platform_message_id, ''), platform_message_id, "
-                "excluded.platform_message_id) RETURNING platform_message_id",
+                "platform_message_id = excluded.platform_message_id",
                 (
-                    *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state.value, r.at),
-                    *(r.platform_message_id, r.parts, r.file),
+                    *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state, r.at),
+                    *(message_id, r.parts, r.file),
                 ),
             )
         )
-        assert row is not None
         if r.file and r.state in _SETTLED:
             run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (r.turn_id,)))
-        return reply if row[0] == r.platform_message_id else replace(reply, platform_message_id=row[0])
+        return reply if message_id == r.platform_message_id else replace(reply, platform_message_id=message_id)
 
     def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
         run(

@@ -5,20 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.adapters.stores.tables import listing
-from everthread.adapters.stores.tables.listing import COLUMNS, session_of
-from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
+from everthread.adapters.stores.tables.listing import CAUSES, COLUMNS, KINDS, OF_SESSION, session_of
+from everthread.adapters.stores.tables.rows import Execute, added, first, key_of, run
 from everthread.domain import titles
-from everthread.domain.model import Binding, Cause, Kind, Session, SessionKey, SessionRef
-from everthread.ports.store import BoundaryRow
+from everthread.domain.model import Binding, Session, SessionKey, SessionRef
+from everthread.ports.store import BoundaryRow, Whereabouts
 
 BASE_CHARS = 80
 NAMED_LOOKED_AT = 500
 
-_OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
 _CHANGING = (
     "ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, log_seq = ?, dirty_seq = ?, closed_seq = ?, "
-    "forgotten_seq = ?"
+    "forgotten_seq = ?, generation = ?"
 )
+# A key that is written out has no line breaks.
+_OTHER_KEYS = (
+    "(SELECT group_concat(o.key, char(10)) FROM bindings o WHERE o.session_id = b.session_id AND o.key <> b.key)"
+)
+_RUNNING = "(SELECT slots.key FROM slots WHERE slots.session_id = b.session_id AND slots.fate = 'live')"
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
 
@@ -27,11 +31,14 @@ def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
 
 
 def _changing(s: Session) -> tuple[Any, ...]:
-    return s.ended_at, s.end_reason, s.active_at, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq
+    return (
+        *(s.ended_at, s.end_reason, s.active_at, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
+        s.generation,
+    )
 
 
 def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
-    return Binding(key, row[0], row[1], row[2], Cause(row[3]) if row[3] else None, Kind(row[4]))
+    return Binding(key, row[0], row[1], row[2], CAUSES[row[3]] if row[3] else None, KINDS[row[4]])
 
 
 class SessionTables:
@@ -48,7 +55,7 @@ class SessionTables:
             self._execute(
                 f"INSERT INTO sessions ({COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
                 (
-                    *(s.id, s.owner, str(s.key), s.kind.value, s.cause.value, s.opened_at, s.parent_id, s.title),
+                    *(s.id, s.owner, str(s.key), s.kind, s.cause, s.opened_at, s.parent_id, s.title),
                     *(s.generation, s.ended_at, s.end_reason, s.active_at, s.floor, s.base_turn, s.base_seq),
                     *(s.summary_id, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
                     *folded(s.title),
@@ -62,13 +69,9 @@ class SessionTables:
         run(self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id)))
 
     def renew(self, session: Session) -> None:
-        s = session
-        run(
-            self._execute(
-                f"UPDATE sessions SET {_CHANGING}, generation = ? WHERE id = ?", (*_changing(s), s.generation, s.id)
-            )
-        )
-        run(self._execute("UPDATE bindings SET generation = ? WHERE session_id = ?", (s.generation, s.id)))
+        self.save(session)
+        bindings = "UPDATE bindings SET generation = ? WHERE session_id = ?"
+        run(self._execute(bindings, (session.generation, session.id)))
 
     def chosen_model(self, key: SessionKey) -> str:
         row = first(self._execute("SELECT model FROM chosen_models WHERE key = ?", (str(key),)))
@@ -167,7 +170,7 @@ class SessionTables:
     def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
         row = first(
             self._execute(
-                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OF_SESSION} FROM bindings b "
+                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {OF_SESSION} FROM bindings b "
                 "LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
                 (str(key),),
             )
@@ -175,6 +178,24 @@ class SessionTables:
         if row is None:
             return None, None
         return _binding(key, row), session_of(row[5:]) if row[5] is not None else None
+
+    def whereabouts(self, key: SessionKey) -> Whereabouts:
+        row = first(
+            self._execute(
+                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {OF_SESSION} "
+                "FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+                (str(key),),
+            )
+        )
+        if row is None:
+            return Whereabouts()
+        others, running = row[5:7]
+        return Whereabouts(
+            _binding(key, row),
+            session_of(row[7:]) if row[7] is not None else None,
+            tuple(key_of(other) for other in sorted(others.split("\n"))) if others else (),
+            key_of(running) if running else None,
+        )
 
     def ref(self, key: SessionKey) -> SessionRef | None:
         row = first(
@@ -185,7 +206,7 @@ class SessionTables:
         )
         return SessionRef(row[0], row[1], key, row[2], row[3]) if row else None
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, *, same_owner: bool = False) -> None:
         b = binding
         run(
             self._execute(
@@ -194,11 +215,13 @@ class SessionTables:
                 "ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, epoch = excluded.epoch, "
                 "pending = excluded.pending, kind = excluded.kind, generation = excluded.generation",
                 (
-                    *(str(b.key), b.owner, b.session_id, b.epoch, b.pending.value if b.pending else None),
-                    *(b.kind.value, b.session_id),
+                    *(str(b.key), b.owner, b.session_id, b.epoch, b.pending),
+                    *(b.kind, b.session_id),
                 ),
             )
         )
+        if same_owner:
+            return
         # Apart: the index by owner would be written anew with every boundary, and a key changes hands once in a while.
         run(self._execute("UPDATE bindings SET owner = ? WHERE key = ? AND owner <> ?", (b.owner, str(b.key), b.owner)))
 
@@ -215,15 +238,14 @@ class SessionTables:
         return tuple(key_of(key) for (key,) in rows)
 
     def add_boundary(self, row: BoundaryRow) -> int:
-        added = first(
+        run(
             self._execute(
                 "INSERT INTO boundaries (kind, key, owner, from_session, to_session, epoch, actor, at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (row.kind, str(row.key), row.owner, row.from_session, row.to_session, row.epoch, row.actor, row.at),
             )
         )
-        assert added is not None
-        return added[0]
+        return added(self._execute)
 
     def boundary(self, boundary_id: int) -> BoundaryRow | None:
         row = first(self._execute(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,)))

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from everthread.adapters.stores.tables.listing import SHOWN, shown_turns
-from everthread.adapters.stores.tables.rows import Execute, first, from_json, run, to_json
+from everthread.adapters.stores.tables.rows import Execute, added, by_value, first, from_json, run, to_json
 from everthread.adapters.stores.tables.search_text import (
     index_text,
     match_all,
@@ -32,6 +32,8 @@ SESSIONS_AT_ONCE = 100
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
 TURNS_PER_INDEXING = 16
+_ROLES = by_value(Role)
+_STATUSES = by_value(TurnStatus)
 _SHOWN_TO_PEOPLE = f"({SHOWN} OR status = '{TurnStatus.SET_ASIDE.value}')"
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
 
@@ -66,20 +68,19 @@ class TurnTables:
     ) -> None:
         if len(messages) > MESSAGES_PER_TURN:
             raise TooLarge(f"a turn has at most {MESSAGES_PER_TURN} messages; this one has {len(messages)}")
-        row = first(
+        run(
             self._execute(
-                "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?) "
-                "RETURNING id",
-                (session.id, number, turn_id, session.owner, status.value, at),
+                "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?)",
+                (session.id, number, turn_id, session.owner, status, at),
             )
         )
-        assert row is not None
-        numbered = enumerate(messages, row[0] * MESSAGES_PER_TURN)
-        rows = ((number, session.owner, m.role.value, m.content, _extra(m)) for number, m in numbered)
+        row_id = added(self._execute)
+        numbered = enumerate(messages, row_id * MESSAGES_PER_TURN)
+        rows = ((number, session.owner, m.role, m.content, _extra(m)) for number, m in numbered)
         # Many rows with few statements: each costs more than the row it writes.
         for values, given in _together(rows):
             run(self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given))
-        if row[0] % TURNS_PER_INDEXING == 0:
+        if row_id % TURNS_PER_INDEXING == 0:
             self.index()
 
     def index(self) -> None:
@@ -403,7 +404,7 @@ def _together(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]
 
 
 def _turn(session_id: str, head: tuple[Any, ...], messages: list[Message], inherited: bool) -> Turn:
-    return Turn(session_id, head[0], head[1], TurnStatus(head[2]), head[3], tuple(messages), inherited)
+    return Turn(session_id, head[0], head[1], _STATUSES[head[2]], head[3], tuple(messages), inherited)
 
 
 def _extra(message: Message) -> str | None:
@@ -416,6 +417,6 @@ def _extra(message: Message) -> str | None:
 
 def _message(role: str, content: str, extra: str | None) -> Message:
     if extra is None:
-        return Message(Role(role), content)
+        return Message(_ROLES[role], content)
     calls, tool_call_id, name, reasoning = from_json(extra)
-    return Message(Role(role), content, tuple(ToolCall(*call) for call in calls), tool_call_id, name, reasoning)
+    return Message(_ROLES[role], content, tuple(ToolCall(*call) for call in calls), tool_call_id, name, reasoning)

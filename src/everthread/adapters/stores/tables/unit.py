@@ -12,7 +12,7 @@ from everthread.adapters.stores.tables.news import NewsTables
 from everthread.adapters.stores.tables.notes import NoteTables
 from everthread.adapters.stores.tables.rests import RestTables
 from everthread.adapters.stores.tables.reviews import ReviewTables
-from everthread.adapters.stores.tables.rows import Execute, tolerant
+from everthread.adapters.stores.tables.rows import Execute, at_once
 from everthread.adapters.stores.tables.running import InboxTables, SlotTables, SpendTables
 from everthread.adapters.stores.tables.schedules import ScheduleTables
 from everthread.adapters.stores.tables.sessions import SessionTables
@@ -22,7 +22,7 @@ from everthread.adapters.stores.tables.turns import TurnTables
 
 class Tables:
     def __init__(self, execute: Execute) -> None:
-        execute = tolerant(execute)
+        execute = at_once(execute)
         self.sessions = SessionTables(execute)
         self.turns = TurnTables(execute, self.sessions)
         self.notes = NoteTables(execute)
