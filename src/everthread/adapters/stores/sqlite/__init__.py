@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 from msgspec import Struct, field
 
-from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
+from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, CACHE_KIB, Connection, connect, connect_bare, translated
 from everthread.adapters.stores.sqlite.files import copy_file
 from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.stores.tables.unit import Tables
@@ -28,6 +28,8 @@ from everthread.ports.store import UnitOfWork
 T = TypeVar("T")
 BATCH_MAX = 256
 TIDY_S_MAX = 0.5
+WRITER_CACHE_KIB = 8_192
+"""What is delivered is read here too, once: with more room, a long backlog would stay in memory."""
 _READERS = 2
 
 
@@ -44,7 +46,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
         self._path = str(path)
         self._busy_s_max = busy_s_max
-        self._writer = self._connected()
+        self._writer = self._connected(WRITER_CACHE_KIB)
         self._unit = Tables(self._writer.execute)
         self._here = self._connected()
         self._tables_here = Tables(self._here.execute)
@@ -113,9 +115,9 @@ class SqliteStore:
         for connection in (*self._opened, self._here, self._writer):
             connection.close()
 
-    def _connected(self) -> Connection:
+    def _connected(self, cache_kib: int = CACHE_KIB) -> Connection:
         try:
-            return connect(self._path, busy_s_max=self._busy_s_max)
+            return connect(self._path, busy_s_max=self._busy_s_max, cache_kib=cache_kib)
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
@@ -176,7 +178,7 @@ class SqliteStore:
 
     def _reconnect(self) -> None:
         """A transaction that can't be rolled back ends with its connection."""
-        left, self._writer = self._writer, self._connected()
+        left, self._writer = self._writer, self._connected(WRITER_CACHE_KIB)
         self._unit = Tables(self._writer.execute)
         left.close()
 
