@@ -197,7 +197,12 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
     "stall": held_up,
 }
 
-TARGETS: dict[str, float] = {"decide_ms": 0.1, "cross_100k_ms": 2.0, "loop_stall_ms_max": 20.0}
+TARGETS: dict[str, float] = {
+    "decide_ms": 0.1,
+    "cross_100k_ms": 2.0,
+    "loop_stall_ms_max": 20.0,
+    "loop_stall_cpu_ms_max": 20.0,
+}
 
 if __name__ == "__main__":
     run("benchmarks.compression", __doc__, STEPS, TARGETS)

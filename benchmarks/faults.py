@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import to_builtins
-from tests.faults import crowd, kills, memory, network, talking
+from tests.faults import crowd, fetching, kills, memory, network, talking
 from tests.faults.outcome import Outcome
 
 Fault = Callable[..., Awaitable[Outcome]]
@@ -49,6 +49,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
 ON_TELEGRAM: dict[str, tuple[Fault, int]] = {
     "killed at the reply": (memory.killed_at_the_reply, 20),
     "delivered twice": (talking.delivered_twice, 40),
+    "200 people in mid-turn": (partial(crowd.in_mid_turn, steps=12, seed=2), 200),
     "right after a reply": (talking.right_after_a_reply, 20),
     "killed under load": (kills.killed_under_load, 100),
     "killed while answers are shown": (partial(kills.killed_under_load, edits=True, life_s_max=5.0, seed=3), 20),
@@ -56,8 +57,10 @@ ON_TELEGRAM: dict[str, tuple[Fault, int]] = {
     "told to wait": (network.told_to_wait, 40),
     "cut off": (network.cut_off, 20),
     "answer lost": (network.answer_lost, 40),
+    "killed while fetching": (fetching.killed_while_fetching, 20),
 }
-FAULTS |= {f"Telegram: {name}": (partial(fault, platform="telegram"), n) for name, (fault, n) in ON_TELEGRAM.items()}
+for there, platform in (("Telegram", "telegram"), ("Telegram by webhook", "webhook")):
+    FAULTS |= {f"{there}: {name}": (partial(fault, platform=platform), n) for name, (fault, n) in ON_TELEGRAM.items()}
 
 
 def main() -> int:

@@ -71,8 +71,10 @@ class Place(Plaza):
 
 
 @asynccontextmanager
-async def site(home: Path, model: ModelServer, *, gateway: Gateway | None = None, **more: Any) -> AsyncIterator[Place]:
-    settings = msgspec.structs.replace(gateway or Gateway(), http=Http(port=0))
+async def site(
+    home: Path, model: ModelServer, *, gateway: Gateway | None = None, port: int = 0, **more: Any
+) -> AsyncIterator[Place]:
+    settings = msgspec.structs.replace(gateway or Gateway(), http=Http(port=port))
     async with plaza(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
         place = Place(there.runtime, there.gateway, there.platform, model, there.clock)
         place.web, place.http = there.runtime.web(there.gateway), http

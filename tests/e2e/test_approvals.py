@@ -78,7 +78,7 @@ async def test_what_is_allowed_by_a_button_is_done(tmp_path: Path) -> None:
         await there.rest()
         assert wipe.wiped == ["wipe the disk"]
         await until(lambda: question(there).endswith("\nAllowed."), "the question says what became of it")
-        assert any(text.startswith("Allowed: wipe") for text in platform.texts())
+        assert sum("Allowed" in text for text in platform.texts()) == 1, "and nothing else does"
         (turn,) = await there.turns()
         assert turn.user_text == "wipe the disk", "the answer is no message to the model"
         assert b"/approve" not in model.requests[-1]
@@ -86,6 +86,20 @@ async def test_what_is_allowed_by_a_button_is_done(tmp_path: Path) -> None:
         await until(lambda: any("no longer asked" in text for text in platform.texts()))
         assert code
         assert wipe.wiped == ["wipe the disk"]
+
+
+async def test_where_a_question_stays_as_it_was_sent_it_is_said_that_it_is_allowed(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+    async with (
+        ModelServer(wiping) as model,
+        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+    ):
+        platform.say("wipe the disk")
+        await asked(there)
+        platform.press("Allow")
+        await until(lambda: "It came to: wiped" in platform.texts())
+        await there.rest()
+        assert [text for text in platform.texts() if "Allowed" in text] == ['Allowed: wipe {"what": "wipe the disk"}']
 
 
 async def test_what_is_denied_is_not_done(tmp_path: Path) -> None:

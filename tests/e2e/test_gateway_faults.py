@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.faults import crowd, kills, memory, network, talking
+from tests.faults import crowd, fetching, kills, memory, network, talking
 from tests.faults.outcome import Outcome
 from tests.faults.scene import PlatformKind
 
@@ -69,12 +69,36 @@ async def test_a_fault_between_gateway_and_platform_loses_nothing_and_repeats_no
     assert outcome.problems == [], outcome.counts
 
 
-async def test_whoever_moves_about_in_the_middle_of_answers_finds_each_where_it_belongs(tmp_path: Path) -> None:
-    outcome = await crowd.in_mid_turn(tmp_path / "scene", 20, seed=5)
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        (talking.delivered_twice, 5),
+        (network.waiting_at_the_start, 20),
+        (partial(network.cut_off, seconds=3.0), 5),
+    ],
+    ids=["delivered-twice", "waiting-at-the-start", "cut-off"],
+)
+async def test_what_is_brought_by_a_webhook_is_lost_and_repeated_as_little(
+    tmp_path: Path, fault: Callable[..., Awaitable[Outcome]], times: int
+) -> None:
+    outcome = await fault(tmp_path / "scene", times, platform="webhook")
+    assert outcome.problems == [], outcome.counts
+
+
+@pytest.mark.parametrize("platform", ["loop", "telegram"])
+async def test_whoever_moves_about_in_the_middle_of_answers_finds_each_where_it_belongs(
+    tmp_path: Path, platform: PlatformKind
+) -> None:
+    outcome = await crowd.in_mid_turn(tmp_path / "scene", 20, platform=platform, seed=5)
     assert outcome.problems == [], outcome.counts
     # Otherwise nobody was in the middle of anything.
     assert outcome.counts["messages late"]
     assert outcome.counts["messages set_aside"]
+
+
+async def test_what_was_being_fetched_when_killed_is_whole_in_the_end(tmp_path: Path) -> None:
+    outcome = await fetching.killed_while_fetching(tmp_path / "scene", 2)
+    assert outcome.problems == [], outcome.counts
 
 
 @pytest.mark.parametrize("platform", ["loop", "telegram"])

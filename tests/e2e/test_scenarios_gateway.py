@@ -15,8 +15,8 @@ from tests.plaza import ANNA, Plaza, plaza
 from everthread import plugins as plugin_hooks
 from everthread.commands import COMMANDS
 from everthread.config import Compression, Gateway, PlatformAccount, Provider, Review
-from everthread.domain.boundary import New, Resume
-from everthread.domain.model import ChatType, Inbound, Kind, NoteTarget, SessionKey, ToolCall, TurnStatus
+from everthread.domain.boundary import Resume
+from everthread.domain.model import Inbound, NoteTarget, SessionKey, ToolCall, TurnStatus
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.ports import UnitOfWork
 from everthread.ports.model import Usage
@@ -121,81 +121,6 @@ async def test_s14_a_reset_while_an_answer_is_written_hands_over_what_there_is(t
         assert [turn.user_text for turn in last.view.turns] == ["one", "long story"]
 
 
-# --- S15 -----------------------------------------------------------------------------------------------------------
-
-
-async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_path: Path) -> None:
-    diary, clock = AsyncDiary(), MovableClock()
-    key = SessionKey("main", "fake", ChatType.DM, "cron-1")
-    async with model() as server, plaza(tmp_path, server, providers=(diary,), policies=IDLE, clock=clock) as there:
-        await there.runtime.lifecycle.cross(key, New(kind=Kind.CRON), owner="me")
-        await there.runtime.lifecycle.accept(Inbound(key, "me", "do your work"))
-        there.gateway.working.wake(key)
-        await until(lambda: there.platform.texts("cron-1"))
-        session = await there.session(key)
-        await there.later(2 * HOUR_S)
-        await _ended(there, session.id)
-        await there.settled()
-        assert diary.book.effects == []
-
-
-# --- S16, S17, S18 -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["idle", "daily", "new"])
-async def test_s16_the_next_message_runs_in_the_new_session_and_nothing_is_added_to_the_old(
-    tmp_path: Path, how: str
-) -> None:
-    clock, policies = MovableClock(), DAILY if how == "daily" else IDLE
-    async with model() as server, plaza(tmp_path, server, policies=policies, clock=clock) as there:
-        await there.hear("apple")
-        old = (await there.session()).id
-        if how == "new":
-            await there.hear("/new")
-        else:
-            clock.ahead_s += 25 * HOUR_S
-        await there.hear("two")
-        await there.hear("three")
-        new = (await there.session()).id
-        assert new != old
-        assert [turn.user_text for turn in await there.turns(old)] == ["apple"]
-        assert [turn.user_text for turn in await there.turns(new)] == ["two", "three"]
-        asked = server.requests[-1]
-        assert b"three" in asked
-        assert b"two" in asked
-        assert b"apple" not in asked
-
-
-async def test_s17_after_resume_the_next_message_has_the_resumed_history(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with model(slow="long") as server, plaza(tmp_path, server, providers=(diary,)) as there:
-        await there.hear("the lamp is green")
-        first = (await there.session()).id
-        await there.hear("/new")
-        there.platform.say("long story")
-        await until(lambda: there.gateway.working.running)
-        await there.hear(f"/resume {first}")
-        await there.hear("which colour?")
-        assert (await there.session()).id == first
-        assert b"the lamp is green" in server.requests[-1]
-        await there.settled()
-        assert diary.book.of("sync_turn", first)[-1].text == "which colour?"
-        assert [turn.user_text for turn in await there.turns(first)] == ["the lamp is green", "which colour?"]
-
-
-async def test_s18_a_late_turn_stays_in_the_old_session_and_its_reply_is_not_posted(tmp_path: Path) -> None:
-    async with model(slow="long") as server, plaza(tmp_path, server) as there:
-        there.platform.say("long story")
-        await until(lambda: there.gateway.working.running)
-        old = (await there.session()).id
-        await there.hear("/new")
-        assert (await there.hear("hello"))[-1] == "You said: hello"
-        assert not any("slowly" in text for text in there.platform.texts())
-        (late,) = await there.turns(old)
-        assert late.status is TurnStatus.LATE
-        assert await there.runtime.store.read(lambda uow: uow.slots.of_session(old)) == ()
-
-
 # --- S19 -----------------------------------------------------------------------------------------------------------
 
 
@@ -228,48 +153,6 @@ async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_f
 
 
 # --- S22, S23 ------------------------------------------------------------------------------------------------------
-
-
-async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_path: Path) -> None:
-    platform = FakePlatform(buttons=True)
-    async with model() as server, plaza(tmp_path, server, platform) as there:
-        await there.hear("hello")
-        await there.hear("/title My Project")
-        mine = (await there.session()).id
-        await there.hear("/new")
-        await there.hear("something else")
-        (listed,) = await there.hear("/resume")
-        assert "My Project" in listed
-        assert any(button.command == f"/resume {mine}" for button in platform.sent[-1].buttons)
-        (back,) = await there.hear("/resume My Project")
-        assert "Back in" in back
-        assert (await there.session()).id == mine
-        assert "already" in (await there.hear("/resume My Project"))[0]
-        assert "did you mean" in (await there.hear("/resume My Projekt"))[0]
-        assert "no session" in (await there.hear("/resume zzzz"))[0]
-
-
-async def test_s22_nobody_resumes_somebody_elses_conversation(tmp_path: Path) -> None:
-    async with model() as server, plaza(tmp_path, server) as there:
-        await there.hear("secret plan")
-        await there.hear("/title My Project")
-        anna = (await there.session()).id
-        await there.hear("hi", chat="43")
-        for name in ("My Project", anna, anna[:12], "1"):
-            (answer,) = await there.hear(f"/resume {name}", chat="43")
-            assert "no session" in answer.lower() or "no other" in answer, answer
-            assert "secret" not in answer
-
-
-@pytest.mark.parametrize("command", ["/sessions", "/resume", "/resume My Project", "/memory", "/search plan"])
-async def test_s22_what_is_private_is_not_shown_where_others_read_along(tmp_path: Path, command: str) -> None:
-    """In a group each has a conversation of their own, and everybody reads what is said there."""
-    async with model() as server, plaza(tmp_path, server) as there:
-        await there.hear("secret plan")
-        await there.hear("/title My Project")
-        there.platform.say(command, chat="g1", user="42", chat_type=ChatType.GROUP)
-        await until(lambda: there.platform.texts("g1"))
-        assert there.platform.texts("g1") == ["Ask me that where we are alone: others would read here what is yours."]
 
 
 async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
@@ -366,6 +249,43 @@ async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp
             assert "/memory undo" in there.platform.texts()[-1]
         await asyncio.sleep(0.3)
         assert len(there.platform.texts()) == 2 + told
+
+
+async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_dies_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = ToolCall("c1", "memory", '{"action": "add", "target": "user", "content": "Sails a boat called Bruno"}')
+    steps = iter([(note,)])
+
+    def script(request: Any) -> Say:
+        return Say(calls=next(steps, ())) if "[A review." in str(request) else Say("Aye.")
+
+    async def nothing() -> None:
+        pass
+
+    more: dict[str, Any] = {"review": Review(every_turns=2), "gateway": Gateway(review_notices=True)}
+    async with ModelServer(script) as server:
+        async with plaza(tmp_path, server, **more) as there:
+            # As if it died once the review's end is written: nothing that it would do after that is done.
+            monkeypatch.setattr(there.gateway.delivery, "put", lambda *_: None)
+            monkeypatch.setattr(there.gateway.delivery, "sweep", nothing)
+            for text in ("I sail", "a boat called Bruno"):
+                there.platform.say(text)
+            store = there.runtime.store
+
+            async def ended() -> bool:
+                return not await store.read(lambda uow: uow.reviews.is_due(there.clock.now() + 10**6))
+
+            await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
+            for _ in range(500):
+                if await ended():
+                    break
+                await asyncio.sleep(0.01)
+            assert await ended()
+            assert not there.platform.texts()
+        async with plaza(tmp_path, server, **more) as there:
+            await until(lambda: len(there.platform.texts()) == 3, "two answers and a line")
+            assert "Sails a boat called Bruno" in there.platform.texts()[-1]
 
 
 async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import Gateway, PlatformAccount, Schedule, Variables
+from everthread.config import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
 from everthread.domain.access import Paired
 from everthread.domain.model import Kind, SessionKey
 from everthread.domain.recurrence import Missed
@@ -22,6 +22,7 @@ from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
 from everthread.lifecycle.scheduling import Wish
+from everthread.ports.model import Usage
 from everthread.testing.http_server import HttpServer, Received, read_request, respond
 from everthread.testing.model_replies import Fail, Say
 from everthread.testing.model_server import ModelServer
@@ -94,6 +95,35 @@ async def test_a_task_that_goes_on_has_one_conversation(tmp_path: Path) -> None:
             await over(there, count)
         assert there.platform.texts() == [f"You said Say good morning ({n})" for n in (1, 2, 3)]
         assert len({time.session_id for time in await times(there)}) == 1
+
+
+async def test_a_task_that_goes_on_for_long_is_compressed_as_any_conversation(tmp_path: Path) -> None:
+    answers, told = Say("of boats and masts " * 500, usage=Usage(9_000, 3_000)), RecordingProvider()
+
+    def script(request: Any) -> Say:
+        return Say("## Facts\n- boats") if "Bring the summary" in str(request) else answers
+
+    async with ModelServer(script) as model:
+        endpoints = {"stub": Provider("openai_compat", model.base_url, context_tokens=20_000)}
+        more = {"endpoints": endpoints, "compression": Compression(tail_tokens=100), "providers": (told,)}
+        async with plaza(tmp_path, model, **more) as there:
+            await there.runtime.scheduling.add(replace(WISH, continues=True))
+            for count in range(1, 6):
+                await there.later(HOUR)
+                await over(there, count)
+            assert any(b"Bring the summary" in body for body in model.requests)
+            found = await times(there)
+            assert len({time.session_id for time in found}) > 1, "it went on in what it was compressed to"
+            line, store = [found[0].session_id], there.runtime.store
+            while line[-1] is not None:
+                session = await store.read(lambda uow: uow.sessions.get(line[-1] or ""))
+                assert session is not None
+                assert session.kind is Kind.CRON, "kept out of providers and reviews, as what it was"
+                line.append(session.parent_id)
+            assert {time.session_id for time in found} <= {*line}, "one conversation all the same"
+            assert [time.state for time in found] == [OccurrenceState.DONE] * 5
+            await there.settled()
+            assert told.calls == [], "kept out of providers"
 
 
 async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
@@ -373,7 +403,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
     """Guests keep tasks by what they say; whoever is let in no more must not go on spending and being written to."""
     # The last is somebody else by now, who may write all the same.
     links = {"bea": ("fake:44",), "dora": ("fake:46",)}
-    pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46"}
+    pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46", "mia": "47", "nora": "48"}
     async with (
         ModelServer(echo) as model,
         plaza(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
@@ -386,14 +416,22 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
         # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
         await scheduling.add(replace(WISH, owner="bea", target=Target(TargetKind.CHAT, "agent:main:fake:dm:44")))
         await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
-        await Pairings(store, there.clock).revoke("fake", "42")
+        # Let in under a name of their own; the second is let in again from elsewhere.
+        for user in ("47", "48"):
+            assert await there.hear("hello", user) == ["You said hello (1)"]
+        for user in ("42", "47", "48"):
+            await Pairings(store, there.clock).revoke("fake", user)
+        await store.write(lambda uow: uow.access.let_in(Paired("fake", "49", "nora", "", 1.0)))
+        asked = len(model.received)
         await there.later(HOUR)
         await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
+        await until(lambda: len(there.platform.texts("48")) == 2)
         await until(lambda: there.gateway.schedules.doing == 0)
         assert there.platform.texts("42") == there.platform.texts("44") == []
-        assert len(model.received) == 3, "nothing is asked for them either"
+        assert there.platform.texts("47") == ["You said hello (1)"]
+        assert len(model.received) - asked == 4, "nothing is asked for them either"
         found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
-        for owner in ("fake:42", "bea"):
+        for owner in ("fake:42", "bea", "mia"):
             state, last = found[owner]
             assert state is ScheduleState.PAUSED
             assert last is not None

@@ -272,6 +272,19 @@ async def test_what_is_too_large_is_not_fetched(tmp_path: Path) -> None:
         await platform.aclose()
 
 
+async def test_of_a_file_no_more_is_read_than_was_asked_for(tmp_path: Path) -> None:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+        await people.say(ANN, "look", file=wire.Attached("document", b"x" * 5000, "list.txt", "text/plain"))
+        (said,) = await people.messages(ANN)
+        assert said.file is not None
+        platform = platform_at(emulator, tmp_path)
+        media = Media("file", handle=said.file.file_id)
+        assert await platform.fetch(media, 5000) == b"x" * 5000
+        with pytest.raises(PlatformRefused, match="larger than 4999 bytes"):
+            await platform.fetch(media, 4999)
+        await platform.aclose()
+
+
 async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
         await acquaint(emulator.base_url, ANN)

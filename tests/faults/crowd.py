@@ -15,7 +15,7 @@ from pathlib import Path
 
 from everthread.testing.loopback.wire import Seen
 from tests.faults.outcome import Outcome
-from tests.faults.scene import Scene, answer_to
+from tests.faults.scene import PlatformKind, Scene, answer_to
 
 STEPS = 8
 COMMANDS = ("/new", "/new", "/resume 1", "/resume 2")
@@ -30,10 +30,12 @@ MOVES = "SELECT key, to_session FROM boundaries WHERE actor = 'user' ORDER BY id
 FIRSTS = "SELECT key, to_session FROM boundaries WHERE actor <> 'user' ORDER BY id"
 
 
-async def in_mid_turn(folder: Path, times: int, *, seed: int = 1, steps: int = STEPS) -> Outcome:
+async def in_mid_turn(
+    folder: Path, times: int, *, platform: PlatformKind = "loop", seed: int = 1, steps: int = STEPS
+) -> Outcome:
     """`times` people, each with so many steps, seeded."""
     outcome, dice = Outcome(times), random.Random(seed)
-    async with Scene(folder, model=["--delay-ms=40", "--chunks=3"]) as scene:
+    async with Scene(folder, platform=platform, model=["--delay-ms=40", "--chunks=3"]) as scene:
         await scene.start()
 
         async def person(chat: str, own: random.Random) -> None:
@@ -45,6 +47,7 @@ async def in_mid_turn(folder: Path, times: int, *, seed: int = 1, steps: int = S
 
         people = [f"c{number}" for number in range(times)]
         await asyncio.gather(*(person(chat, random.Random(dice.random())) for chat in people))
+        await scene.all_taken(180.0)
         await scene.rest(180.0)
         await scene.people.look()
         _check(outcome, scene, people)
@@ -55,7 +58,7 @@ def _check(outcome: Outcome, scene: Scene, people: list[str]) -> None:
     where: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for text, session, status in scene.rows(WHERE):
         where[text].append((session, status))
-    moves, firsts = _by_chat(scene.rows(MOVES)), _by_chat(scene.rows(FIRSTS))
+    moves, firsts = _by_chat(scene, MOVES), _by_chat(scene, FIRSTS)
     counts: Counter[str] = Counter({name: 0 for name in ("wrong session", "unanswered and not named")})
     for chat in people:
         seen = [one for one in scene.people.seen if one.chat == chat]
@@ -75,8 +78,7 @@ def _look_at_one(
 ) -> list[str]:
     """What is wrong with one chat."""
     problems: list[str] = []
-    replies = {one.id.partition(".")[0]: one.text for one in seen if one.what == "sent"}
-    commands = [text for name, text in sorted(replies.items(), key=_place) if name.startswith("order-")]
+    commands = _to_commands([one for one in seen if one.what == "sent"])
     went = [text.startswith(("A new conversation", "Back in")) for text in commands]
     said = [one.text for one in seen if one.what == "said"]
     if len(commands) != sum(text.startswith("/") for text in said):
@@ -140,13 +142,22 @@ def _check_memory(outcome: Outcome, scene: Scene, where: dict[str, list[tuple[st
     outcome.expect(told.keys() == remembered.keys(), "the diary was told of something else as well")
 
 
+def _to_commands(sent: list[Seen]) -> list[str]:
+    """What commands were answered, in the order in which they were given."""
+    if not all(one.id for one in sent):
+        # Where what is sent has no id of ours, commands are told by their words, and a chat is answered in order.
+        return [one.text for one in sent if not one.text.startswith(answer_to(""))]
+    replies = {one.id.partition(".")[0]: one.text for one in sent}
+    return [text for name, text in sorted(replies.items(), key=_place) if name.startswith("order-")]
+
+
 def _place(reply: tuple[str, str]) -> int:
     name = reply[0]
     return int(name.removeprefix("order-")) if name.startswith("order-") else 0
 
 
-def _by_chat(rows: list[tuple[str, str]]) -> defaultdict[str, list[str]]:
+def _by_chat(scene: Scene, query: str) -> defaultdict[str, list[str]]:
     chats: defaultdict[str, list[str]] = defaultdict(list)
-    for key, session in rows:
-        chats[key.rpartition(":")[2]].append(session)
+    for key, session in scene.rows(query):
+        chats[scene.people.chat_of(key)].append(session)
     return chats

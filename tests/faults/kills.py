@@ -101,6 +101,7 @@ async def killed_under_load(
         await load.fall_silent()
         life.kill()
         await scene.start(edits=edits)
+        await scene.all_taken(120.0)
         await scene.rest(300.0)
         await load.look_away()
         outcome.counts["messages"] = len(load.said)

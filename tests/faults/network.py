@@ -74,7 +74,7 @@ async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", 
             await scene.answered(chat, text)
         await write("right before")
         await scene.people.until(lambda: len(scene.people.seen) > 3 * times, "some of the answers", 30)
-        cut = asyncio.ensure_future(scene.cable.cut(seconds))
+        cut = asyncio.ensure_future(scene.cut(seconds))
         await asyncio.sleep(seconds / 2)
         await write("during")
         await cut

@@ -14,7 +14,17 @@ FIRST_PERSON = 1000
 CALLS = {"poll": "getUpdates", "send": "sendMessage", "edit": "editMessageText", "typing": "sendChatAction", None: None}
 
 
-class OnTelegram(People):
+class OnLoopback(People):
+    async def waiting(self) -> int:
+        """Updates that nobody has acknowledged."""
+        return (await self.dump()).waiting
+
+    def chat_of(self, key: str) -> str:
+        """What a session's key calls the chat that is known here by its name."""
+        return key.rpartition(":")[2]
+
+
+class OnTelegram(OnLoopback):
     """Chats have names, as elsewhere; what their numbers are there is nobody else's business."""
 
     def __init__(self, base_url: str) -> None:
@@ -35,6 +45,14 @@ class OnTelegram(People):
         posted = await self._there.say_all([telegram_wire.Said(self._number(chat), text) for chat, text in said])
         return [str(one.update_id) for one in posted]
 
+    async def send_file(self, chat: str, caption: str, content: bytes, name: str) -> str:
+        said = telegram_wire.Attached("document", content, name, "application/octet-stream")
+        return str((await self._there.say(self._number(chat), caption, file=said)).update_id)
+
+    async def hold_back_a_file(self, seconds: float) -> None:
+        """The next file that is asked for takes so long."""
+        await self._there.fault(telegram_wire.Fault("delay", "getFile", seconds=seconds))
+
     async def look(self, timeout_s: float = 0.0) -> None:
         known = len(self._there.seen)
         await self._there.look(timeout_s)
@@ -54,7 +72,11 @@ class OnTelegram(People):
         await self._there.heal()
 
     async def waiting(self) -> int:
-        return len((await self._there.dump()).pending)
+        there = await self._there.dump()
+        return len(there.pending) + len(there.repeated)
+
+    def chat_of(self, key: str) -> str:
+        return self._names[int(super().chat_of(key)) - FIRST_PERSON]
 
     def _number(self, chat: str) -> int:
         if chat not in self._names:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,13 +19,13 @@ from typing import Any, Literal, NamedTuple, Self
 from msgspec import json as msgspec_json
 
 from everthread.adapters.stores.sqlite.connection import connect_bare
-from everthread.testing.loopback.people import People
 from tests.faults import worker
 from tests.faults.cable import Cable
-from tests.faults.on_telegram import OnTelegram
+from tests.faults.on_telegram import OnLoopback, OnTelegram
 from tests.faults.worker import BACK_END, TOKEN, Orders, diary_path, mood_path
 
-PlatformKind = Literal["loop", "telegram"]
+PlatformKind = Literal["loop", "telegram", "webhook"]
+"""`webhook` is Telegram that brings what comes in, rather than being asked for it."""
 
 PATIENCE_S = 60.0
 SOON = "--delay-ms=0"
@@ -114,9 +115,10 @@ class Scene:
         self.home = folder / "home"
         self.kind: PlatformKind = platform
         self._model_options = model
-        self.repeats = repeats or platform == "telegram"
+        self.repeats = repeats or platform != "loop"
         self._limits = limits
         self._has_cable = cable
+        self._cables: list[Cable] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lives: list[Life] = []
 
@@ -129,16 +131,30 @@ class Scene:
         model = self._begin("everthread.testing.model_server", "--echo", *self._model_options)
         platform = self._begin_platform()
         self._model, self._platform = _port(model), _port(platform)
-        people = OnTelegram if self.kind == "telegram" else People
+        people = OnLoopback if self.kind == "loop" else OnTelegram
         self.people = await people(f"http://127.0.0.1:{self._platform}").__aenter__()
-        self.cable = Cable(self._platform)
+        self._listener = _free_port()
+        # Where it is brought to, and from where it is asked for.
+        self._brought_to = self._listener
         if self._has_cable:
-            self._platform = (await self.cable.__aenter__()).port
+            self._platform = await self._lead_to(self._platform)
+            self._brought_to = await self._lead_to(self._listener)
         return self
+
+    async def _lead_to(self, port: int) -> int:
+        """Where it is reached by a cable."""
+        cable = await Cable(port).__aenter__()
+        self._cables.append(cable)
+        return cable.port
+
+    async def cut(self, seconds: float) -> None:
+        """Both ways between the gateway and the platform; comes back when they are whole again."""
+        await asyncio.gather(*(cable.cut(seconds) for cable in self._cables))
 
     async def __aexit__(self, *_: object) -> None:
         await self.people.__aexit__()
-        await self.cable.__aexit__()
+        for cable in self._cables:
+            await cable.__aexit__()
         for life in self._lives:
             if life.process.poll() is None:
                 life.kill()
@@ -149,7 +165,7 @@ class Scene:
             process.stdout.close()
 
     def _begin_platform(self) -> subprocess.Popen[bytes]:
-        if self.kind == "telegram":
+        if self.kind != "loop":
             limits = [] if self._limits else ["--no-limits"]
             return self._begin("everthread.testing.telegram", "--token", TOKEN, *limits)
         return self._begin("everthread.testing.loopback.server", *(["--repeats"] if self.repeats else []))
@@ -163,7 +179,9 @@ class Scene:
         """Start a gateway; `serves` waits for it."""
         orders.setdefault("origin", time.time())
         orders.setdefault("idempotent", not self.repeats)
-        orders.setdefault("kind", self.kind)
+        orders.setdefault("kind", "loop" if self.kind == "loop" else "telegram")
+        if self.kind == "webhook":
+            orders |= {"webhook_port": self._listener, "brought_to": f"http://127.0.0.1:{self._brought_to}/telegram"}
         life = Life(
             Orders(
                 str(self.home), f"http://127.0.0.1:{self._platform}", f"http://127.0.0.1:{self._model}/v1", **orders
@@ -208,14 +226,12 @@ class Scene:
             await asyncio.sleep(0.05)
 
     def marked(self) -> list[str]:
-        """What was said, of which nobody knows whether its answer is out."""
-        return [text for (text,) in self.rows(MARKED)]
+        """What was said, of which nobody knows whether its answer is out. What came with it stands behind that."""
+        return [text.partition("\n")[0] for (text,) in self.rows(MARKED)]
 
     async def waiting(self) -> int:
         """Updates that nobody has acknowledged."""
-        if isinstance(self.people, OnTelegram):
-            return await self.people.waiting()
-        return (await self.people.dump()).waiting
+        return await self.people.waiting()
 
     def told_to_wait(self) -> int:
         """How many sends had to be made again later, as the gateways tell it."""
@@ -231,6 +247,12 @@ class Scene:
         await self.people.until(
             lambda: any(one.text == answer_to(text) for one in self.people.answers(chat)), text, patience_s
         )
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def _port(process: subprocess.Popen[bytes]) -> int:

@@ -47,6 +47,9 @@ class Orders(msgspec.Struct, frozen=True):
     model_url: str
     kind: str = "loop"
     """Of the platform: `telegram` is wired up from the settings, as the command does it."""
+    webhook_port: int = 0
+    """Where Telegram brings what comes in: here, known to it as `brought_to`; none, and it is asked for it."""
+    brought_to: str = ""
     idempotent: bool = True
     edits: bool = False
     tasks: bool = False
@@ -176,7 +179,14 @@ async def _serve(orders: Orders, holding: Holding, ending: Ending) -> None:
     platforms: tuple[Platform, ...] = ()
     if orders.kind == "loop":
         platforms = (LoopbackPlatform("loop", orders.platform_url, idempotent=orders.idempotent, edits=orders.edits),)
-    account = PlatformAccount(orders.kind, base_url=orders.platform_url, allow_all=True, stream=orders.edits)
+    account = PlatformAccount(
+        orders.kind,
+        base_url=orders.platform_url,
+        allow_all=True,
+        stream=orders.edits,
+        webhook_url=orders.brought_to,
+        webhook_port=orders.webhook_port,
+    )
     settings = Settings(
         Path(orders.home),
         model="stub/one",

@@ -176,12 +176,9 @@ def openviking() -> Iterator[House]:
                 _wait_for(house)
                 yield house
             finally:
-                server.terminate()
-                try:
-                    server.wait(20)
-                except subprocess.TimeoutExpired:
-                    server.kill()
-                    server.wait()
+                # Nothing of it is kept, and it takes its time to end well.
+                server.kill()
+                server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

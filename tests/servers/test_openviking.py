@@ -335,16 +335,16 @@ async def test_of_a_forgotten_session_the_server_keeps_no_word(
 async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
     house: House, settings: dict[str, Any], account: str
 ) -> None:
-    provider = await ready(settings)
+    provider, fact = await ready(settings), 'the code is "quincunx"'
     old, new = Talk(provider, "old"), Talk(provider, "new")
-    await old.say("remember that the code is quincunx, and that I keep bees")
+    await old.say(f"remember that {fact}, and that I keep bees")
     await old.close()
-    await new.say("once more: the code is quincunx, and I sell honey")
-    await new.note("the code is quincunx", version=1)
+    await new.say(f"once more: {fact}, and I sell honey")
+    await new.note(fact, version=1)
     other = Talk(provider, "other")
     await other.say("the code is something else")
     await other.close()
-    await new.forget(ForgetScope.FACT, "the code is quincunx", "n1")
+    await new.forget(ForgetScope.FACT, fact, "n1")
     assert "quincunx" not in house.everything(account)
     found = await old.recall("bees")
     assert [(session, turn) for text, session, turn in found if "bees" in text] == [("old", 1)]

@@ -8,7 +8,7 @@ from tests.house import CLI, ME, AsyncDiary, House, opened
 from everthread.domain.boundary import Expire, New, Refusal, Resume
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind
-from everthread.domain.model import Inbound, Kind, SessionKey, TurnStatus
+from everthread.domain.model import Inbound, InboxState, Kind, SessionKey, TurnStatus
 from everthread.domain.policy import ResetPolicy
 from everthread.lifecycle import ForgetOwner, ForgetSession, Ticket
 
@@ -164,3 +164,18 @@ async def test_work_that_nobody_has_begun_is_set_aside_once_the_turn_that_handed
         turn = await house.store.read(lambda uow: uow.turns.get(child, 1))
         assert turn is not None
         assert (turn.user_text, turn.status) == ("look it up", TurnStatus.SET_ASIDE)
+
+
+async def test_work_that_nobody_had_begun_is_forgotten_with_its_session(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        parent = (await house.turn(CLI, "secret plans")).ref.session_id
+        child = await delegated(house, parent)
+        row, _ = await house.lifecycle.accept(Inbound(CHILD, ME, "look it up"))
+        await house.lifecycle.accept(Inbound(CLI, ME, "and another thing"))
+        await house.lifecycle.forget(ForgetSession(child), owner=ME)
+        assert await house.store.read(lambda uow: uow.inbox.first_waiting(CHILD)) is None
+        stored = await house.store.read(lambda uow: uow.inbox.get(row.id))
+        assert stored is not None
+        assert (stored.state, stored.inbound.text) == (InboxState.SET_ASIDE, "[forgotten]")
+        # What waits where people talk is answered in the next conversation.
+        assert await house.store.read(lambda uow: uow.inbox.first_waiting(CLI)) is not None

@@ -34,7 +34,7 @@ def written(*rows: tuple[str, NoteAction, str, str, str | None]) -> list[NoteVer
 def mended(mending: Mending) -> tuple[list[str], dict[str, str | None]]:
     """What goes, and what the notes go back to."""
     gone = [f"{v.note_id}{v.version}" for v in mending.tainted]
-    return sorted(gone), {last.note_id: before.content if before else None for last, before in mending.back}
+    return sorted(gone), {back.last.note_id: back.to.content if back.to else None for back in mending.back}
 
 
 def test_without_notes_of_the_session_nothing_changes() -> None:
@@ -155,6 +155,14 @@ def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_writte
         ("d", ADD, "yes, likes rum", "notes:me", None),
     )
     assert mended(without(S, versions)) == (["c1"], {"c": None})
+
+
+def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_are_the_sessions() -> None:
+    rows = ("a", ADD, "likes rum", S, "t1"), ("a", REPLACE, "rum", T, "t2"), ("a", REPLACE, "rum, and gin", S, "t3")
+    (back,) = without(S, written(*rows)).back
+    assert (back.to, back.places) == (None, (T,))
+    (back,) = without(S, written(*rows[:2], ("a", REMOVE, "", S, "t3"))).back
+    assert (back.to, back.places) == (None, (T,))
 
 
 # --- Through the door ------------------------------------------------------------------------------------------------

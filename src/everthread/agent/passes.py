@@ -53,6 +53,8 @@ class Source(Struct, frozen=True):
     previous: str = ""
     parts: Cut = Cut((), ())
     burials: int = 0
+    remembered: bool = True
+    """Providers are told of the session, and may say what is to be kept."""
     covered_bytes: int = 0
     kept_bytes: int = 0
 
@@ -112,7 +114,7 @@ class Passes:
             tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
         newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
 
-        def read(uow: UnitOfWork) -> tuple[str, Cut, int, int, int] | None:
+        def read(uow: UnitOfWork) -> tuple[str, Cut, int, bool, int, int] | None:
             session = uow.sessions.get(ref.session_id)
             if session is None or session.owner != ref.owner or session.generation != ref.generation:
                 return None
@@ -120,7 +122,8 @@ class Passes:
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
             # Where it is read: a long conversation takes longer to be measured than the event loop should be held.
             covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
-            return view.summary or "", parts, uow.forgetting.burials(ref.owner), covered_bytes, kept_bytes
+            burials, remembered = uow.forgetting.burials(ref.owner), session.kind.remembered
+            return view.summary or "", parts, burials, remembered, covered_bytes, kept_bytes
 
         found = await self._store.read(read)
         if found is None:
@@ -136,7 +139,8 @@ class Passes:
                 # A long conversation takes longer to go through than the event loop should be held.
                 shorter = tuple(await in_slices(pruned, covered))
                 messages = [message for turn in covered for message in turn.messages]
-                hints = await self._memory.on_pre_compress(messages, ref=source.ref)
+                # What is kept out of providers is not shown to them here either.
+                hints = await self._memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
                 return await self._engine.summarise(
                     Middle(source.ref, source.model, source.previous, shorter, hints=hints, focus=focus)
                 )

@@ -36,6 +36,7 @@ LOOK_S = 60.0
 """What another process left is found after that long at the latest."""
 REVIEW_S_MAX = 600.0
 COOL_DOWN_S = 300.0
+NoteReview = Callable[[UnitOfWork, Reviewed], None]
 ATTEMPTS_MAX = 5
 
 
@@ -77,16 +78,19 @@ class Reviewer:
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
         self._hear: Callable[[Reviewed], None] = lambda event: None
-        self._ended: tuple[Review, ReviewState, float] | None = None
+        self._note: NoteReview = lambda uow, event: None
+        self._ended: tuple[Review, ReviewState, float, Reviewed | None] | None = None
         """What became of a review, until that is written: nobody else takes it while this process lives."""
 
     @property
     def busy(self) -> bool:
         return self._at_work or self._wanted.is_set()
 
-    def look(self, hear: Callable[[Reviewed], None] | None = None) -> None:
-        """Something may be due. Nothing is waited for. `hear` is told, from now on, of what reviews write."""
-        self._hear = hear or self._hear
+    def look(self, hear: Callable[[Reviewed], None] | None = None, note: NoteReview | None = None) -> None:
+        """Something may be due. Nothing is waited for. `hear` is told, from now on, of what reviews write; `note` adds
+        to what is written of a review's end.
+        """
+        self._hear, self._note = hear or self._hear, note or self._note
         if not self._settings.every_turns:
             return
         self._wanted.set()
@@ -144,24 +148,30 @@ class Reviewer:
             log.exception("reviewing session %s failed", ref.session_id)
             state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
         finally:
-            self._tell(review, ref, wrote, missing)
-            self._ended = review, state, due_at
+            # Also of a review that came to no good end: what it wrote is there.
+            told = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
+            self._ended = review, state, due_at, told
             await asyncio.shield(self._write_end())
 
     async def _write_end(self) -> None:
         if self._ended is not None:
-            ended = self._ended
-            await self._store.write(lambda uow: uow.reviews.end(*ended))
-            self._ended = None
+            review, state, due_at, told = self._ended
 
-    def _tell(self, review: Review, ref: SessionRef, wrote: Sequence[str], missing: Sequence[str]) -> None:
-        """Also of a review that came to no good end: what it wrote is there."""
-        if not wrote and not missing:
-            return
+            def end(uow: UnitOfWork) -> None:
+                uow.reviews.end(review, state, due_at)
+                if told is not None:
+                    self._note(uow, told)
+
+            await self._store.write(end)
+            self._ended = None
+            if told is not None:
+                self._tell(told)
+
+    def _tell(self, told: Reviewed) -> None:
         try:
-            self._hear(Reviewed(ref, review.window, tuple(wrote), tuple(missing)))
+            self._hear(told)
         except Exception:
-            log.exception("nobody could be told what a review of session %s wrote", ref.session_id)
+            log.exception("nobody could be told what a review of session %s wrote", told.ref.session_id)
 
     async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)

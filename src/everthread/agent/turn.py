@@ -32,7 +32,7 @@ from everthread.agent.events import (
 )
 from everthread.agent.giving_back import GivingBack
 from everthread.agent.prepared import Prepared, Preparer
-from everthread.agent.reviewing import Reviewer
+from everthread.agent.reviewing import NoteReview, Reviewer
 from everthread.agent.running import Running
 from everthread.agent.titles import Titler
 from everthread.agent.tools import Toolbox, ToolRunner
@@ -197,13 +197,14 @@ class Agent:
         """What a person should know about compressing that session; empty if all is well."""
         return await self._compressor.status(session_id, whole=whole) if self._compressor is not None else ""
 
-    def attend_to_reviews(self, hear: Callable[[Reviewed], None] | None = None) -> None:
+    def attend_to_reviews(self, hear: Callable[[Reviewed], None] | None = None, note: NoteReview | None = None) -> None:
         """From now on, carry out the reviews that are due, in the background. For a process that lasts.
 
-        `hear` is told what they write, about whichever conversation of whichever owner.
+        `hear` is told what they write, about whichever conversation of whichever owner; what `note` writes of it is
+        written with a review's end, or not at all.
         """
         if self._reviewer is not None:
-            self._reviewer.look(hear)
+            self._reviewer.look(hear, note)
 
     async def settle_titles(self, bound_s: float) -> None:
         """Let titles that are being thought of be found, within the bound. For a process that is about to end."""

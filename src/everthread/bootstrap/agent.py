@@ -327,6 +327,8 @@ class Workshop:
             self._runner(),
             self._tools_of_schedules,
             runtime.clock,
+            # One that goes on is compressed as any conversation.
+            compressor=self._compressor,
             limits=TurnLimits(limits.iterations, limits.turn_s, limits.output_tokens, recall_s=0.0),
         )
 

@@ -188,7 +188,8 @@ async def _cross(desk: Desk, boundary: Boundary) -> _Move:
 
     if crossing.cancelled and crossing.left:
         desk.agent.stop(crossing.left, f"stopped by /{crossing.kind}")
-    return await desk.store.read(look)
+    # A few rows by their ids: handed to a thread and back, it would cost more than it does.
+    return await desk.store.peek(look)
 
 
 async def _afresh(desk: Desk, boundary: New | Reset) -> Said:

@@ -17,6 +17,7 @@ class Media(Struct, frozen=True, omit_defaults=True):
     name: str = ""
     mime: str = ""
     size: int | None = None
+    """In bytes; none if that is not certain: not more than this is taken."""
     handle: str = ""
     """What the platform is asked for it by; empty if it can't be, or was fetched."""
     path: str = ""

@@ -18,13 +18,22 @@ Writing = tuple[str, str]
 """A session, and the turn or the mark of a review in it."""
 
 
+class Back(Struct, frozen=True):
+    """A note that is not any more what it was."""
+
+    last: NoteVersion
+    to: NoteVersion | None
+    """What it says again; it is removed if that is none."""
+    places: tuple[str, ...]
+    """The other sessions that it was written in, the last one first: whoever mirrors it may have it from there."""
+
+
 class Mending(Struct, frozen=True):
     """What forgetting a session means for the owner's notes, beyond those that were written in it."""
 
     tainted: tuple[NoteVersion, ...] = ()
     """Versions that other sessions have written, and that may hold its words."""
-    back: tuple[tuple[NoteVersion, NoteVersion | None], ...] = ()
-    """Notes as they are now, and the version that each goes back to; none if it goes altogether."""
+    back: tuple[Back, ...] = ()
     writings: tuple[Writing, ...] = ()
     """Those of other sessions that lose words by it: what they had learnt themselves is to be learnt again."""
 
@@ -32,15 +41,14 @@ class Mending(Struct, frozen=True):
 def without(session_id: str, versions: Sequence[NoteVersion]) -> Mending:
     """As if the session had never been; `versions` are all of the owner's."""
     notes = _by_note(versions)
-    own = {_name(v) for v in versions if v.session_id == session_id and _has_words(v)}
-    if not own:
+    if not any(v.session_id == session_id for v in versions):
         return Mending()
+    own = {_name(v) for v in versions if v.session_id == session_id and _has_words(v)}
     gone = _tainted(own, notes, versions)
     tainted = tuple(v for v in versions if _name(v) in gone - own)
     return Mending(
         tainted,
-        # Whoever is told that the session is forgotten lets go of what was noted in it.
-        tuple((last, before) for last, before in _back(notes, gone) if before or _name(last) not in own),
+        tuple(_back(notes, gone, session_id)),
         tuple(sorted({writing for v in tainted if (writing := _writing(v))})),
     )
 
@@ -80,16 +88,20 @@ def _repeats(version: NoteVersion, sources: Iterable[NoteVersion]) -> bool:
     return version.turn_id is not None and any(v.at <= version.at and v.content in version.content for v in sources)
 
 
-def _back(notes: _Notes, gone: set[_Name]) -> Iterable[tuple[NoteVersion, NoteVersion | None]]:
-    """Where a note's last words go, or a review has removed it in favour of words that go."""
+def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[Back]:
+    """Where a note's last words go, a review has removed it in favour of words that go, or the session has removed it:
+
+    whoever was not told of that yet never will be. Of notes that were written in it alone, they let go by themselves.
+    """
     in_force = _in_force(notes, gone)
     for note in notes.values():
         last = note[-1]
         clean = [v for v in note if _has_words(v) and _name(v) not in gone]
-        if _name(last) in gone:
-            yield last, clean[-1] if clean else None
-        elif clean and _is_stood_for(last, in_force):
-            yield last, clean[-1]
+        places = tuple(dict.fromkeys(v.session_id for v in reversed(note) if v.session_id != session_id))
+        if clean and (_name(last) in gone or _is_stood_for(last, in_force)):
+            yield Back(last, clean[-1], places)
+        elif places and (_name(last) in gone or last.session_id == session_id):
+            yield Back(last, None, places)
 
 
 def _in_force(notes: _Notes, gone: set[_Name]) -> set[Writing]:

@@ -75,7 +75,14 @@ class Access:
 
         Whoever is known by no account is not: a task may be kept for anybody at this machine.
         """
-        accounts = (*self._gateway.links.get(owner, ()), *(guest.account for guest in uow.access.guests(owner)), owner)
+        # Who was let in under another name is known by where they wrote from, once they are no guest any more.
+        wrote_from = [
+            account_of(key.platform, uow.inbox.last_user(key) or key.chat)
+            for key in uow.sessions.keys_of(owner)
+            if key.chat_type is ChatType.DM and key.platform in self._accounts
+        ]
+        guests = (guest.account for guest in uow.access.guests(owner))
+        accounts = (*self._gateway.links.get(owner, ()), *guests, *wrote_from, owner)
         theirs = [(platform, user) for platform, _, user in (account.partition(":") for account in accounts) if user]
         known = [(platform, user) for platform, user in theirs if platform in self._accounts]
         if not known or owner == self._home_owner:

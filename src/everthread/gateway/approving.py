@@ -101,6 +101,10 @@ class Approvals:
         if code and code.lower() != question.code:
             return Said(NO_LONGER, ok=False)
         question.answer.set_result(yes)
+        platform = self._platforms.get(key.platform)
+        if code and platform is not None and platform.capabilities.edits:
+            # Whoever names it has it before them, and there it is said.
+            return Said("")
         return Said(f"{'Allowed' if yes else 'Denied'}: {question.wanted}")
 
     async def finish(self) -> None:

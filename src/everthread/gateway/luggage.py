@@ -12,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable
 from everthread.domain.media import Media
 from everthread.domain.model import whole
+from everthread.gateway.room import Room
 from everthread.ports import Clock, Platform
 from everthread.ports.platform import Update
 from everthread.ports.transcriber import Transcriber
@@ -27,9 +29,9 @@ from everthread.ports.transcriber import Transcriber
 log = logging.getLogger("everthread.gateway")
 
 BYTES_MAX = 20_000_000
+AT_ONCE_BYTES_MAX = 3 * BYTES_MAX
+"""Of all that is being fetched, wherever it came from: what more there is waits for it."""
 COUNT_MAX = 10
-AT_ONCE_MAX = 8
-"""Of so many messages something is in memory at a time, whoever sends how much."""
 READ_BYTES_MAX = 30_000
 """Of a file that is text, what the model is shown."""
 FETCH_S_MAX = 30.0
@@ -66,7 +68,7 @@ class Luggage:
         self._folder = folder
         self._transcriber = transcriber
         self._clock = clock
-        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._room = Room(AT_ONCE_BYTES_MAX)
 
     def handed_over(self, update: Update) -> Unpacked:
         """What is to be fetched later, and where each will be kept. Does nothing that takes time."""
@@ -80,20 +82,17 @@ class Luggage:
 
     async def unpacked(self, platform_name: str, packed: tuple[Media, ...]) -> Unpacked:
         """Fetch what has a handle. Nothing of it can fail: what is not to be had is in words."""
-        made: list[Media] = []
-        notice = ""
+        platform = self._platforms.get(platform_name)
+        made: list[Media | None] = []
         for media in packed:
-            async with self._room:
-                one = await self._unpacked(self._platforms.get(platform_name), media)
-            if one is None:
-                notice = NOT_HEARD
-            else:
-                made.append(one)
-        return Unpacked(tuple(made), notice)
+            size = min(media.size or BYTES_MAX, BYTES_MAX)
+            async with self._room.taken(size):
+                made.append(await self._made(platform, media, size))
+        return Unpacked(tuple(one for one in made if one is not None), NOT_HEARD if None in made else "")
 
-    async def _unpacked(self, platform: Platform | None, media: Media) -> Media | None:
-        """None is a voice that could not be heard."""
-        content = await self._fetched(platform, media) if platform is not None else None
+    async def _made(self, platform: Platform | None, media: Media, size: int) -> Media | None:
+        """What is in it, kept or in words; none of a voice that was not heard."""
+        content = await self._fetched(platform, media, size) if platform is not None else None
         if content is None:
             return replace(media, handle="", path="", words=NOT_FETCHED)
         if media.kind != "voice":
@@ -108,14 +107,15 @@ class Luggage:
     def remove(self, media: Media) -> None:
         """It was fetched for nobody."""
         if media.path:
-            (self._folder / media.path).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._folder / media.path).unlink(missing_ok=True)
 
-    async def _fetched(self, platform: Platform, media: Media) -> bytes | None:
+    async def _fetched(self, platform: Platform, media: Media, bytes_max: int) -> bytes | None:
         try:
             async with asyncio.timeout(FETCH_S_MAX):
                 for tried in range(1, TRIES + 1):
                     try:
-                        return await platform.fetch(media, BYTES_MAX)
+                        return await platform.fetch(media, bytes_max)
                     except PlatformUnavailable as error:
                         if tried == TRIES:
                             raise
@@ -144,6 +144,8 @@ class Luggage:
         try:
             await asyncio.to_thread(_write, self._folder / media.path, content)
         except OSError as error:
+            # There may be the beginning of it.
+            self.remove(media)
             log.warning("what came with a message was not kept: %s", error.strerror)
             return replace(media, path="", words="(it could not be kept)")
         return replace(media, words=_words_in(media, content))

@@ -68,13 +68,16 @@ class Ordering:
 
     async def carry_out(self, row: InboxRow) -> bool:
         """Carry it out, unless that was done; whether a message waits now that did not before."""
-        now = await self._bench.store.peek(lambda uow: uow.inbox.get(row.id))
+        # One look at the store rather than two: when many leave at once, the last one waits for what each costs.
+        now, model = await self._bench.store.peek(
+            lambda uow: (uow.inbox.get(row.id), uow.sessions.chosen_model(row.inbound.key))
+        )
         if now is None or now.state is InboxState.DONE:
             return False
-        said = await self._said(now)
-        reply = await self._bench.lifecycle.answer_order(
-            now, said.text if self._served(now.inbound.key.platform) else None
-        )
+        said = await self._said(now, model)
+        # What was said elsewhere already is said no second time.
+        told = (said.text or None) if self._served(now.inbound.key.platform) else None
+        reply = await self._bench.lifecycle.answer_order(now, told)
         if said.model is not None:
             await self._bench.lifecycle.choose_model(now.inbound.key, said.model, owner=now.inbound.owner)
         if reply is not None:
@@ -88,7 +91,7 @@ class Ordering:
             await self._delivery.sweep()
         return said.wakes
 
-    async def _said(self, row: InboxRow) -> Said:
+    async def _said(self, row: InboxRow, model: str) -> Said:
         if row.state is InboxState.RUNNING:
             return Said(BEGUN_BEFORE)
         found = parse(row.inbound.text)
@@ -96,7 +99,6 @@ class Ordering:
             return Said(found.answer if found is not None else "", ok=False)
         if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
             return Said(NOT_HERE, ok=False)
-        model = await self._bench.store.peek(lambda uow: uow.sessions.chosen_model(row.inbound.key))
         try:
             said = await carry_out(self._bench.desk(row, model), found)
         except DoneBefore:

@@ -46,7 +46,12 @@ class Rates:
         if bucket.told_at is not None and 0 <= now - bucket.told_at < MINUTE_S:
             return ""
         bucket.told_at = now
-        return TOO_MANY.format(seconds=counted(max(math.ceil((1 - bucket.left) / self._per_s - 1e-6), 1), "second"))
+        return TOO_MANY.format(seconds=counted(self.wait_s(owner), "second"))
+
+    def wait_s(self, owner: str) -> int:
+        """After how many seconds one more is taken of somebody who was refused just now."""
+        left = self._buckets[owner].left if owner in self._buckets else 1.0
+        return max(math.ceil((1 - left) / self._per_s - 1e-6), 1)
 
     def give_back(self, owner: str) -> None:
         """The message that was just taken was none."""

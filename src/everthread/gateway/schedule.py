@@ -179,7 +179,9 @@ class Scheduler:
         key, row = asked
         if row.state is not InboxState.DONE:
             tools = frozenset(schedule.tools) if schedule.tools is not None else None
-            ended = await self._answer(key, Manner(choices, tools=tools, spend=schedule.spend))
+            # Of one that is over with its answer, nothing need be summarised for later.
+            manner = Manner(choices, lasting=schedule.continues, tools=tools, spend=schedule.spend)
+            ended = await self._answer(key, manner)
             if ended is not None:
                 turn_id = await self._turn_of(row.id)
                 session_id, told = ended.committed.ref.session_id, self._told(schedule, turn_id)

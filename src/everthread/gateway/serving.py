@@ -38,7 +38,7 @@ from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
 from everthread.memory.notes import Notebook
-from everthread.ports import Clock, Platform, Store
+from everthread.ports import Clock, Platform, Store, UnitOfWork
 from everthread.ports.transcriber import Transcriber
 
 log = logging.getLogger("everthread.gateway")
@@ -189,7 +189,7 @@ class Gateway:
         await self.lifecycle.remove_files()
         await self.delivery.begin()
         await self.working.recover(self._is_served)
-        self.agent.attend_to_reviews(self._hear_of_review)
+        self.agent.attend_to_reviews(self._hear_of_review, self._note_review)
         self._listening = [asyncio.ensure_future(self._listen(platform)) for platform in self.platforms.values()]
         self._listening += [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self.schedules.run())]
         self._listening += [asyncio.ensure_future(self.stalls.watch())]
@@ -219,27 +219,29 @@ class Gateway:
         if self._transcriber is not None:
             await self._transcriber.aclose()
 
+    def _note_review(self, uow: UnitOfWork, event: Reviewed) -> None:
+        ref, name = event.ref, f"reviewed-{event.ref.session_id}-{event.window.mark}"
+        if self._is_told_of_reviews(ref.key) and uow.inbox.reply(name) is None:
+            now = self.clock.now()
+            uow.inbox.put_reply(Reply(name, ref.key, ref.session_id, ref.owner, event.text, ReplyState.READY, now))
+
     def _hear_of_review(self, event: Reviewed) -> None:
-        key = event.ref.key
-        # What is noted of a person is not for others who read along.
-        alone = key.chat_type is ChatType.DM or is_shared(key)
-        if self.settings.gateway.review_notices and key.platform in self.platforms and alone:
-            telling = asyncio.ensure_future(self._tell_of_review(event))
+        if self._is_told_of_reviews(event.ref.key):
+            telling = asyncio.ensure_future(self._tell_of_review())
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
 
-    async def _tell_of_review(self, event: Reviewed) -> None:
-        ref, name = event.ref, f"reviewed-{event.ref.session_id}-{event.window.mark}"
-        reply = Reply(name, ref.key, ref.session_id, ref.owner, event.text, ReplyState.READY, self.clock.now())
+    def _is_told_of_reviews(self, key: SessionKey) -> bool:
+        # What is noted of a person is not for others who read along.
+        alone = key.chat_type is ChatType.DM or is_shared(key)
+        return self.settings.gateway.review_notices and key.platform in self.platforms and alone
+
+    async def _tell_of_review(self) -> None:
+        """It is written: what is left undone here, the next sweep does."""
         try:
-            stored = await self.store.write(
-                lambda uow: None if uow.inbox.reply(name) is not None else uow.inbox.put_reply(reply)
-            )
+            await self.delivery.sweep()
         except EverthreadError as error:
-            log.warning("nobody was told what a review noted: %s", error)
-        else:
-            if stored is not None:
-                self.delivery.put(stored)
+            log.warning("what a review noted is told later: %s", error)
 
     def _is_served(self, platform: str) -> bool:
         return platform in self.platforms or platform in (HTTP, "hooks")

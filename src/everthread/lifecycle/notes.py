@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotCondensed, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
-from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion, SessionRef, chars_of
+from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion, Session, SessionRef, chars_of
 from everthread.lifecycle.desk import desk
 from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.ports.store import UnitOfWork
@@ -65,15 +65,25 @@ def write_note(
         session = uow.sessions.get(ref.session_id)
     if session is None or session.owner != owner:
         raise NotFound(f"there is no session {ref.session_id!r}")
-    if session.forgotten_seq is not None and session.ended_at is not None:
+    if is_gone(session):
         raise Gone(f"session {session.id!r} was forgotten; nothing more is written to it")
     version = _next_version(uow, change, owner, session.id, new_id, now)
     _check_room(uow, change, version)
+    put_version(uow, version, session, ref, now)
+    return version
+
+
+def is_gone(session: Session) -> bool:
+    """Whether nothing more may be written to it. An owner's desk goes on, also after the person was forgotten."""
+    return session.forgotten_seq is not None and session.ended_at is not None
+
+
+def put_version(uow: UnitOfWork, version: NoteVersion, session: Session, ref: SessionRef, now: float) -> None:
+    """The version and its log entry, whatever the note was before."""
     uow.notes.put(version)
     detail: dict[str, object] = {"note_id": version.note_id, "version": version.version}
     session = append(uow, session, ref, EntryKind.NOTE, now, detail=detail)
     uow.sessions.save(close_if_left(uow, session, ref, now))
-    return version
 
 
 def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> None:
@@ -129,10 +139,10 @@ def undo_note(uow: UnitOfWork, note_id: str, version: int, *, owner: str, now: f
         raise Gone(f"what the note said before {note_id}:{version} was forgotten; it can't come back")
     action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
     change = NoteChange(action, last.target, before.content, note_id)
-    return write_note(uow, change, owner=owner, ref=origin(uow, before), new_id="", now=now)
+    return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
 
 
-def origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
+def _origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
     """Where words were first written: whoever forgets that conversation forgets them too, also if they came back."""
     session = uow.sessions.get(version.session_id)
     if session is None or session.kind is Kind.NOTES:

@@ -90,7 +90,9 @@ class Inbox(Protocol):
         ...
 
     def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
-        """The message stands in this turn, unanswered."""
+        """The message stands in this turn, unanswered. What was not fetched of it never will be: it is named among
+        the discarded.
+        """
         ...
 
     def end_command(self, inbox_id: int) -> None:

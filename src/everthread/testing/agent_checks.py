@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from everthread.adapters.stores.sqlite.connection import Connection
 from everthread.adapters.stores.tables.unit import Tables
@@ -17,7 +18,7 @@ from everthread.testing.agent_mind import REVIEW
 from everthread.testing.agent_notes import NoteBook
 from everthread.testing.agent_serving import REVIEW_EVERY
 from everthread.testing.model import ModelSession, hold
-from everthread.testing.sim import Backend
+from everthread.testing.sim import PROCESS, Backend
 from everthread.testing.world import World
 
 Place = tuple[str, Window]
@@ -25,9 +26,9 @@ Place = tuple[str, Window]
 
 # Reviews are ended by whoever carries them out, and not through the door: the table itself says when.
 _WITNESS = (
-    "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder)",
+    "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder, writer)",
     "CREATE TEMP TRIGGER review_changed AFTER UPDATE OF state ON main.reviews BEGIN INSERT INTO review_changes VALUES "
-    "(new.session_id, new.from_turn, new.to_turn, old.state, old.holder, new.state, new.holder); END",
+    "(new.session_id, new.from_turn, new.to_turn, old.state, old.holder, new.state, new.holder, writer()); END",
 )
 
 
@@ -62,6 +63,7 @@ class Ledger:
     forgotten: int = 0
 
     def __post_init__(self) -> None:
+        cast(Any, self.database).create_scalar_function("writer", _writer, 0)
         for sql in _WITNESS:
             self.database.execute(sql)
 
@@ -87,11 +89,13 @@ class Ledger:
         """What has become of the rows since. What is over begins anew only if what it wrote has gone."""
         changes = list(self.database.execute("SELECT * FROM review_changes ORDER BY rowid"))
         self.database.execute("DELETE FROM review_changes")
-        for session_id, from_turn, to_turn, before, held_by, after, holder in changes:
+        for session_id, from_turn, to_turn, before, held_by, after, holder, writer in changes:
             place = (session_id, Window(from_turn, to_turn))
             if before == after == "running":
                 free = held_by == holder or not self.is_at_work(held_by)
                 hold(free, f"{holder} took {place} from {held_by}, which is at it")
+            if before == "running" and after in ("waiting", "done", "failed"):
+                hold(writer == held_by, f"{writer} says that {place} is {after}, and {held_by} is at it")
             if before in ("done", "failed"):
                 hold(forgetting and after == "waiting", f"the review of {place} was {before}, and is {after}")
                 self.done.discard(place)
@@ -136,6 +140,11 @@ class Ledger:
         for (reviewed, window), taken in self.taken.items():
             if reviewed == session_id and _meet(window, turns):
                 taken.stopped = True
+
+
+def _writer() -> str:
+    process = PROCESS.get()
+    return process.name if process is not None else ""
 
 
 def _meet(one: Window, other: Window) -> bool:

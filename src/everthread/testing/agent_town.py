@@ -31,6 +31,7 @@ from everthread.testing.town import Town
 
 STEP_S = 7.0
 PATIENCE_S = 30.0
+SOURCE_S = 100.0
 LARGE_BYTES = 15_000
 COOL_DOWN_S = 1_600.0
 """Longer than anything of an agent's rests after a failure."""
@@ -45,13 +46,13 @@ ACTIONS = {
     "interrupt": 1.2,
     "note": 0.4,
     "forget": 0.3,
-    "forget_source": 1.2,
+    "forget_source": 0.8,
     "forget_owner": 0.06,
     "forget_fact": 0.5,
     "kill": 0.6,
     "kill_inside": 0.5,
     "kill_at": 2.5,
-    "meanwhile": 2.5,
+    "meanwhile": 3.5,
     "stop": 0.3,
     "freeze": 0.5,
     "jump": 0.2,
@@ -89,7 +90,7 @@ HOLD_UPS = {
     "before Compress by compression": _HOLD_UPS,
     "after TakeReview": (*_HOLD_UPS, "freeze"),
     "before Note by review": (*_HOLD_UPS, "freeze"),
-    "before Rewrite": (*_HOLD_UPS, "freeze"),
+    "before Rewrite": ("rewind", "rewind", "forget", "forget", "freeze", "freeze", "new"),
     "after Rewrite": ("forget", "forget", "forget_fact", "rewind"),
     "before Delegate": (*_HOLD_UPS, "stop"),
     "after New by delegation": (*_HOLD_UPS, "stop"),
@@ -323,7 +324,7 @@ class AgentTown(Town):
             case "interrupt":
                 await self._interrupt(key, dice)
             case "forget_source":
-                await self._on(dice, lambda server: self._forget_source(server, dice))
+                await self._forget_source(dice)
             case "mind":
                 purpose = dice.choice(
                     (
@@ -342,7 +343,8 @@ class AgentTown(Town):
                 waiting = self.mind.faults.setdefault(purpose, [])
                 waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
             case "meanwhile":
-                where = dice.choice(tuple(HOLD_UPS))
+                # Reviews are few, and condense even less often.
+                where = dice.choice((*HOLD_UPS, "after TakeReview", "before Rewrite", "before Rewrite"))
                 self._meanwhile[where] = (dice.choice(HOLD_UPS[where]), dice.getrandbits(32))
             case "kill_at":
                 self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
@@ -374,12 +376,19 @@ class AgentTown(Town):
             self._agents["refused on request"] += 1
             self.note_down(f"{server.name}: not compressed: {error}")
 
-    async def _forget_source(self, server: Server, dice: random.Random) -> None:
-        """Somebody wants a conversation forgotten of which a note has been made in another."""
-        if sources := self._notes.sources():
-            session_id, owner = dice.choice(sources)
-            await server.lifecycle.forget(ForgetSession(session_id), owner=owner)
-            self._agents["sources forgotten"] += 1
+    async def _forget_source(self, dice: random.Random) -> None:
+        """Somebody wants a conversation forgotten of which a note has been made in another, once there is one."""
+        until = self.loop.time() + SOURCE_S
+        while not (sources := self._notes.sources()):
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(1.0)
+        session_id, owner = dice.choice(sources)
+        await self._on(dice, lambda server: self._forget_session(server, session_id, owner))
+
+    async def _forget_session(self, server: Server, session_id: str, owner: str) -> None:
+        await server.lifecycle.forget(ForgetSession(session_id), owner=owner)
+        self._agents["sources forgotten"] += 1
 
     async def _interrupt(self, key: SessionKey, dice: random.Random) -> None:
         """A person stops the answer: what it has handed over is stopped with it."""

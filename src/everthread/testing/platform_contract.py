@@ -76,8 +76,8 @@ def _where_it_can_be(test: Callable[..., Awaitable[None]]) -> Callable[..., None
     async def run(*args: Any, **kwargs: Any) -> None:
         try:
             await test(*args, **kwargs)
-        except NotImplementedError:
-            pytest.skip("the other side can't do this")
+        except NotImplementedError as error:
+            pytest.skip(str(error) or "the other side can't do this")
 
     return in_loop(run)
 
@@ -131,7 +131,7 @@ async def _running(platform: Platform, taking: Taking) -> AsyncGenerator[asyncio
         await asyncio.wait({task})
 
 
-def _to_be_sent(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
+def to_be_sent(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
     return Outbound(f"turn-{number}.0", Address(chat), text)
 
 
@@ -141,9 +141,16 @@ class PlatformContract:
     @_where_it_can_be
     async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, there: There) -> None:
         taking = Taking()
-        async with _running(platform, taking):
-            for number in range(6):
+
+        async def say(*numbers: int) -> None:
+            for number in numbers:
                 await there.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
+
+        # Some are there at once, some come one by one.
+        await say(0, 1, 2, 3)
+        async with _running(platform, taking):
+            await taking.until(4)
+            await say(4, 5)
             await taking.until(6)
         assert taking.texts() == ["word 0", "word 2", "word 4"]
         assert taking.texts(OTHER_CHAT) == ["word 1", "word 3", "word 5"]
@@ -210,7 +217,7 @@ class PlatformContract:
             assert task.done()
             assert isinstance(task.exception(), PlatformUnavailable)
         with pytest.raises(PlatformUnavailable):
-            await platform.send(_to_be_sent("hello"))
+            await platform.send(to_be_sent("hello"))
         await platform.aclose()
 
     @_where_it_can_be
@@ -243,9 +250,9 @@ class PlatformContract:
 
     @_where_it_can_be
     async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, there: There) -> None:
-        first = await platform.send(_to_be_sent("hello", 1))
-        second = await platform.send(_to_be_sent("and you", 2, OTHER_CHAT))
-        third = await platform.send(_to_be_sent("are you well?", 3))
+        first = await platform.send(to_be_sent("hello", 1))
+        second = await platform.send(to_be_sent("and you", 2, OTHER_CHAT))
+        third = await platform.send(to_be_sent("are you well?", 3))
         assert len({first, second, third}) == 3
         assert await there.shown(CHAT) == ["hello", "are you well?"]
         assert await there.shown(OTHER_CHAT) == ["and you"]
@@ -255,12 +262,12 @@ class PlatformContract:
     async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, there: There) -> None:
         if not platform.capabilities.idempotent_send:
             pytest.skip("it does not promise that")
-        first = await platform.send(_to_be_sent("hello"))
-        assert await platform.send(_to_be_sent("hello")) == first
+        first = await platform.send(to_be_sent("hello"))
+        assert await platform.send(to_be_sent("hello")) == first
         await there.lose()
         with pytest.raises((SendUncertain, PlatformUnavailable)):
-            await platform.send(_to_be_sent("bye", 2))
-        await platform.send(_to_be_sent("bye", 2))
+            await platform.send(to_be_sent("bye", 2))
+        await platform.send(to_be_sent("bye", 2))
         assert await there.shown(CHAT) == ["hello", "bye"]
         await platform.aclose()
 
@@ -269,10 +276,10 @@ class PlatformContract:
         self, platform: Platform, there: There
     ) -> None:
         room = platform.capabilities.text_chars_max
-        await platform.send(_to_be_sent("x" * room))
+        await platform.send(to_be_sent("x" * room))
         assert await there.shown(CHAT) == ["x" * room]
         with pytest.raises(PlatformRefused):
-            await platform.send(_to_be_sent("x" * (room + 1), 2))
+            await platform.send(to_be_sent("x" * (room + 1), 2))
         assert len(await there.shown(CHAT)) == 1
         await platform.aclose()
 
@@ -280,10 +287,10 @@ class PlatformContract:
     async def test_being_told_to_wait_is_passed_on(self, platform: Platform, there: There) -> None:
         await there.busy(7.0)
         with pytest.raises(PlatformUnavailable) as failure:
-            await platform.send(_to_be_sent("hello"))
+            await platform.send(to_be_sent("hello"))
         assert failure.value.retry_after == 7.0
         assert await there.shown(CHAT) == []
-        await platform.send(_to_be_sent("hello"))
+        await platform.send(to_be_sent("hello"))
         assert await there.shown(CHAT) == ["hello"]
         await platform.aclose()
 
@@ -291,7 +298,7 @@ class PlatformContract:
     async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, there: There) -> None:
         await there.lose()
         with pytest.raises(SendUncertain):
-            await platform.send(_to_be_sent("hello"))
+            await platform.send(to_be_sent("hello"))
         assert await there.shown(CHAT) == ["hello"]
         await platform.aclose()
 
@@ -299,21 +306,21 @@ class PlatformContract:
     async def test_what_will_never_be_taken_is_refused(self, platform: Platform, there: There) -> None:
         await there.refuse()
         with pytest.raises(PlatformRefused):
-            await platform.send(_to_be_sent("hello"))
+            await platform.send(to_be_sent("hello"))
         assert await there.shown(CHAT) == []
         await platform.aclose()
 
     @_where_it_can_be
     async def test_a_send_can_be_cancelled(self, platform: Platform, there: There) -> None:
         await there.stall()
-        sending = asyncio.ensure_future(platform.send(_to_be_sent("hello")))
+        sending = asyncio.ensure_future(platform.send(to_be_sent("hello")))
         await asyncio.sleep(0.1)
         assert not sending.done()
         sending.cancel()
         done, _ = await asyncio.wait({sending}, timeout=2.0)
         assert done
         assert sending.cancelled()
-        await platform.send(_to_be_sent("still there", 2, OTHER_CHAT))
+        await platform.send(to_be_sent("still there", 2, OTHER_CHAT))
         assert await there.shown(OTHER_CHAT) == ["still there"]
         await platform.aclose()
 
@@ -321,7 +328,7 @@ class PlatformContract:
     async def test_a_message_can_be_given_another_text(self, platform: Platform, there: There) -> None:
         if not platform.capabilities.edits:
             pytest.skip("nothing can be edited there")
-        message_id = await platform.send(_to_be_sent("hel"))
+        message_id = await platform.send(to_be_sent("hel"))
         for text in ("hello", "hello", "hello you"):
             await platform.edit(Address(CHAT), message_id, text)
         # Once more as it is: that it is nothing new is no failure.
@@ -344,7 +351,7 @@ class PlatformContract:
     @_where_it_can_be
     async def test_closing_is_safe_at_any_time(self, platform: Platform, there: There) -> None:
         await platform.aclose()
-        await platform.send(_to_be_sent("hello"))
+        await platform.send(to_be_sent("hello"))
         await platform.aclose()
         await platform.aclose()
         assert await there.shown(CHAT) == ["hello"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
-from everthread.domain.model import FORGOTTEN, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
+from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
 from everthread.domain.policy import ResetPolicies
 from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, Ticket
 from everthread.lifecycle.forget import Forgettable
@@ -428,6 +428,10 @@ class World:
         session.tell((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
         self._forgotten_rows(session)
+        if session.key is not None and session.key.platform == HANDED_OVER:
+            # What it was to do, and nobody had begun, is nobody's to begin.
+            self.fates |= {text: "forgotten in the inbox" for text, _ in self.waiting[session.key]}
+            self.waiting[session.key].clear()
         for other in self.sessions.values():
             if self._descends(other, session):
                 # A summary tells of all that came before it.

@@ -19,7 +19,8 @@ def check(call: Call, found: Order | Unknown | None = None) -> None:
         return
     if (told := gateway.rates.refusal(call.caller.owner, gateway.clock.now())) is not None:
         gateway.reception.turned_away += 1
-        raise Refused(429, told or "that was too much at once, and is not kept", "too_many", {"Retry-After": "5"})
+        wait = {"Retry-After": str(gateway.rates.wait_s(call.caller.owner))}
+        raise Refused(429, told or "that was too much at once, and is not kept", "too_many", wait)
 
 
 def stopping(headers: dict[str, str] | None = None) -> Refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
+from everthread.domain.boundary import New
 from everthread.domain.media import Media
 from everthread.domain.model import Inbound, InboxRow, InboxState, Message, Role, SessionKey
 from everthread.lifecycle import ForgetOwner, ForgetSession
@@ -78,6 +79,20 @@ class WhatComesWithMessages(OnAStore):
             assert left is not None
             assert left.inbound.media == ()
             await store.write(lambda uow: uow.forgetting.removed("there/list.txt"))
+            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/more.txt",)
+
+    @in_loop
+    async def test_what_is_set_aside_before_it_was_fetched_is_named_for_removal(self, open_store: OpenStore) -> None:
+        """Whoever began to fetch it, and died, may have left a part of it."""
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say("hello", KEY)
+            row = await _hand_over(talk)
+            await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
+            await talk.lifecycle.accept(
+                Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
+            )
+            await talk.lifecycle.cross(KEY, New(), owner="ann")
             assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/more.txt",)
 
     @in_loop

@@ -100,4 +100,5 @@ class Control:
             dict(self._refused),
             {one.command: one.description for one in commands},
             self._webhook.url,
+            self._world.updates.repeated,
         )

@@ -61,6 +61,11 @@ class Updates:
             self._changes.tell()
         return update is not None
 
+    @property
+    def repeated(self) -> tuple[int, ...]:
+        """What is still to come once more."""
+        return tuple(update.update_id for update in self._again)
+
     def confirm(self, offset: int) -> None:
         """All before it are done with; below zero, all but so many of the last."""
         if offset < 0:

@@ -199,3 +199,5 @@ class Dump(Struct, frozen=True):
     """How often which code was answered."""
     commands: dict[str, str]
     webhook_url: str = ""
+    repeated: tuple[int, ...] = ()
+    """Updates that are still to come once more."""

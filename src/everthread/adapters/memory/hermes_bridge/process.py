@@ -18,17 +18,12 @@ import msgspec
 from msgspec import Struct
 
 from everthread.adapters.memory.hermes_bridge.plugin_log import PluginLog
-from everthread.config import child_environment
+from everthread.adapters.memory.wire.children import environment_for_others
 from everthread.domain.errors import BadConfig, Unavailable
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 END_S_MAX = 5.0
 _CHILD = Path(__file__).with_name("child.py")
-# A plugin is somebody else's program: it is handed what programs need, and no key of ours.
-_PASSED_ON = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR SSL_CERT_FILE SSL_CERT_DIR "
-    "REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy".split()
-)
 
 
 class Answer(Struct, frozen=True):
@@ -75,8 +70,7 @@ class Child:
         """Nothing is asked of it yet. Raises `BadConfig` if there is no such interpreter."""
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = {name: value for name, value in child_environment().items() if name in _PASSED_ON}
-            environment |= {"HERMES_HOME": str(home), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+            environment = environment_for_others(HERMES_HOME=str(home), PYTHONUNBUFFERED="1", PYTHONUTF8="1")
             try:
                 # In a session of its own: Ctrl-C in the terminal stops an answer, and a kill finds all it has started.
                 process = await asyncio.create_subprocess_exec(

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from everthread.adapters.memory.mem0.entries import Entry, Remembered
+from everthread.adapters.memory.wire.children import environment_for_others
 from everthread.adapters.memory.wire.naming import encoded
 from everthread.domain.errors import ProviderError, Rejected, Unavailable
 from everthread.domain.model import FORGOTTEN
@@ -77,29 +78,19 @@ class _Failed(Exception):
         self.kind = kind
 
 
-class _Waiting(Struct):
-    since: float
-    answered: asyncio.Future[msgspec.Raw]
-
-
 class _Child:
     """A process that is ready, and the requests that it has not answered yet."""
 
     def __init__(self, provider: str, process: Process) -> None:
         self._provider = provider
         self.process = process
-        self.waiting: dict[int, _Waiting] = {}
+        self.waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last = 0
         self._listening = asyncio.ensure_future(self._listen())
 
     @property
     def is_alive(self) -> bool:
         return self.process.returncode is None and not self._listening.done()
-
-    @property
-    def is_hung(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        return any(now - one.since > HUNG_S_MAX for one in self.waiting.values())
 
     def send(self, request: dict[str, Any]) -> asyncio.Future[msgspec.Raw]:
         """The answer is for whoever waits; if nobody does any more, it is dropped when it comes."""
@@ -108,9 +99,9 @@ class _Child:
         assert self.process.stdin is not None
         loop = asyncio.get_running_loop()
         self._last += 1
-        answered: asyncio.Future[msgspec.Raw] = loop.create_future()
-        answered.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self.waiting[self._last] = _Waiting(loop.time(), answered)
+        answered = self.waiting[self._last] = loop.create_future()
+        overdue = loop.call_later(HUNG_S_MAX, self.kill)
+        answered.add_done_callback(lambda done: (overdue.cancel(), done.cancelled() or done.exception()))
         self.process.stdin.write(msgspec.json.encode({"id": self._last, **request}) + b"\n")
         return answered
 
@@ -123,19 +114,19 @@ class _Child:
             # A line that is too long, or none of ours. What it was for can't be told, so nobody is left waiting.
             self.kill()
         finally:
-            for one in self.waiting.values():
-                if not one.answered.done():
-                    one.answered.set_exception(_Failed("later", "its process ended in the middle of it"))
+            for answered in self.waiting.values():
+                if not answered.done():
+                    answered.set_exception(_Failed("later", "its process ended in the middle of it"))
             self.waiting.clear()
 
     def _take(self, answer: _Answer) -> None:
-        waiting = self.waiting.pop(answer.id, None)
-        if waiting is None or waiting.answered.done():
+        answered = self.waiting.pop(answer.id, None)
+        if answered is None or answered.done():
             return
         if answer.error:
-            waiting.answered.set_exception(_Failed(answer.kind, answer.error))
+            answered.set_exception(_Failed(answer.kind, answer.error))
         else:
-            waiting.answered.set_result(answer.found)
+            answered.set_result(answer.found)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -230,9 +221,7 @@ class Library:
     async def _running(self) -> _Child:
         child = self._child
         if child is not None and child.is_alive:
-            if not child.is_hung:
-                return child
-            child.kill()
+            return child
         return await asyncio.shield(self._start())
 
     def _start(self) -> asyncio.Future[_Child]:
@@ -260,6 +249,7 @@ class Library:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,
+                env=environment_for_others(),
                 start_new_session=True,
                 limit=LINE_BYTES_MAX,
             )

@@ -29,7 +29,7 @@ from everthread.adapters.memory.wire import Sleep, Wire
 from everthread.adapters.memory.wire.naming import encoded, named
 from everthread.domain.errors import BadConfig, ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope, View
-from everthread.domain.model import Message, SessionRef
+from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
 
 OPENVIKING = "openviking"
@@ -98,7 +98,8 @@ class OpenViking(MemoryProvider):
     ) -> None:
         if more.get("rewound"):
             await self._rooms.take_back(person(ref.owner), ref.session_id, tuple(more.get("turns", ())))
-        elif parent_session_id:
+        elif parent_session_id and more.get("reason") != Cause.RESUME:
+            # Who resumes a session comes from another one, which is no parent of it.
             await self._rooms.begin(person(ref.owner), ref.session_id, parent_session_id)
 
     async def on_session_end(

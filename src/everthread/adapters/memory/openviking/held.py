@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from everthread.adapters.memory.openviking.api import Api, Meta
 from everthread.adapters.memory.openviking.wording import About, Line, about, archive, marks, sessions_of, spare
+from everthread.adapters.memory.wire.alone import Alone
 from everthread.domain.errors import Unavailable
 
 KNOWN_MAX = 1024
@@ -44,6 +45,7 @@ class Held:
         self._provider = provider
         self._api = api
         self._known: dict[tuple[str, str], Room] = {}
+        self._making = Alone()
 
     async def seen(self, user: str, name: str) -> Room | None:
         """What a session holds now; None if there is no such session."""
@@ -73,7 +75,9 @@ class Held:
     async def seen_or_made(self, user: str, name: str) -> Room:
         there = await self.seen(user, name)
         if there is None:
-            await self._api.create(user, name, About().tags)
+            # Two first sessions of a new user at once are too much for the server: it says 500 to one of them.
+            async with self._making.at(user):
+                await self._api.create(user, name, About().tags)
             there = await self.must_see(user, name)
         return there
 

@@ -17,7 +17,7 @@ from everthread.adapters.platforms.telegram.failures import Failures
 from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, rendered, units
 from everthread.adapters.platforms.telegram.polling import Taker, poll
 from everthread.adapters.platforms.telegram.token_lock import TokenLock
-from everthread.adapters.platforms.telegram.transport import CALL_S, Transport
+from everthread.adapters.platforms.telegram.transport import CALL_S, TooLarge, Transport
 from everthread.adapters.platforms.telegram.updates import Bot, Unread, taken
 from everthread.config import PlatformAccount
 from everthread.domain.errors import PlatformError, PlatformRefused
@@ -183,7 +183,8 @@ class TelegramPlatform:
             log.warning("%s: the menu of commands was not set: %s", self._name, self._failures.words(error))
 
     async def fetch(self, media: Media, bytes_max: int) -> bytes:
-        too_large = PlatformRefused(f"it is larger than {bytes_max // 1_000_000} MB")
+        much = f"{bytes_max // 1_000_000} MB" if bytes_max >= 1_000_000 else f"{bytes_max} bytes"
+        too_large = PlatformRefused(f"it is larger than {much}")
         if (media.size or 0) > bytes_max:
             raise too_large
         with self._failures.told():
@@ -192,10 +193,10 @@ class TelegramPlatform:
                 # The library would read a file of this machine that has the same name.
                 raise PlatformRefused("it can't be fetched from there")
             path = quote(address.removeprefix(self._files_url))
-            content = await self._transport.retrieve(self._files_url + path, read_timeout=UPLOAD_S)
-        if len(content) > bytes_max:
-            raise too_large
-        return content
+            try:
+                return await self._transport.file(self._files_url + path, bytes_max, UPLOAD_S)
+            except TooLarge:
+                raise too_large from None
 
     # --- Going out ---------------------------------------------------------------------------------------------------
 

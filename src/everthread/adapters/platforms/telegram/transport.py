@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import aiohttp
 import msgspec
-from telegram.error import NetworkError, TelegramError
+from telegram.error import BadRequest, NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
 
 CALL_S = 20.0
 CONNECT_S = 10.0
 TOO_MANY_REQUESTS = 429
 ANSWER_BYTES_MAX = 32_000_000
-"""Of a file that came in, mostly: Telegram hands out 20 MB at most."""
+OK = 200
 
 
 class _Parameters(msgspec.Struct, frozen=True):
@@ -36,6 +36,10 @@ class _Plain(msgspec.Struct, frozen=True):
 
 class NotReached(NetworkError):
     """The call has certainly not been made."""
+
+
+class TooLarge(TelegramError):
+    """More than was asked for at most. What is there of it is thrown away."""
 
 
 class TooMuch(TelegramError):
@@ -76,16 +80,30 @@ class Transport(BaseRequest):
         pool_timeout: Any = BaseRequest.DEFAULT_NONE,
     ) -> tuple[int, bytes]:
         total_s = read_timeout if isinstance(read_timeout, int | float) else self._call_s
+        return await self._made(method, url, _body(request_data), total_s, ANSWER_BYTES_MAX)
+
+    async def file(self, url: str, bytes_max: int, read_s: float) -> bytes:
+        """What is there. Of one that is larger than that, no more than that is ever in memory."""
+        status, payload = await self._made("GET", url, {}, read_s, bytes_max)
+        if status == OK:
+            return payload
+        if 400 <= status < 500:
+            raise BadRequest(f"it can't be had any more ({status})")
+        raise NetworkError(f"it can't be had now ({status})")
+
+    async def _made(
+        self, method: str, url: str, body: dict[str, Any], total_s: float, bytes_max: int
+    ) -> tuple[int, bytes]:
         try:
             async with self._http().request(
                 method,
                 url,
-                **_body(request_data),
+                **body,
                 timeout=aiohttp.ClientTimeout(total_s, connect=CONNECT_S),
                 # Where it leads would be told the token.
                 allow_redirects=False,
             ) as response:
-                status, payload = response.status, await _whole(response)
+                status, payload = response.status, await _whole(response, bytes_max)
         # What these say can have the address in it, and so the token: their names are enough.
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise NotReached(f"it can't be reached ({type(error).__name__})") from None
@@ -128,12 +146,12 @@ class Transport(BaseRequest):
         return self._session
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
+async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     whole = bytearray()
     while chunk := await response.content.readany():
         whole += chunk
-        if len(whole) > ANSWER_BYTES_MAX:
-            raise NetworkError("it answered more than can be taken")
+        if len(whole) > bytes_max:
+            raise TooLarge("it answered more than can be taken")
     return bytes(whole)
 
 

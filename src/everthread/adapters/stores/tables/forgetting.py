@@ -9,7 +9,7 @@ from everthread.adapters.stores.tables.rows import Execute, first, from_json, ru
 from everthread.adapters.stores.tables.search_text import index_text, owner_token
 from everthread.adapters.stores.tables.sessions import folded
 from everthread.adapters.stores.tables.turns import MESSAGES_PER_TURN
-from everthread.domain.model import FORGOTTEN, NoteVersion, Session
+from everthread.domain.model import FORGOTTEN, HANDED_OVER, NoteVersion, Session
 
 PURGE_PAGES = 200
 _THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
@@ -68,6 +68,14 @@ class ForgettingTables:
             "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
         ):
             run(self._execute(sql, (session.id,)))
+        if session.key.platform == HANDED_OVER:
+            # Work that nobody had begun: its place is nobody's any more, so nobody would ever begin it.
+            run(
+                self._execute(
+                    "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
+                    (str(session.key),),
+                )
+            )
         run(
             self._execute(
                 "UPDATE notes SET live = 0 WHERE live AND EXISTS (SELECT 1 FROM note_versions v "

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from everthread.adapters.stores.tables.media import media_in, media_text
+from everthread.adapters.stores.tables.media import discard_unfetched, media_in, media_text
 from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.media import Media
@@ -216,7 +216,8 @@ class InboxTables:
         return _inbox_row(row) if row else None
 
     def last_user(self, key: SessionKey) -> str:
-        row = first(self._execute("SELECT user FROM inbox WHERE key = ? ORDER BY id DESC LIMIT 1", (str(key),)))
+        last = "SELECT user FROM inbox WHERE key = ? AND user <> '' ORDER BY id DESC LIMIT 1"
+        row = first(self._execute(last, (str(key),)))
         return row[0] if row else ""
 
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
@@ -264,12 +265,15 @@ class InboxTables:
 
     def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         # A message that has its place in a turn need not be kept twice.
-        run(
+        row = first(
             self._execute(
-                "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ?",
+                "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ? "
+                "RETURNING media",
                 (session_id, turn_id, inbox_id),
             )
         )
+        if row is not None and row[0]:
+            discard_unfetched(self._execute, row[0])
 
     def end_command(self, inbox_id: int) -> None:
         run(self._execute("UPDATE inbox SET content = '', state = 'done' WHERE id = ?", (inbox_id,)))

@@ -74,7 +74,7 @@ class People:
     def __init__(self, told: Json) -> None:
         self._folder = Path(told["folder"])
         self._folder.mkdir(parents=True, exist_ok=True)
-        _keep_the_environment_out(self._folder)
+        _leave_out_what_is_not_used(self._folder)
         self._mem0: Any = importlib.import_module("mem0.memory.main")
         stores: Any = importlib.import_module("mem0.vector_stores.faiss")
         factory: Any = importlib.import_module("mem0.utils.factory")
@@ -222,14 +222,30 @@ class People:
             {**endpoints, "vector_store": {"provider": "faiss", "config": files}, "history_db_path": history}
         )
         if self._shared is None:
-            for one in (memory.llm, memory.embedding_model):
-                # Nothing is repeated here, and nothing waits for minutes: the journal has its own patience.
-                one.client = one.client.with_options(timeout=self._request_s, max_retries=0)
-            utils: Any = importlib.import_module("mem0.memory.utils")
-            silence.watch(memory.llm, memory.embedding_model, utils.remove_code_blocks)
-            self._shared = memory.llm, memory.embedding_model
-        memory.llm, memory.embedding_model = self._shared
+            self._share(memory)
         return memory
+
+    def _share(self, memory: Any) -> None:
+        """One model and one embedder for everybody: each would make its own clients, and that takes longest."""
+        llm, embedder = self._shared = memory.llm, memory.embedding_model
+        for one in self._shared:
+            # Nothing is repeated here, and nothing waits for minutes: the journal has its own patience.
+            one.client = one.client.with_options(timeout=self._request_s, max_retries=0)
+        # Loaded when they are first named, and the first turn should not wait for it.
+        _ = llm.client.chat.completions, embedder.client.embeddings
+        utils: Any = importlib.import_module("mem0.memory.utils")
+        silence.watch(llm, embedder, utils.remove_code_blocks)
+        self._mem0.LlmFactory, self._mem0.EmbedderFactory = _Same(llm), _Same(embedder)
+
+
+class _Same:
+    """A factory that has made its one thing already."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def create(self, *_: Any) -> Any:
+        return self._made
 
 
 def _begin(memory: Any) -> None:
@@ -246,12 +262,8 @@ def _shown(one: Json) -> Json:
 # The process --------------------------------------------------------------------------------------------------------
 
 
-def _keep_the_environment_out(folder: Path) -> None:
-    """Keys and addresses for other programs would be used instead of what was configured."""
-    for name in list(os.environ):  # noqa: TID251 - this is a process of its own
-        if name.startswith(("MEM0_", "OPENAI_", "OPENROUTER_", "AZURE_")):
-            del os.environ[name]  # noqa: TID251
-    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder)}  # noqa: TID251
+def _leave_out_what_is_not_used(folder: Path) -> None:
+    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder)}  # noqa: TID251 - this is a process of its own
     # Two thirds of the time that Mem0 takes to start is spent on a database that is not used here, and on a library
     # whose one purpose is to tell others of it.
     for module, name in (("qdrant_client", "QdrantClient"), ("posthog", "Posthog")):

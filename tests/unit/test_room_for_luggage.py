@@ -1,0 +1,125 @@
+"""However many people send files at once, so much of them is in memory and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+from everthread.bootstrap import SystemClock
+from everthread.domain.errors import PlatformRefused
+from everthread.domain.media import Media
+from everthread.gateway.luggage import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage
+from everthread.gateway.room import Room
+from everthread.ports import Platform
+
+
+class Depot:
+    """Hands out as many bytes as it was said there are, when it is let."""
+
+    name = "depot"
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.out: list[int] = []
+        self.asked = 0
+        self.asked_at_once_max = 0
+        self.bytes_at_once_max = 0
+
+    async def fetch(self, media: Media, bytes_max: int) -> bytes:
+        size = int(media.handle)
+        self.asked += 1
+        self.out.append(bytes_max)
+        self.bytes_at_once_max = max(self.bytes_at_once_max, sum(self.out))
+        self.asked_at_once_max = max(self.asked_at_once_max, len(self.out))
+        try:
+            await self.open.wait()
+            await asyncio.sleep(0)
+            if size > bytes_max:
+                raise PlatformRefused("it is larger than that")
+            return b"x" * min(size, 100)
+        finally:
+            self.out.remove(bytes_max)
+
+
+def luggage(depot: Depot, folder: Path) -> Luggage:
+    platforms = {"depot": cast("Platform", cast("Any", depot))}
+    return Luggage(platforms, folder / "media", None, SystemClock())
+
+
+def file(number: int, size: int | None, really: int | None = None) -> tuple[Media, ...]:
+    handle = str(really if really is not None else size or 1)
+    return (Media("file", f"{number}.bin", size=size, handle=handle, path=f"depot/{number}.bin"),)
+
+
+async def test_large_files_from_many_chats_wait_for_each_other(tmp_path: Path) -> None:
+    depot = Depot()
+    carried = luggage(depot, tmp_path)
+    all_of_them = [asyncio.ensure_future(carried.unpacked("depot", file(n, BYTES_MAX))) for n in range(12)]
+    # One that does not say how large it is may be as large as any.
+    all_of_them += [asyncio.ensure_future(carried.unpacked("depot", file(n, None))) for n in range(12, 16)]
+    await asyncio.sleep(0.05)
+    assert depot.asked == AT_ONCE_BYTES_MAX // BYTES_MAX, "as many as there is room for"
+    depot.open.set()
+    unpacked = await asyncio.gather(*all_of_them)
+    assert depot.asked == 16
+    assert depot.bytes_at_once_max <= AT_ONCE_BYTES_MAX
+    assert all((tmp_path / "media" / one.media[0].path).is_file() for one in unpacked)
+
+
+async def test_small_ones_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    depot = Depot()
+    carried = luggage(depot, tmp_path)
+    all_of_them = [asyncio.ensure_future(carried.unpacked("depot", file(n, 100_000))) for n in range(200)]
+    await asyncio.sleep(0.05)
+    assert depot.asked_at_once_max == 200
+    depot.open.set()
+    await asyncio.gather(*all_of_them)
+
+
+async def test_one_that_is_larger_than_was_said_is_not_taken(tmp_path: Path) -> None:
+    depot = Depot()
+    depot.open.set()
+    unpacked = await luggage(depot, tmp_path).unpacked("depot", file(1, 1000, really=2000))
+    assert unpacked.media[0].words == "(it could not be fetched)"
+    assert not (tmp_path / "media").exists()
+
+
+async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
+    room = Room(10)
+    order: list[str] = []
+
+    async def use(name: str, size: int, until: asyncio.Event) -> None:
+        async with room.taken(size):
+            order.append(name)
+            await until.wait()
+
+    first_may_go, go = asyncio.Event(), asyncio.Event()
+    go.set()
+    first = asyncio.ensure_future(use("first", 8, first_may_go))
+    await asyncio.sleep(0)
+    large = asyncio.ensure_future(use("large", 10, go))
+    small = asyncio.ensure_future(use("small", 2, go))
+    await asyncio.sleep(0.01)
+    assert order == ["first"], "nobody overtakes: who wants much would wait for ever"
+    large.cancel()
+    await asyncio.wait({small}, timeout=2.0)
+    assert order == ["first", "small"]
+    first_may_go.set()
+    await first
+    async with asyncio.timeout(2.0), room.taken(100):
+        order.append("all of it")
+    assert order[-1] == "all of it"
+
+
+async def test_of_one_that_could_not_be_kept_no_part_is_left(tmp_path: Path) -> None:
+    depot = Depot()
+    depot.open.set()
+    there = tmp_path / "media" / "depot"
+    there.mkdir(parents=True)
+    (there / "elsewhere").write_bytes(b"of somebody else")
+    (there / "1.bin").symlink_to(there / "elsewhere")
+    unpacked = await luggage(depot, tmp_path).unpacked("depot", file(1, 50))
+    assert unpacked.media[0].words == "(it could not be kept)"
+    assert [path.name for path in there.iterdir()] == ["elsewhere"]
+    assert (there / "elsewhere").read_bytes() == b"of somebody else"
