@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 import apsw
 from msgspec import Struct, field
 
-from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, CACHE_KIB, Connection, connect, connect_bare, translated
+from everthread.adapters.stores.sqlite.connection import (
+    BUSY_S_MAX,
+    CACHE_KIB,
+    Connection,
+    connect,
+    connect_bare,
+    translated,
+)
 from everthread.adapters.stores.sqlite.files import copy_file
 from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.stores.tables.unit import Tables
