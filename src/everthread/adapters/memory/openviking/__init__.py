@@ -31,6 +31,7 @@ from everthread.domain.errors import BadConfig, ProviderError, ToolFailed, Unava
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import is_outdated
 
 OPENVIKING = "openviking"
 ADDRESS = "http://127.0.0.1:1933"
@@ -120,6 +121,8 @@ class OpenViking(MemoryProvider):
         ref: SessionRef,
         delivery: Delivery,
     ) -> None:
+        if is_outdated(metadata):
+            return
         user, note_id, version = person(ref.owner), str(metadata.get("note_id", "")), int(metadata.get("version", 0))
         async with self._rooms.alone(user, f"note {note_id}"):
             words = content if action != "remove" else ""

@@ -15,7 +15,14 @@ from typing import TypeVar
 
 import apsw
 
-from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
+from everthread.adapters.stores.sqlite.connection import (
+    BUSY_S_MAX,
+    CACHE_KIB,
+    Connection,
+    connect,
+    connect_bare,
+    translated,
+)
 from everthread.adapters.stores.sqlite.files import copy_file
 from everthread.adapters.stores.sqlite.handing import Job, Jobs
 from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
@@ -26,6 +33,8 @@ from everthread.ports.store import UnitOfWork
 T = TypeVar("T")
 BATCH_MAX = 256
 TIDY_S_MAX = 0.5
+WRITER_CACHE_KIB = 8_192
+"""What is delivered is read here too, once: with more room, a long backlog would stay in memory."""
 _READERS = 2
 
 
@@ -35,7 +44,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
         self._path = str(path)
         self._busy_s_max = busy_s_max
-        self._writer = self._connected()
+        self._writer = self._connected(WRITER_CACHE_KIB)
         self._unit = Tables(self._writer.cursor().execute)
         self._here = self._connected()
         self._tables_here = Tables(self._here.cursor().execute)
@@ -103,9 +112,9 @@ class SqliteStore:
         for connection in (*self._opened, self._here, self._writer):
             connection.close()
 
-    def _connected(self) -> Connection:
+    def _connected(self, cache_kib: int = CACHE_KIB) -> Connection:
         try:
-            return connect(self._path, busy_s_max=self._busy_s_max)
+            return connect(self._path, busy_s_max=self._busy_s_max, cache_kib=cache_kib)
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
@@ -159,7 +168,7 @@ class SqliteStore:
 
     def _reconnect(self) -> None:
         """A transaction that can't be rolled back ends with its connection."""
-        left, self._writer = self._writer, self._connected()
+        left, self._writer = self._writer, self._connected(WRITER_CACHE_KIB)
         self._unit = Tables(self._writer.cursor().execute)
         left.close()
 

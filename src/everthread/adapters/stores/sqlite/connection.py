@@ -10,6 +10,7 @@ import apsw
 from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
 
 BUSY_S_MAX = 5.0
+CACHE_KIB = 65_536
 
 
 class Cursor(Protocol):
@@ -36,7 +37,7 @@ def connect_bare(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Any:
     return connection
 
 
-def connect(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Connection:
+def connect(path: str, *, busy_s_max: float = BUSY_S_MAX, cache_kib: int = CACHE_KIB) -> Connection:
     """A connection set up as every connection of ours is."""
     connection = connect_bare(path, busy_s_max=busy_s_max)
     # Without this, SQLite plans a query again at every use if a bound value might let it use a partial index.
@@ -49,7 +50,7 @@ def connect(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Connection:
         "synchronous = FULL",
         "secure_delete = ON",
         "temp_store = MEMORY",
-        "cache_size = -65536",
+        f"cache_size = -{cache_kib}",
     ):
         connection.execute(f"PRAGMA {pragma}")
     return connection
