@@ -28,7 +28,7 @@ test: check ## Run the checks, then every test that needs no server
 	$(BIN)/pytest -n auto --dist worksteal -m "not server"
 
 test-servers: $(READY) $(NODE_READY) ## Run the tests that need real servers
-	$(BIN)/pytest -m server
+	$(BIN)/pytest -n 2 --dist loadfile -m server
 
 check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/ruff check

