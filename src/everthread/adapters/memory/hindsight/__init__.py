@@ -28,7 +28,8 @@ from everthread.adapters.memory.hindsight.documents import (
 )
 from everthread.adapters.memory.wire import NotThere, Sleep, Wire
 from everthread.adapters.memory.wire.naming import encoded, named
-from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
+from everthread.adapters.memory.wire.tools import Question, Questions, listed
+from everthread.domain.errors import ProviderError, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import FORGOTTEN, Cause, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
@@ -44,8 +45,16 @@ FORGET_ROUNDS_MAX = 100
 
 _RECALL, _REFLECT = "hindsight_recall", "hindsight_reflect"
 _TOOLS = (
-    (_RECALL, "Search what was said with this user, and what was learned of them, in all their conversations."),
-    (_REFLECT, "Ask for an answer that is put together from all that is remembered of this user; takes a while."),
+    Question(
+        _RECALL,
+        "Search what was said with this user, and what was learned of them, in all their conversations.",
+        "query",
+    ),
+    Question(
+        _REFLECT,
+        "Ask for an answer that is put together from all that is remembered of this user; takes a while.",
+        "query",
+    ),
 )
 
 
@@ -56,6 +65,7 @@ class Hindsight(MemoryProvider):
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
         self._sleep = sleep
+        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
         self._prefix = BANK
         self._open: Banks | None = None
 
@@ -164,22 +174,15 @@ class Hindsight(MemoryProvider):
         return "ok"
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        query = {"query": {"type": "string", "description": "In plain words."}}
-        parameters = {"type": "object", "properties": query, "required": ["query"]}
-        return [{"name": name, "description": words, "parameters": parameters} for name, words in _TOOLS]
+        return self._questions.schemas
 
     async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
         """Each acts on the person of its own turn."""
-        if name not in (_RECALL, _REFLECT):
-            raise LookupError(f"{self.name} has no tool {name!r}")
-        asked = str(args.get("query", "")).strip()[:QUERY_CHARS_MAX]
-        if not asked:
-            raise ToolFailed("query is empty; say what to look for")
+        words = self._questions.words(name, args)
         if name == _RECALL:
-            found = await self.prefetch(asked, ref=ref, limit=10)
-            return "\n".join(f"- {item.text}" for item in found) or "Nothing was found."
+            return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
         try:
-            return await self._banks.reflect(self._bank(ref), asked) or "Nothing is remembered of that."
+            return await self._banks.reflect(self._bank(ref), words) or "Nothing is remembered of that."
         except NotThere:
             return "Nothing is remembered of that."
 

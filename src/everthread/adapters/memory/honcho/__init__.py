@@ -16,7 +16,8 @@ from everthread.adapters.memory.honcho.wording import CONTENT_CHARS_MAX, agent, 
 from everthread.adapters.memory.wire import NotThere, Sleep, Wire
 from everthread.adapters.memory.wire.naming import encoded
 from everthread.adapters.memory.wire.splitting import split
-from everthread.domain.errors import ProviderError, ToolFailed, Unavailable
+from everthread.adapters.memory.wire.tools import Question, Questions, listed
+from everthread.domain.errors import ProviderError, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
@@ -28,9 +29,9 @@ RESULTS_MAX = 100
 
 _SEARCH, _ASK, _PROFILE = "honcho_search", "honcho_ask", "honcho_profile"
 _TOOLS = (
-    (_SEARCH, "Search what this user said and what is known of them, in all their conversations.", "query"),
-    (_ASK, "Ask what is known of this user, as a question in plain words; takes a few seconds.", "question"),
-    (_PROFILE, "The most important facts about this user, in a few lines.", ""),
+    Question(_SEARCH, "Search what this user said and what is known of them, in all their conversations.", "query"),
+    Question(_ASK, "Ask what is known of this user, as a question in plain words; takes a few seconds.", "question"),
+    Question(_PROFILE, "The most important facts about this user, in a few lines."),
 )
 
 
@@ -41,6 +42,7 @@ class Honcho(MemoryProvider):
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
         self._sleep = sleep
+        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
         self._open: tuple[Api, Homes] | None = None
 
     async def initialize(
@@ -155,21 +157,15 @@ class Honcho(MemoryProvider):
         return "ok"
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return [_schema(name, words, argument) for name, words, argument in _TOOLS]
+        return self._questions.schemas
 
     async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
         """Each acts on the person of its own turn."""
+        words = self._questions.words(name, args)
         if name == _PROFILE:
             return "\n".join(await self._card(ref.owner)) or "Nothing is known yet."
-        if name not in (_SEARCH, _ASK):
-            raise LookupError(f"{self.name} has no tool {name!r}")
-        argument = "query" if name == _SEARCH else "question"
-        words = str(args.get(argument, "")).strip()[:QUERY_CHARS_MAX]
-        if not words:
-            raise ToolFailed(f"{argument} is empty; say what to look for")
         if name == _SEARCH:
-            found = await self.prefetch(words, ref=ref, limit=10)
-            return "\n".join(f"- {item.text}" for item in found) or "Nothing was found."
+            return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
         try:
             return await self._api.chat(person(ref.owner), words) or "Nothing is known of that."
         except NotThere:
@@ -195,9 +191,3 @@ class Honcho(MemoryProvider):
         if self._open is None:
             raise Unavailable(self.name, "is shut down")
         return self._open
-
-
-def _schema(name: str, words: str, argument: str) -> Mapping[str, Any]:
-    properties = {argument: {"type": "string", "description": "In plain words."}} if argument else {}
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"name": name, "description": words, "parameters": parameters}

@@ -25,7 +25,8 @@ from everthread.adapters.memory.mem0.entries import (
     version_of,
 )
 from everthread.adapters.memory.wire import Sleep
-from everthread.domain.errors import BadConfig, ProviderError, ToolFailed, Unavailable
+from everthread.adapters.memory.wire.tools import Question, Questions, listed
+from everthread.domain.errors import BadConfig, ProviderError, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import Cause, Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
@@ -37,6 +38,10 @@ RESULTS_MAX = 100
 PROFILE_MAX = 50
 
 _SEARCH, _PROFILE = "mem0_search", "mem0_profile"
+_TOOLS = (
+    Question(_SEARCH, "Search what is remembered of this user, from all their conversations.", "query"),
+    Question(_PROFILE, "What is remembered of this user, without a question: up to 50 facts and notes."),
+)
 
 
 class Mem0(MemoryProvider):
@@ -46,6 +51,7 @@ class Mem0(MemoryProvider):
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
         self._sleep = sleep
+        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
         self._infer = True
         self._open: Memories | None = None
 
@@ -157,32 +163,15 @@ class Mem0(MemoryProvider):
         return "ok"
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        query = {"query": {"type": "string", "description": "In plain words."}}
-        return [
-            {
-                "name": _SEARCH,
-                "description": "Search what is remembered of this user, from all their conversations.",
-                "parameters": {"type": "object", "properties": query, "required": ["query"]},
-            },
-            {
-                "name": _PROFILE,
-                "description": "What is remembered of this user, without a question: up to 50 facts and notes.",
-                "parameters": {"type": "object", "properties": {}, "required": []},
-            },
-        ]
+        return self._questions.schemas
 
     async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
         """Each acts on the person of its own turn."""
+        words = self._questions.words(name, args)
         if name == _PROFILE:
             known = await self._memories.listed(ref.owner, PROFILE_MAX)
-            return "\n".join(f"- {one.memory}" for one in known if one.kind != OPENED) or "Nothing is known yet."
-        if name != _SEARCH:
-            raise LookupError(f"{self.name} has no tool {name!r}")
-        words = str(args.get("query", "")).strip()
-        if not words:
-            raise ToolFailed("query is empty; say what to look for")
-        found = await self.prefetch(words, ref=ref, limit=10)
-        return "\n".join(f"- {item.text}" for item in found) or "Nothing was found."
+            return listed((one.memory for one in known if one.kind != OPENED), "Nothing is known yet.")
+        return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
 
     # ------------------------------------------------------------------------------------------------------------------
 

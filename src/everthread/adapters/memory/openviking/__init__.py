@@ -27,6 +27,7 @@ from everthread.adapters.memory.openviking.wording import (
 )
 from everthread.adapters.memory.wire import Sleep, Wire
 from everthread.adapters.memory.wire.naming import encoded, named
+from everthread.adapters.memory.wire.tools import Question, Questions, listed
 from everthread.domain.errors import BadConfig, ProviderError, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import Cause, Message, SessionRef
@@ -42,9 +43,11 @@ LOOKED_UP_MAX = 20
 
 _SEARCH, _READ, _LOOK_UP = "openviking_search", "openviking_read", "openviking_look_up"
 _TOOLS = (
-    (_SEARCH, "Search by meaning what is remembered of this user, from all their conversations.", "query"),
-    (_READ, "Read one memory in full, by the address that openviking_search has given for it.", "uri"),
-    (_LOOK_UP, "Find exact words in what was said with this user, also in the last minutes.", "words"),
+    Question(_SEARCH, "Search by meaning what is remembered of this user, from all their conversations.", "query"),
+    Question(
+        _READ, "Read one memory in full, by the address that openviking_search has given for it.", "uri", "viking://…"
+    ),
+    Question(_LOOK_UP, "Find exact words in what was said with this user, also in the last minutes.", "words"),
 )
 
 
@@ -55,6 +58,7 @@ class OpenViking(MemoryProvider):
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
         self._sleep = sleep
+        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
         self._open: tuple[Api, Memories, Rooms] | None = None
 
     async def initialize(
@@ -157,22 +161,15 @@ class OpenViking(MemoryProvider):
         return "ok"
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return [_schema(name, words, argument) for name, words, argument in _TOOLS]
+        return self._questions.schemas
 
     async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
         """Each acts on the person of its own turn."""
-        argument = next((argument for tool, _, argument in _TOOLS if tool == name), None)
-        if argument is None:
-            raise LookupError(f"{self.name} has no tool {name!r}")
-        words = str(args.get(argument, "")).strip()[:QUERY_CHARS_MAX]
-        if not words:
-            raise ToolFailed(f"{argument} is empty; say what to look for")
+        words = self._questions.words(name, args)
         if name == _SEARCH:
-            found = await self._found(words, ref, 10)
-            return "\n".join(f"- {one.text}\n  ({one.uri})" for one in found) or "Nothing was found."
+            return listed(f"{one.text}\n  ({one.uri})" for one in await self._found(words, ref, 10))
         if name == _LOOK_UP:
-            said = await self._looked_up(person(ref.owner), words)
-            return "\n".join(f"- {line}" for line in said) or "Nobody has said that."
+            return listed(await self._looked_up(person(ref.owner), words), "Nobody has said that.")
         if not words.startswith(f"{memories_of(person(ref.owner))}/") or "/.." in words:
             raise ToolFailed("that is no address of a memory; take one that openviking_search has given")
         return await self._api.read(person(ref.owner), words) or "There is no such memory any more."
@@ -211,12 +208,3 @@ class OpenViking(MemoryProvider):
 def _item(found: Found) -> RecallItem:
     session_id, turn = origin(found.tags)
     return RecallItem(found.text, found.score, session_id=session_id, turn=turn)
-
-
-def _schema(name: str, words: str, argument: str) -> Mapping[str, Any]:
-    properties = {argument: {"type": "string", "description": "In plain words." if argument != "uri" else "viking://…"}}
-    return {
-        "name": name,
-        "description": words,
-        "parameters": {"type": "object", "properties": properties, "required": [argument]},
-    }

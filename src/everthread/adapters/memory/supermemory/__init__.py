@@ -27,7 +27,8 @@ from everthread.adapters.memory.supermemory.wording import (
     without,
 )
 from everthread.adapters.memory.wire import Sleep, Wire
-from everthread.domain.errors import ProviderError, Rejected, ToolFailed, Unavailable
+from everthread.adapters.memory.wire.tools import Question, Questions, listed
+from everthread.domain.errors import ProviderError, Rejected, Unavailable
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import Message, SessionRef
 from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
@@ -40,6 +41,10 @@ TAKES_IN_S_MAX = 20.0
 
 _LOOK_S = 0.5
 _SEARCH, _PROFILE = "supermemory_search", "supermemory_profile"
+_TOOLS = (
+    Question(_SEARCH, "Search what this user said and what was noted, in all their conversations.", "query"),
+    Question(_PROFILE, "What is known of this user: lasting facts, and what they are busy with."),
+)
 
 
 class Supermemory(MemoryProvider):
@@ -49,6 +54,7 @@ class Supermemory(MemoryProvider):
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
         self._sleep = sleep
+        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
         self._open: Api | None = None
         self._prefix = ""
 
@@ -151,31 +157,14 @@ class Supermemory(MemoryProvider):
         return "ok"
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        query = {"query": {"type": "string", "description": "In plain words."}}
-        return [
-            {
-                "name": _SEARCH,
-                "description": "Search what this user said and what was noted, in all their conversations.",
-                "parameters": {"type": "object", "properties": query, "required": ["query"]},
-            },
-            {
-                "name": _PROFILE,
-                "description": "What is known of this user: lasting facts, and what they are busy with.",
-                "parameters": {"type": "object", "properties": {}, "required": []},
-            },
-        ]
+        return self._questions.schemas
 
     async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
         """Each acts on the person of its own turn."""
+        words = self._questions.words(name, args)
         if name == _PROFILE:
             return "\n".join(await self._api.profile(self._space(ref.owner))) or "Nothing is known yet."
-        if name != _SEARCH:
-            raise LookupError(f"{self.name} has no tool {name!r}")
-        words = str(args.get("query", "")).strip()
-        if not words:
-            raise ToolFailed("query is empty; say what to look for")
-        found = await self.prefetch(words, ref=ref, limit=10)
-        return "\n".join(f"- {item.text}" for item in found) or "Nothing was found."
+        return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
 
     # ------------------------------------------------------------------------------------------------------------------
 
