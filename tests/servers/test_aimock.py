@@ -35,7 +35,7 @@ def fixture(says: str, response: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 FIXTURES = [
-    fixture("greet", {"content": TEXT}),
+    fixture("greet", {"content": TEXT}, latency=10),
     fixture("think", {"content": "Yes.", "reasoning": "Hm, let me see."}),
     fixture("weather", {"content": "Sunny."}, has_result=True),
     fixture(

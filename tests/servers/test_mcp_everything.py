@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 PACKAGE = "@modelcontextprotocol/server-everything"
 VERSION = "2026.8.31"
-CACHE = Path(__file__).parents[2] / ".cache" / "node"
+CACHE = Path(__file__).parents[2] / ".cache" / "mcp"
+"""Of its own: npm takes away what it did not install here itself."""
 SCRIPT = CACHE / "node_modules" / PACKAGE / "dist" / "index.js"
 SECRET = "secret-token-123"
 START_S = 30.0
