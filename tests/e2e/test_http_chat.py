@@ -27,7 +27,7 @@ WEATHER = {
 
 def echo(request: Any) -> Say:
     said = [message.content for message in request.messages if message.role == "user"]
-    return Say(f"You said {said[-1]}", chunks=4)
+    return Say(f"You said {said[-1]}", chunks=4, delay_s=0.01)
 
 
 def key(name: str, *, user: str | None = None) -> SessionKey:

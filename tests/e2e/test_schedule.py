@@ -231,7 +231,7 @@ async def test_a_model_that_is_not_there_fails_and_the_next_time_comes(tmp_path:
             found = await over(there, count)
             assert {time.state for time in found} == {OccurrenceState.FAILED}
             assert "nobody/none" in found[0].problem
-            assert len(there.platform.texts()) == count, "who waits for it is told"
+            await until(lambda count=count: len(there.platform.texts()) == count, "who waits for it is told")
             assert "nobody/none" in there.platform.texts()[-1]
 
 
