@@ -412,10 +412,8 @@ async def test_whoever_does_not_read_is_dropped_and_the_turn_goes_on(
 
 async def test_what_nobody_reads_is_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversing, "HEARD_MAX", 5)
-    async with (
-        ModelServer(lambda _: Say("y" * 4_000_000, chunks=200, delay_s=0.005)) as model,
-        site(tmp_path, model) as there,
-    ):
+    # More than the connection itself can hold.
+    async with ModelServer(lambda _: Say("y" * 16_000_000, chunks=800)) as model, site(tmp_path, model) as there:
         async with there.http.post(
             there.url + CHAT, json=BODY | {"stream": True}, headers={"X-Session-Key": "desk"}
         ) as response:
@@ -424,4 +422,4 @@ async def test_what_nobody_reads_is_not_kept_without_end(tmp_path: Path, monkeyp
         assert b'"too_slow"' in read
         assert b"[DONE]" not in read
         (turn,) = await there.turns(key=key("desk"))
-        assert len(turn.assistant_text) == 4_000_000
+        assert len(turn.assistant_text) == 16_000_000
