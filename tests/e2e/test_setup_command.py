@@ -145,6 +145,7 @@ def test_a_person_is_asked_and_a_key_is_never_shown(home: Path, server: ModelSer
         ("Provider", "9"),
         ("Model", "good"),
         ("Key", KEY),
+        ("other memories", ""),
     )
     assert code == 0, seen
     assert "It has answered." in seen
@@ -157,7 +158,13 @@ def test_a_person_is_asked_and_a_key_is_never_shown(home: Path, server: ModelSer
     assert "turn_s = 30  # short" in (home / "config.toml").read_text()
 
     before = ((home / ".env").read_text(), (home / "config.toml").read_text())
-    code, seen = typed(home, (r"Provider.*\[mine\]", ""), (r"Model.*\[good\]", ""), ("Enter keeps the present", ""))
+    code, seen = typed(
+        home,
+        (r"Provider.*\[mine\]", ""),
+        (r"Model.*\[good\]", ""),
+        ("Enter keeps the present", ""),
+        ("other memories", "n"),
+    )
     assert code == 0, seen
     assert ((home / ".env").read_text(), (home / "config.toml").read_text()) == before
 
@@ -173,6 +180,7 @@ def test_an_endpoint_of_ones_own_can_be_set_up(home: Path, server: ModelServer) 
         ("The variable for its key", "HOUSE_KEY"),
         ("Model", "good"),
         ("Key", KEY),
+        ("other memories", ""),
     )
     assert code == 0, seen
     assert "It has answered." in seen
@@ -182,6 +190,39 @@ def test_an_endpoint_of_ones_own_can_be_set_up(home: Path, server: ModelServer) 
     assert kept["model"] == "house.1/good"
     assert kept["providers"]["house.1"] == {"base_url": server.base_url, "api_key_env": "HOUSE_KEY"}
     assert setup(home, "--non-interactive").returncode == 0
+
+
+def test_memories_are_chosen_in_the_same_go(home: Path) -> None:
+    code, seen = typed(
+        home,
+        ("Provider", "mine"),
+        ("Model", "good"),
+        ("Key", KEY),
+        ("(?s)It has answered.*other memories", "y"),
+        ("(?s)honcho.*openviking.*Memories to use", "builtin"),
+    )
+    assert code == 0, seen
+    kept = tomllib.loads((home / "config.toml").read_text())
+    assert kept["model"] == "mine/good"
+    assert kept["memory"]["providers"] == ["builtin"]
+    assert "Memories in use: builtin." in seen
+
+
+def test_memories_that_do_not_answer_leave_the_model_as_it_was_chosen(home: Path) -> None:
+    code, seen = typed(
+        home,
+        ("Provider", "mine"),
+        ("Model", "good"),
+        ("Key", KEY),
+        ("other memories", "y"),
+        ("Memories to use", "builtin honcho"),
+        ("Address of the server", "http://127.0.0.1:9"),
+        ("Name of the workspace", ""),
+        ("(?i)its key", ""),
+    )
+    assert (code, "can't be reached" in seen) == (75, True), seen
+    kept = tomllib.loads((home / "config.toml").read_text())
+    assert (kept["model"], "memory" in kept) == ("mine/good", False)
 
 
 def test_leaving_in_the_middle_changes_nothing(home: Path, server: ModelServer) -> None:

@@ -59,7 +59,7 @@ async def try_memory(settings: Settings, name: str) -> str:
             with suppress(Exception):
                 await caller.call("shutdown", timeout_s=SHUTDOWN_S_MAX)
     if said != "ok":
-        raise Unavailable(name, str(said))
+        raise Unavailable(name, str(said).removeprefix(f"{name}: "))
     return str(said)
 
 

@@ -41,7 +41,7 @@ _COMMANDS = {
     "restore": "Bring back from FILE what `everthread backup` has put there.",
     "send": "Send TEXT to the chat ADDRESS",
     "sessions": "Look at conversations, name them, copy them, remove them.",
-    "setup": "Choose a model and a key, and try them.",
+    "setup": "Choose a model, its key and, if you like, memories; and try them.",
     "skills": "Look at skills, begin new ones, check them.",
     "tokens": "Make and revoke the tokens of the HTTP interface.",
 }

@@ -31,7 +31,7 @@ _STEP_PERCENT = 25
 def setup(
     context: click.Context, model: str, key_env: str, non_interactive: bool, offline: bool, as_json: bool
 ) -> None:
-    """Choose a model and a key, and try them. Nothing else that is configured is touched.
+    """Choose a model, its key and, if you like, memories; and try them. Nothing else that is configured is touched.
 
     A key is typed without being shown, and written into .env, which only you can read; the model goes into config.toml.
     Both are tried first, with one tiny request.
@@ -55,6 +55,8 @@ def setup(
         done = carried_out(invocation, given(invocation, model, key_env), offline=offline)
     elif sys.stdin.isatty() and not as_json:
         done = asked(invocation, offline=offline)
+        if click.confirm("Choose other memories, or some more?", default=False):
+            context.invoke(setup_memory, names=(), given=(), offline=offline, as_json=False)
     else:
         raise click.UsageError("There is nobody to ask; give --model PROVIDER/MODEL, and --key-env NAME for a key")
     if as_json:

@@ -126,16 +126,13 @@ def _memory(invocation: Invocation) -> dict[str, Any]:
 
 
 def _tell_of_memory(found: dict[str, Any]) -> None:
-    """Those in use; they are chosen apart from the model."""
+    """Those in use; others are asked for once the model has answered."""
     for name in found["memory"]:
         what = "kept and recalled on this machine; nothing has to be set up" if name == _OWN_MEMORY else "used as well"
         click.echo(f"Memory: {show.one_line(name)} ({what})")
     for name in found["plugins"]:
         click.echo(f"Plugin: {show.one_line(name)}")
-    click.echo(
-        "`everthread setup memory` chooses others; the page `Write a memory provider` in the documentation says how to "
-        "add one of your own."
-    )
+    click.echo("The page `Write a memory provider` in the documentation says how to add one of your own.")
 
 
 def _with(invocation: Invocation, wanted: Wanted) -> Settings:
