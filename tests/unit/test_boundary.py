@@ -303,6 +303,11 @@ def test_resume_of_where_one_is_changes_nothing() -> None:
     assert planned(replace(HERE, target=OLD), Resume("old")) == Step(refusal=Refusal.ALREADY_THERE)
 
 
+def test_a_branch_grows_out_of_the_session_that_is_named_wherever_the_key_is() -> None:
+    assert opened_by(replace(HERE, target=TARGET), Branch(parent="target")).session.parent_id == "target"
+    assert opened_by(replace(HERE, target=TARGET), Branch()).session.parent_id == "old"
+
+
 def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
     opening = opened_by(replace(NOWHERE, target=TARGET), Resume("target"))
     assert opening.parent_id == "its parent"
