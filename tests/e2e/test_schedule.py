@@ -21,7 +21,7 @@ from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleStat
 from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
-from everthread.lifecycle.scheduling import Wish
+from everthread.lifecycle.scheduling import Scheduling, Wish
 from everthread.ports.model import Usage
 from everthread.testing.http_server import HttpServer, Received, read_request, respond
 from everthread.testing.model_replies import Fail, Say
@@ -163,6 +163,27 @@ async def test_a_clock_that_is_put_back_has_nothing_done_twice_and_nothing_left_
         assert len(there.platform.texts()) == 2
         await there.later(HOUR)
         await until(lambda: len(there.platform.texts()) == 3)
+
+
+async def test_a_clock_that_jumps_while_it_is_looked_at_is_seen_to_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(WISH)
+        real, jumps = Scheduling.fire_due, [3 * 365 * 24 * HOUR]
+
+        async def jump(*by: Any) -> int:
+            there.clock.ahead_s += jumps.pop() if jumps else 0.0
+            try:
+                return await real(*by)
+            finally:
+                there.clock.ahead_s = 0.0
+
+        monkeypatch.setattr(Scheduling, "fire_due", jump)
+        await until(lambda: not jumps)
+        await asyncio.sleep(1.5)
+        (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
+        assert schedule.next_at == schedule.anchor + HOUR, "planned by a clock that was wrong for a moment"
 
 
 async def test_a_paused_task_is_not_done_and_a_removed_one_neither(tmp_path: Path) -> None:

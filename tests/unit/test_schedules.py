@@ -167,12 +167,12 @@ async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Pat
         scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
         first = await scheduling.add(Wish("me", "in 1h", "UTC", "number 0"))
         house.clock.ahead_s += 3700
-        await scheduling.fire_due()
+        await scheduling.fire_due(house.clock.now())
         await scheduling.add(Wish("bea", "in 1h", "UTC", "hers"))
         for number in range(1, OVER_KEPT + 4):
             schedule = await scheduling.add(Wish("me", "in 1h", "UTC", f"number {number}"))
             house.clock.ahead_s += 3700
-            await scheduling.fire_due()
+            await scheduling.fire_due(house.clock.now())
             if number != 3:
                 (time,) = await house.store.read(lambda uow, s=schedule: uow.schedules.times(s.id, 2))
                 await scheduling.end(time, Outcome("done"))

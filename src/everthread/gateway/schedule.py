@@ -104,7 +104,8 @@ class Scheduler:
         if now < self._seen_at - PUT_BACK_S or not self._seen_at:
             await self._scheduling.look_again()
         self._seen_at = now
-        await self._scheduling.fire_due()
+        # By the time that was noted: a clock put back after this must be seen to have been.
+        await self._scheduling.fire_due(now)
         # Some of one task wait for another time of it: look behind them.
         for time in await self._store.peek(lambda uow: uow.schedules.open_times(now, OPEN_MAX)):
             if len(self._doing) >= PARALLEL_MAX:

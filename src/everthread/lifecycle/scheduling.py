@@ -148,14 +148,13 @@ class Scheduling:
 
         return await self._store.write(want)
 
-    async def fire_due(self) -> int:
-        """Write down every time that has come; how many. Each task is a transaction of its own."""
-        now = self._clock.now()
+    async def fire_due(self, now: float) -> int:
+        """Write down every time that has come by then; how many. Each task is a transaction of its own."""
         found = await self._store.peek(lambda uow: uow.schedules.due(now, DUE_AT_ONCE))
         fired = 0
         for schedule_id in found:
             try:
-                fired += await self._store.write(lambda uow, s=schedule_id: fire(uow, s, self._clock.now()))
+                fired += await self._store.write(lambda uow, s=schedule_id: fire(uow, s, now))
             except BadInput as error:
                 await self._stop_broken(schedule_id, str(error))
         return fired
