@@ -253,7 +253,7 @@ class Message(Struct, frozen=True):
     def texts(self) -> tuple[str, ...]:
         """Everything in it that takes room."""
         thought = (self.thought.content,) if self.thought else ()
-        return (self.content, self.reasoning or "", *thought, *(call.arguments for call in self.tool_calls))
+        return (self.content, self.reasoning or "", *thought, *[call.arguments for call in self.tool_calls])
 
 
 class TurnStatus(StrEnum):

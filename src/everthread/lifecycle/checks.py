@@ -14,7 +14,7 @@ KEYS_KNOWN = 4096
 
 
 def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:
-    size = sum(len(text) for text in texts)
+    size = sum(map(len, texts))
     if size > chars_max:
         raise TooLarge(f"{what} has at most {chars_max} characters; this one has {size}")
 

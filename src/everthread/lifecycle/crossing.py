@@ -94,7 +94,7 @@ class Crossing(Struct, frozen=True):
 
 def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
     kind = type(boundary).__name__.lower()
-    here = uow.sessions.whereabouts(key)
+    here = uow.sessions.whereabouts(key, timer_name(key))
     binding, session = here.binding or Binding(key, owner, None, 0), here.session
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
         # Whoever takes a key over may start afresh there; what was said before is not theirs.
@@ -107,7 +107,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
         return Crossing(kind, ref_to(session, key, binding.epoch) if session else None, refusal=step.refusal)
 
     unanswered = _settle_running(uow, session, step, owner) if session is not None else ()
-    waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside else ()
+    waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside and here.awaited else ()
     aside: tuple[InboxRow, ...] = ()
     if session is not None:
         session, aside = _set_aside(uow, session, waiting, setting.now)
@@ -126,7 +126,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     on = opened or (session if step.stays or not step.moves else None)
     _move(uow, binding, step, on, owner)
     epoch = binding.epoch + (1 if step.moves else 0)
-    boundary_id = uow.sessions.add_boundary(
+    uow.sessions.add_boundary(
         BoundaryRow(
             kind,
             key,
@@ -138,13 +138,11 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
             setting.now,
         )
     )
-    _announce(uow, key, boundary_id, session, opened if step.opens and step.opens.fresh else None, step, setting)
+    _announce(uow, key, session, opened if step.opens and step.opens.fresh else None, step, setting)
     if step.pending is not None and session is not None and key.platform in setting.told_of_expiry:
-        text = ENDED_BY_ITSELF[step.pending]
-        uow.inbox.put_reply(
-            Reply(f"ended-{boundary_id}", key, session.id, session.owner, text, ReplyState.READY, setting.now)
-        )
-    _arm(uow, key, on, setting)
+        name, text = f"ended-{uow.sessions.last_boundary()}", ENDED_BY_ITSELF[step.pending]
+        uow.inbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, setting.now))
+    _arm(uow, key, here, on, setting)
     return Crossing(
         kind,
         ref_to(on, key, epoch) if on else None,
@@ -209,7 +207,7 @@ def _look(uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Bounda
         case Suspend():
             return replace(place, served=uow.sessions.is_served(holder, session.id))
         case Expire():
-            waiting = uow.inbox.first_waiting(key)
+            waiting = uow.inbox.first_waiting(key) if here.awaited else None
             since = waiting.accepted_at if waiting else None
             return replace(place, waiting_since=since, delegated=uow.slots.delegated(session.id))
         case _:
@@ -319,7 +317,6 @@ def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, own
 def _announce(
     uow: UnitOfWork,
     key: SessionKey,
-    boundary_id: int,
     left: Session | None,
     fresh: Session | None,
     step: Step,
@@ -334,18 +331,17 @@ def _announce(
     if not setting.hooks:
         return
     session_id = fresh.id if fresh else left.id if left else ""
-    boundary = HookCall("on_boundary", session_id, key.platform, {"id": str(boundary_id)})
+    boundary = HookCall("on_boundary", session_id, key.platform, {"id": str(uow.sessions.last_boundary())})
     start = (HookCall("on_session_start", fresh.id, key.platform),) if fresh is not None else ()
     for call in (*step.hooks, *start, boundary):
         if call.hook in setting.hooks:
             uow.lanes.add_hook(key, call, setting.now)
 
 
-def _arm(uow: UnitOfWork, key: SessionKey, on: Session | None, setting: Setting) -> None:
-    name = timer_name(key)
-    if on is None:
-        uow.lanes.disarm(name)
-    else:
+def _arm(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, setting: Setting) -> None:
+    if on is None and here.armed:
+        uow.lanes.disarm(timer_name(key))
+    elif on is not None and not here.armed:
         arm_expiry(uow, key, on, setting.policies)
 
 

@@ -11,7 +11,7 @@ from everthread.ports.news import BoundaryRow
 
 
 class Whereabouts(Struct, frozen=True):
-    """Where a key is, and who else is there."""
+    """Where a key is, who else is there, and what waits."""
 
     binding: Binding | None = None
     session: Session | None = None
@@ -19,6 +19,10 @@ class Whereabouts(Struct, frozen=True):
     """Which other keys are on the session."""
     running: SessionKey | None = None
     """The key whose turn runs in the session."""
+    awaited: bool = True
+    """False if no message waits at the key."""
+    armed: bool = False
+    """The timer that was asked about is set."""
 
 
 class Sessions(Protocol):
@@ -67,8 +71,8 @@ class Sessions(Protocol):
         """A key's binding, and the session it is on."""
         ...
 
-    def whereabouts(self, key: SessionKey) -> Whereabouts:
-        """The same with who else is there, at once: what every boundary has to know."""
+    def whereabouts(self, key: SessionKey, timer: str = "") -> Whereabouts:
+        """The same with who else is there and what waits, at once: what every boundary has to know."""
         ...
 
     def ref(self, key: SessionKey) -> SessionRef | None:
@@ -84,7 +88,11 @@ class Sessions(Protocol):
         """Where the owner has been, the last active first."""
         ...
 
-    def add_boundary(self, row: BoundaryRow) -> int: ...
+    def add_boundary(self, row: BoundaryRow) -> None: ...
+    def last_boundary(self) -> int:
+        """The number of the one that was added last."""
+        ...
+
     def boundary(self, boundary_id: int) -> BoundaryRow | None: ...
     def boundaries(
         self, *, limit: int, session_id: str | None = None, kind: str | None = None

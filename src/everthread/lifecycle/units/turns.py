@@ -25,7 +25,7 @@ from everthread.lifecycle import crossing, turn
 from everthread.lifecycle.again import AskedAgain, ask_again
 from everthread.lifecycle.checks import TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.lifecycle.log import append, close_if_left
-from everthread.lifecycle.logged import log_line, place
+from everthread.lifecycle.logged import log_turn
 from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.units import Units
 from everthread.ports.store import UnitOfWork
@@ -147,15 +147,14 @@ class TurnUnits(Units):
         spent: Sequence[Spent] = (),
     ) -> Committed:
         """Store a turn whole, and what it has cost. Raises `Fenced` if it is no longer this ticket's to write."""
-        texts = (part for message in messages for part in message.texts())
+        texts = [part for message in messages for part in message.texts()]
         check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
         committed = await self._store.write(
             lambda uow: turn.commit(
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
             )
         )
-        ids = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": ticket.turn_id}
-        log_line("turn committed", {**ids, "status": committed.status.value, **place(committed.ref.key)})
+        log_turn(committed, ticket.turn_id)
         return committed
 
     async def recover(self) -> tuple[str, ...]:

@@ -264,7 +264,12 @@ class RunningTurns(OnAStore):
                 BoundaryRow("new", KEY, "ann", None if n == 0 else f"s{n}", f"s{n + 1}", n, "user", float(n))
                 for n in range(3)
             ]
-            ids = [await store.write(lambda uow, r=row: uow.sessions.add_boundary(r)) for row in rows]
+
+            def add(uow: UnitOfWork, row: BoundaryRow) -> int:
+                uow.sessions.add_boundary(row)
+                return uow.sessions.last_boundary()
+
+            ids = [await store.write(lambda uow, r=row: add(uow, r)) for row in rows]
             stored = [replace(row, id=number) for row, number in zip(rows, ids, strict=True)]
             assert list(await store.read(lambda uow: uow.sessions.boundaries(limit=2))) == stored[:0:-1]
             assert (

@@ -19,6 +19,7 @@ from everthread.domain.model import (
     Session,
     SessionRef,
     Slot,
+    Timer,
 )
 from everthread.lifecycle import Ticket
 from everthread.ports import UnitOfWork
@@ -129,7 +130,29 @@ class UnitsOfWork(OnAStore):
             assert (set(here.other_keys), here.running) == ({OTHER_KEY, odd}, odd)
             await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 9)))
             gone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
-            assert gone == Whereabouts(Binding(KEY, "ann", None, 9))
+            assert gone == Whereabouts(Binding(KEY, "ann", None, 9), awaited=False)
+
+    @in_loop
+    async def test_what_waits_at_a_key_is_known_with_where_it_is(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+
+            async def waits() -> tuple[bool, bool]:
+                here = await store.read(lambda uow: uow.sessions.whereabouts(KEY, "a timer"))
+                return here.awaited, here.armed
+
+            await talk.new(KEY)
+            assert await waits() == (False, False)
+            await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
+            await store.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
+            await store.write(lambda uow: uow.lanes.arm(Timer("another timer", 5.0, KEY)))
+            assert await waits() == (False, False)
+            row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
+            await store.write(lambda uow: uow.lanes.arm(Timer("a timer", 5.0, KEY)))
+            assert await waits() == (True, True)
+            await store.write(lambda uow: uow.inbox.take_up(row.id, "s1", "t1"))
+            await store.write(lambda uow: uow.lanes.disarm("a timer"))
+            assert await waits() == (False, False)
 
     @in_loop
     async def test_whoever_is_on_a_session_sees_that_it_was_rewound_elsewhere(self, open_store: OpenStore) -> None:

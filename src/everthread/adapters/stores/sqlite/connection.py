@@ -11,6 +11,26 @@ from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreErr
 
 BUSY_S_MAX = 5.0
 CACHE_KIB = 65_536
+_LOOKASIDE_BYTES = 1_200
+_LOOKASIDE_PIECES = 200
+
+
+def _set_up_sqlite() -> None:
+    """What SQLite can be told only for a whole process, and only as long as nobody there has anything open.
+
+    The memory that a statement needs while it runs comes from pieces that its connection has put aside. Of SQLite's usual
+    few, the statements that are kept ready leave none. And nobody asks how much memory it has taken in all: counting
+    that takes a lock each time.
+    """
+    if apsw.connections():
+        return
+    apsw.shutdown()
+    apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, False)
+    apsw.config(apsw.SQLITE_CONFIG_LOOKASIDE, _LOOKASIDE_BYTES, _LOOKASIDE_PIECES)
+    apsw.initialize()
+
+
+_set_up_sqlite()
 
 
 class Cursor(Protocol):

@@ -14,7 +14,8 @@ COLUMNS = (
 OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
 KINDS = by_value(Kind)
 CAUSES = by_value(Cause)
-SHOWN = "status IN ('done', 'interrupted', 'late')"
+# For a list of more than two, SQLite makes a table each time.
+SHOWN = "status NOT IN ('hidden', 'set_aside')"
 
 
 def session_of(row: tuple[Any, ...]) -> Session:

@@ -341,7 +341,7 @@ class InboxTables:
 
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
-        indexed = "AND state IN ('draft', 'ready', 'sending', 'ambiguous', 'failed')" if state in _UNSENT else ""
+        indexed = "AND state NOT IN ('sent', 'withheld')" if state in _UNSENT else ""
         at, turn_id = after or (float("-inf"), "")
         rows = self._execute(
             f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} AND (at, turn_id) > (?, ?) "

@@ -6,7 +6,7 @@ from typing import Any
 
 from everthread.adapters.stores.tables import listing
 from everthread.adapters.stores.tables.listing import CAUSES, COLUMNS, KINDS, OF_SESSION, session_of
-from everthread.adapters.stores.tables.rows import Execute, added, first, key_of, run
+from everthread.adapters.stores.tables.rows import Execute, first, key_of, run
 from everthread.domain import titles
 from everthread.domain.model import Binding, Session, SessionKey, SessionRef
 from everthread.ports.store import BoundaryRow, Whereabouts
@@ -23,6 +23,15 @@ _OTHER_KEYS = (
     "(SELECT group_concat(o.key, char(10)) FROM bindings o WHERE o.session_id = b.session_id AND o.key <> b.key)"
 )
 _RUNNING = "(SELECT slots.key FROM slots WHERE slots.session_id = b.session_id AND slots.fate = 'live')"
+_IS_CONTINUED = (
+    "EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = s.id AND c.cause = 'compression' AND c.forgotten_seq IS NULL)"
+)
+# As `waiting` of the inbox finds them.
+_AWAITED = (
+    "EXISTS (SELECT 1 FROM inbox i WHERE i.key = b.key AND i.state IN ('waiting', 'running') AND i.state = 'waiting' "
+    "AND NOT i.command)"
+)
+_ARMED = "EXISTS (SELECT 1 FROM timers WHERE timers.name = ?)"
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
 
@@ -95,6 +104,12 @@ class SessionTables:
         )
 
     def tip(self, session_id: str) -> Session | None:
+        row = first(self._execute(f"SELECT {COLUMNS}, {_IS_CONTINUED} FROM sessions s WHERE id = ?", (session_id,)))
+        if row is None:
+            return None
+        if not row[-1]:
+            # As most are: to walk a line of one costs three times as much as to see that there is no more.
+            return session_of(row[:-1])
         row = first(
             self._execute(
                 "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
@@ -179,22 +194,24 @@ class SessionTables:
             return None, None
         return _binding(key, row), session_of(row[5:]) if row[5] is not None else None
 
-    def whereabouts(self, key: SessionKey) -> Whereabouts:
+    def whereabouts(self, key: SessionKey, timer: str = "") -> Whereabouts:
         row = first(
             self._execute(
-                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {OF_SESSION} "
-                "FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
-                (str(key),),
+                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {_AWAITED}, "
+                f"{_ARMED}, {OF_SESSION} FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+                (timer, str(key)),
             )
         )
         if row is None:
             return Whereabouts()
-        others, running = row[5:7]
+        others, running, awaited, armed = row[5:9]
         return Whereabouts(
             _binding(key, row),
-            session_of(row[7:]) if row[7] is not None else None,
+            session_of(row[9:]) if row[9] is not None else None,
             tuple(key_of(other) for other in sorted(others.split("\n"))) if others else (),
             key_of(running) if running else None,
+            bool(awaited),
+            bool(armed),
         )
 
     def ref(self, key: SessionKey) -> SessionRef | None:
@@ -237,7 +254,7 @@ class SessionTables:
         )
         return tuple(key_of(key) for (key,) in rows)
 
-    def add_boundary(self, row: BoundaryRow) -> int:
+    def add_boundary(self, row: BoundaryRow) -> None:
         run(
             self._execute(
                 "INSERT INTO boundaries (kind, key, owner, from_session, to_session, epoch, actor, at) "
@@ -245,7 +262,11 @@ class SessionTables:
                 (row.kind, str(row.key), row.owner, row.from_session, row.to_session, row.epoch, row.actor, row.at),
             )
         )
-        return added(self._execute)
+
+    def last_boundary(self) -> int:
+        row = first(self._execute("SELECT MAX(id) FROM boundaries"))
+        assert row is not None
+        return row[0]
 
     def boundary(self, boundary_id: int) -> BoundaryRow | None:
         row = first(self._execute(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,)))
