@@ -21,7 +21,10 @@ class EntryKind(StrEnum):
     @property
     def dirties(self) -> bool:
         """Something to remember: a session with one of these after its last close must be closed again."""
-        return self in (EntryKind.TURN, EntryKind.NOTE, EntryKind.DELEGATION, EntryKind.REWIND)
+        return self in _DIRTYING
+
+
+_DIRTYING = (EntryKind.TURN, EntryKind.NOTE, EntryKind.DELEGATION, EntryKind.REWIND)
 
 
 class LogEntry(Struct, frozen=True):

@@ -77,7 +77,8 @@ class SessionKey(Struct, frozen=True, eq=False):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self._parts)
+        # An enumeration's hash costs more than those of the others together.
+        return hash((self.profile, self.platform, self.chat, self.thread, self.user))
 
     @property
     def _parts(self) -> tuple[str | None, ...]:
@@ -269,7 +270,7 @@ class TurnStatus(StrEnum):
 
     @property
     def remembered(self) -> bool:
-        return self in (TurnStatus.DONE, TurnStatus.INTERRUPTED, TurnStatus.LATE)
+        return self in _REMEMBERED_TURNS
 
     @property
     def in_words(self) -> str:
@@ -277,6 +278,9 @@ class TurnStatus(StrEnum):
         if self is TurnStatus.SET_ASIDE:
             return "set aside, not answered"
         return "" if self is TurnStatus.DONE else self.value
+
+
+_REMEMBERED_TURNS = (TurnStatus.DONE, TurnStatus.INTERRUPTED, TurnStatus.LATE)
 
 
 class Turn(Struct, frozen=True):

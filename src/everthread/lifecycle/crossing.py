@@ -270,7 +270,7 @@ def _leave(uow: UnitOfWork, session: Session, place: Place, epoch: int, step: St
         session = close(uow, session, ref, now)
     if step.ends:
         session = session.ended(step.ends, now)
-    if session.generation != generation and not {place.key, *place.other_keys} <= set(step.moves):
+    if session.generation != generation and not all(key in step.moves for key in (place.key, *place.other_keys)):
         uow.sessions.renew(session)
     else:
         uow.sessions.save(session)

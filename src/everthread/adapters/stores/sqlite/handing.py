@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -43,9 +42,11 @@ class Desk:
         self._finished.append(job)
 
     def ring(self) -> None:
-        # If there is no room in the pipe, it was rung often enough.
-        with suppress(BlockingIOError):
+        try:
             os.write(self._cord, b"\0")
+        except BlockingIOError:
+            # There is no room in the pipe: it was rung often enough.
+            pass
 
     def close(self) -> None:
         """From any loop, when nothing more will be put."""
