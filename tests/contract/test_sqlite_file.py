@@ -8,6 +8,7 @@ holds has been released: files like it are then out there.
 import asyncio
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -539,6 +540,44 @@ def test_a_disk_that_is_full_during_a_migration_is_called_full(path: Path) -> No
     connection.close()
 
 
+# What SQLite is told for the whole process ---------------------------------------------------------------------------
+
+
+def in_a_process_of_its_own(code: str, path: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_statements_that_are_kept_ready_leave_room_for_those_that_run(path: Path) -> None:
+    code = """
+import sys, apsw
+from everthread.adapters.stores.sqlite.connection import connect
+connection = connect(sys.argv[1])
+for number in range(100):
+    list(connection.execute(f"SELECT {number}, name FROM sqlite_schema WHERE type = ? ORDER BY name", ("table",)))
+print(connection.status(apsw.SQLITE_DBSTATUS_LOOKASIDE_MISS_FULL)[1])
+"""
+    path.parent.mkdir()
+    assert in_a_process_of_its_own(code, path) == "0"
+
+
+def test_what_others_in_the_process_have_open_stays_as_it_is(path: Path) -> None:
+    code = """
+import sys, apsw
+theirs = apsw.Connection(":memory:")
+theirs.execute("CREATE TABLE here (word)")
+theirs.execute("INSERT INTO here VALUES ('kept')")
+taken = apsw.memory_used()
+from everthread.adapters.stores.sqlite.connection import connect
+ours = connect(sys.argv[1])
+ours.execute("CREATE TABLE there (word)")
+print(theirs.execute("SELECT word FROM here").get, apsw.memory_used() > taken > 0)
+"""
+    path.parent.mkdir()
+    assert in_a_process_of_its_own(code, path) == "kept True"
+
+
 # A file of the first release ------------------------------------------------------------------------------------------
 
 
@@ -671,6 +710,19 @@ async def test_a_file_of_the_first_release_opens_and_goes_on(path: Path) -> None
         await check_the_life_before(store)
         await go_on_living(store)
     assert list(raw(path).execute("PRAGMA integrity_check")) == [("ok",)]
+
+
+@in_loop
+async def test_an_old_file_has_the_indexes_of_a_new_one_and_merges_words_as_it_does(tmp_path: Path, path: Path) -> None:
+    load(path, FIXTURE.read_text())
+    new = tmp_path / "new" / "everthread.db"
+    for each in (path, new):
+        async with aclosing(await SqliteStore.open(each)):
+            pass
+    indexes = "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"
+    assert list(raw(path).execute(indexes)) == list(raw(new).execute(indexes))
+    merging = "SELECT v FROM message_words_config WHERE k = 'automerge'"
+    assert list(raw(path).execute(merging)) == list(raw(new).execute(merging)) == [(8,)]
 
 
 @in_loop

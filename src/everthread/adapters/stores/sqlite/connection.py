@@ -18,9 +18,9 @@ _LOOKASIDE_PIECES = 1000
 def _set_up_sqlite() -> None:
     """What SQLite can be told only for a whole process, and only as long as nobody there has anything open.
 
-    The memory that a statement needs while it runs comes from pieces that its connection has put aside: about a megabyte.
-    A statement that is kept ready has some twenty of them; of SQLite's usual hundred, none would be left to run with.
-    And nobody asks how much memory SQLite has taken in all: counting that takes a lock each time.
+    The memory that a statement needs while it runs comes from pieces that its connection has put aside, about a
+    megabyte. A statement that is kept ready has some twenty of them; of SQLite's usual hundred, none would be left to
+    run with. And nobody asks how much memory SQLite has taken in all: counting that takes a lock each time.
     """
     if apsw.connections():
         return
