@@ -27,6 +27,8 @@ class BackEnd:
     """The parent that it knows of a session of ours; None if it keeps no parents."""
     keeps_closes: bool = True
     """Whether a close leaves something that `held` shows."""
+    knows_no_keys: bool = False
+    """Whether it may be told again what it has, and keep it twice."""
     attempt_s: float = 0.2
     """How long an attempt lasts that is cut off as soon as it can be: enough for one that is not spoiled."""
     tool: tuple[str, str] | None = None
