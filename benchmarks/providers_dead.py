@@ -25,11 +25,11 @@ from everthread.config import Compression, Provider, Settings
 from everthread.domain.model import SessionKey
 
 CLOSED_PORT = "9"
-ROUNDS = 120
+ROUNDS = 240
 WARM_ROUNDS = 10
 """The first pay for connections and caches, and for the failures by which a provider is known to be gone."""
 KEYS = 6
-TURNS_EACH = 3
+TURNS_EACH = 2
 MESSAGES = 100
 
 
@@ -63,11 +63,12 @@ async def dead_provider(folder: Path) -> dict[str, Figure]:
             dice.shuffle(order)
             for name in order:
                 spent[name].append(await homes[name].answered())
-    counted = {name: of[WARM_ROUNDS:] for name, of in spent.items()}
+    without, again, beside = (of[WARM_ROUNDS:] for of in spent.values())
+    either = [(this + that) / 2 for this, that in zip(without, again, strict=True)]
     return {
-        "reply_ratio_dead_provider": _ratio(counted["beside"], counted["without"]),
-        "reply_ratio_of_the_whole": Figure.exact(sum(counted["beside"]) / sum(counted["without"])),
-        "reply_ratio_no_provider": _ratio(counted["again"], counted["without"]),
+        "reply_ratio_dead_provider": _ratio(beside, either),
+        "reply_ratio_of_the_whole": Figure.exact(sum(beside) / sum(either)),
+        "reply_ratio_no_provider": _ratio(again, without),
     }
 
 

@@ -176,7 +176,7 @@ def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
         None,  # type: ignore[arg-type] - its file is held instead
         lambda: [],
         # Less than the plugin waits for its file: what it then gives up, it gives up without a word.
-        attempt_s_max=3.0,
+        attempt_s=3.0,
     )
     life = Life(tmp_path, back_end, 0)
     first = life.do("turn", "I like my boat Skarven")
