@@ -1,9 +1,8 @@
 """What memory providers and imports cost.
 
-`reply_ratio_dead_provider` is the processor time of a turn with a provider whose server is gone, over that of a turn
-without: the median of rounds in which two processes answer alternately, each charged with all that it does.
-`reply_ratio_of_the_whole` is the same of all rounds together, with what comes only now and then, and
-`reply_ratio_no_provider` that of two processes which both have no provider: how far the two can be trusted.
+`reply_ratio_dead_provider` is the processor time of a turn with a provider whose server is gone, over that of the same
+turn without: the median of rounds in which homes answer alternately. `reply_ratio_no_provider` is that of two homes
+which both have none: how far the other can be trusted.
 `deliveries_per_s` is how many turns a second arrive at a stub server in another process, one request each, by the wall.
 `drain_100k_rss_growth_mb` is how much a process of its own grows while it delivers 100,000 entries that have waited.
 `import_hermes_100k_cpu_s` is the whole command, from a Hermes home of 100,000 messages to our store, in seconds of

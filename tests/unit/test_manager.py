@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.house import CLI, AsyncDiary, Call, Gate, House, until
+from tests.house import CLI, TELEGRAM, AsyncDiary, Call, Gate, House, until
 
 from everthread.adapters.lanes.local import LEASE_S
 from everthread.domain.errors import Unavailable
@@ -202,6 +202,34 @@ async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_becaus
         house.lanes.wake(manager.lane_name("ill"))
         await house.settled()
         assert house.memory.journal.breakers.open_until("ill", house.clock.now()) is None
+
+
+async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembered(tmp_path: Path) -> None:
+    slow, arrive = AsyncDiary("slow"), asyncio.Event()
+
+    async def one_waits_and_one_fails(call: Call) -> None:
+        if call.text == "fails":
+            raise Unavailable("slow", "connection refused")
+        if call.hook == "sync_turn":
+            await arrive.wait()
+
+    slow.before = one_waits_and_one_fails
+    limits = Limits(breaker_failures=1, breaker_s=60.0)
+    async with House(tmp_path, slow, limits=limits) as house:
+
+        def is_open() -> bool:
+            return house.memory.journal.breakers.open_until("slow", house.clock.now()) is not None
+
+        await house.turn(CLI, "waits")
+        await until(lambda: any(call.text == "waits" for call in slow.book.begun))
+        await house.turn(TELEGRAM, "fails")
+        await until(is_open)
+        arrive.set()
+        await until(lambda: not is_open())
+        slow.before = None
+        await house.later(2)
+        await house.settled()
+    assert sorted(call.text for call in slow.book.of("sync_turn")) == ["fails", "waits"]
 
 
 def test_a_breaker_is_remembered_until_its_end_or_a_delivery_and_no_longer_if_the_clock_is_put_back() -> None:
