@@ -36,8 +36,8 @@ NOT_DONE = "something is not set up as it should be."
 TURNED_OUT = "it is paused, as {owner} may write to you no more"
 OPEN_MAX = 256
 HAND_OVER_MAX = 12
-NEVER_ENDED = "to hand it over was tried {count} times and never came to an end; `everthread logs` says more"
 """About a day and a half, with the pauses between."""
+NEVER_ENDED = "to hand it over was tried {count} times and never came to an end; `everthread logs` says more"
 CLAIM_S = 2 * POST_S_MAX
 """So long nobody else hands it over; after that, whoever wanted to is gone."""
 RETRY_S = 10.0
