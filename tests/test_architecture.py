@@ -25,8 +25,9 @@ READS = {
     "archive": "untold ended_before children holds_the_newest",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count to_copy copying",
 }
-WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), "lifecycle/") | {
-    "cursors": "memory/journal.py"
+WRITERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), ("lifecycle/",)),
+    "cursors": ("memory/journal.py", "memory/outcomes.py"),
 }
 
 # Variables that hold parts of statements, each put together from constants only.
