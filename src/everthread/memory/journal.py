@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from everthread.domain.errors import Fenced, NotFound, Rejected, StartOver, StoreError, Unavailable
 from everthread.domain.events import Delivery, EntryKind, ForgetScope, Forgotten
 from everthread.domain.model import Lease
+from everthread.memory.breakers import Breakers
 from everthread.memory.calling import Caller, Hung
 from everthread.memory.letters import Heavy, Letter, first_told, next_letter, pointless
 from everthread.ports import Clock, Store
-from everthread.ports.memory import is_told
 from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, ToCopy, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
@@ -84,6 +84,7 @@ class Journal:
         self._random = random
         self._wake = wake
         self._limits = limits or Limits()
+        self.breakers = Breakers(self._limits.wait_s_max)
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
         self._puzzling: Counter[str] = Counter()
@@ -91,7 +92,7 @@ class Journal:
     @property
     def told(self) -> tuple[str, ...]:
         """The providers that the logs are delivered to."""
-        return tuple(name for name, caller in self._callers.items() if is_told(caller.provider))
+        return tuple(name for name, caller in self._callers.items() if caller.is_told)
 
     async def register(self) -> None:
         """A provider that was never here before starts at the logs' ends. One that hears nothing has no cursors."""
@@ -106,6 +107,8 @@ class Journal:
     async def drain(self, provider: str, lease: Lease) -> float | None:
         """Set every lane going that is due and may run; when the next one is due. Never waits for a provider."""
         now = self._clock.now()
+        if (open_until := self.breakers.open_until(provider, now)) is not None:
+            return open_until
         latest = now + self._limits.wait_s_max
         row, end, too_late = await self._store.peek(
             lambda uow: (uow.cursors.provider(provider), uow.log.end(), uow.cursors.next_due(provider, latest))
@@ -117,6 +120,7 @@ class Journal:
             return now
         # What is new meanwhile is looked through afterwards: no turn pays for a provider that is not there.
         if row.open_until > now:
+            self.breakers.seen([row])
             return row.open_until
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)
@@ -355,6 +359,8 @@ class Journal:
             return following
 
         found = await self._store.write(record)
+        if error is None:
+            self.breakers.end(provider)
         return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
 
     def _written_down(self, uow: UnitOfWork, letter: Letter, error: BaseException | None, given_up: bool) -> bool:
