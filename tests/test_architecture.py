@@ -153,6 +153,14 @@ def test_every_adapter_has_a_contract_test(adapter: str) -> None:
     raise AssertionError(f"{module} has no contract test")
 
 
+def test_tests_that_need_a_server_stand_with_the_servers_and_no_others_do() -> None:
+    """`make test-servers` looks nowhere else, and `make test` leaves out what is marked."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        marks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+        marked = any(node.attr == "server" and ast.unparse(node.value) == "pytest.mark" for node in marks)
+        assert marked == (path.parent == ROOT / "tests" / "servers"), path
+
+
 def test_every_row_of_somebodys_conversation_or_memory_says_whose_it_is() -> None:
     scripts = "\n".join(path.read_text() for path in sorted(SOURCE.rglob("migrations/*.sql")))
     tables = dict(re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", scripts, re.DOTALL))
