@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import signal
 
 import pytest
@@ -14,15 +13,6 @@ settings.load_profile("everthread")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a job that a shell runs in the background; the programs that tests start would ignore Ctrl-C as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """Three for two processors: for nearly half of their time, tests wait for processes that they started."""
-    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
-        return None
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return (3 * processors + 1) // 2
 
 
 @pytest.hookimpl(tryfirst=True)
