@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from everthread.domain.model import Fate
 from everthread.lifecycle import crossing, turn
 from everthread.memory.journal import Journal
+from everthread.memory.outcomes import Outcomes
 from everthread.testing.schedule import make_schedule
 from everthread.testing.simulate import Report, explain, run_seed
 from everthread.testing.town import Town
@@ -98,13 +99,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _the_journal_skips_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    delivered = Journal._delivered  # noqa: SLF001 - the bug is planted under the door
+    delivered = Outcomes._delivered  # noqa: SLF001 - the bug is planted under the door
 
-    def skipping(self: Journal, uow: Any, letter: Any) -> None:
+    def skipping(self: Outcomes, uow: Any, letter: Any) -> None:
         further = replace(letter.entry, seq=letter.entry.seq + 1)
         delivered(self, uow, replace(letter, entry=further) if letter.redelivery is None else letter)
 
-    monkeypatch.setattr(Journal, "_delivered", skipping)
+    monkeypatch.setattr(Outcomes, "_delivered", skipping)
 
 
 def _the_journal_forgets_what_it_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
