@@ -364,7 +364,7 @@ class ReplyState(StrEnum):
     SENT = "sent"
     WITHHELD = "withheld"
     AMBIGUOUS = "ambiguous"
-    """Whether it went out will never be known: it is shown as such, and not sent again."""
+    """Whether it went out will never be known: it is shown as such, and not silently sent again."""
     FAILED = "failed"
     """The platform will not have it."""
 
@@ -388,6 +388,8 @@ class Reply(Struct, frozen=True):
     """So many parts of it are out."""
     file: str = ""
     """The name of a file that goes out with it, if one does."""
+    sent_after: str = ""
+    """What the platform called the newest message of that place when the last part, or a beginning, was handed over."""
 
 
 class ToolState(StrEnum):

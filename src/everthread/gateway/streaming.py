@@ -10,6 +10,7 @@ from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
 from everthread.agent.waiting import until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType
+from everthread.gateway.finding import Finding, There
 from everthread.gateway.places import at
 from everthread.gateway.splitting import room_of
 from everthread.lifecycle import Lifecycle, Ticket
@@ -31,8 +32,13 @@ END_S_MAX = 30.0
 class Showing:
     """What somebody sees of one turn while it runs. Nothing that goes wrong here concerns the turn."""
 
-    def __init__(self, platform: Platform, lifecycle: Lifecycle, clock: Clock, *, edits: bool) -> None:
+    def __init__(
+        self, platform: Platform, lifecycle: Lifecycle, clock: Clock, finding: Finding, *, edits: bool, since: float
+    ) -> None:
+        """`since` is when this process began, by the loop's clock."""
         self._platform = platform
+        self._finding = finding
+        self._since = since
         self._lifecycle = lifecycle
         self._clock = clock
         self._edits = edits and platform.capabilities.edits
@@ -107,10 +113,19 @@ class Showing:
 
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
         if self._message_id is None:
+            finder = self._platform.finder
+            begun = await self._lifecycle.drafted(ticket.turn_id) if finder is not None else None
             # Whatever becomes of the send: whoever finishes the answer knows that a beginning may be out.
-            draft = await self._lifecycle.draft_reply(ticket, text, "")
-            # It may be known from the process that had begun it.
+            newest = finder.newest(to) if finder is not None else ""
+            draft = await self._lifecycle.draft_reply(ticket, text, "", newest)
+            # It may be known from the process that had begun it, or found where that has left it.
             self._message_id = draft.platform_message_id or None
+            if finder is not None and begun is not None and begun.platform_message_id == "":
+                sought = Outbound(f"{ticket.turn_id}.0", to, text)
+                seen = await self._finding.look(finder, sought, draft, self._since)
+                if isinstance(seen, There):
+                    self._message_id = seen.message_id
+                    await self._lifecycle.draft_reply(ticket, text, self._message_id)
         if self._message_id is None:
             self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
             await self._lifecycle.draft_reply(ticket, text, self._message_id)

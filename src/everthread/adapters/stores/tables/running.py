@@ -31,7 +31,7 @@ _FATES = by_value(Fate)
 _STATES = by_value(InboxState)
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, command, user, media, accepted_at, state, session_id, turn_id"
-_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file"
+_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file, sent_after"
 # Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
 _UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.SENDING, ReplyState.AMBIGUOUS, ReplyState.FAILED)
@@ -304,24 +304,27 @@ class InboxTables:
         r = reply
         # Once it is out, or never will be, its words stand in the turn and nowhere else.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
-        known = first(self._execute("SELECT platform_message_id FROM replies WHERE turn_id = ?", (r.turn_id,)))
-        # An id that is known is not given up for one that is not.
-        is_kept = not r.platform_message_id and known is not None and known[0] is not None
-        message_id = known[0] if known is not None and is_kept else r.platform_message_id
+        query = "SELECT platform_message_id, sent_after FROM replies WHERE turn_id = ?"
+        known_id, known_after = first(self._execute(query, (r.turn_id,))) or (None, "")
+        # An id that is known is not given up for one that is not; nor is from where on to look for it.
+        message_id = known_id if not r.platform_message_id and known_id is not None else r.platform_message_id
+        sent_after = r.sent_after or known_after
         run(
             self._execute(
-                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 9}?) ON CONFLICT (turn_id) DO UPDATE SET "
+                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 10}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
-                "platform_message_id = excluded.platform_message_id",
+                "platform_message_id = excluded.platform_message_id, sent_after = excluded.sent_after",
                 (
                     *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state, r.at),
-                    *(message_id, r.parts, r.file),
+                    *(message_id, r.parts, r.file, sent_after),
                 ),
             )
         )
         if r.file and r.state in _SETTLED:
             run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (r.turn_id,)))
-        return reply if message_id == r.platform_message_id else replace(reply, platform_message_id=message_id)
+        if (message_id, sent_after) == (r.platform_message_id, r.sent_after):
+            return reply
+        return replace(reply, platform_message_id=message_id, sent_after=sent_after)
 
     def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
         run(
@@ -347,6 +350,19 @@ class InboxTables:
             f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} AND (at, turn_id) > (?, ?) "
             "ORDER BY at, turn_id LIMIT ?",
             (state.value, at, turn_id, limit),
+        )
+        return tuple(_reply(row) for row in rows)
+
+    def newest_out(self, limit: int) -> tuple[Reply, ...]:
+        rows = self._execute(
+            f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' ORDER BY at DESC LIMIT ?", (limit,)
+        )
+        return tuple(_reply(row) for row in rows)
+
+    def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
+        rows = self._execute(
+            f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' AND at >= ? AND platform_message_id = ?",
+            (since, platform_message_id),
         )
         return tuple(_reply(row) for row in rows)
 
