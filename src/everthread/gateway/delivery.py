@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from msgspec.structs import replace
 
-from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState
-from everthread.domain.wording import excerpt
 from everthread.gateway import outgoing
-from everthread.gateway.finding import Finding, NobodyKnows, Nowhere, There, doubtful
+from everthread.gateway.finding import Finding
+from everthread.gateway.ledger import Ledger
 from everthread.gateway.places import at
+from everthread.gateway.settling import Settling, newest
 from everthread.gateway.splitting import parts_of
-from everthread.ports import Clock, Platform, Store, UnitOfWork
+from everthread.ports import Clock, Platform, Store
 from everthread.ports.platform import Address, Button, File, Finder, Outbound
-from everthread.ports.store import Incident
 
 log = logging.getLogger("everthread.gateway")
 
@@ -37,7 +35,6 @@ AS_TEXT_BYTES_MAX = 400_000
 HANDED_OVER_MAX = 4
 HAND_OVER_S_MAX = 0.25
 STOPPED_S = 0.3
-PATIENT_TIMES = 5
 SEND_S_MAX = 120.0
 """Of what a platform has not said anything by then, nobody can say whether it went out."""
 
@@ -45,7 +42,6 @@ QUESTION = "ask-"
 """How the name of a reply begins that is of use only while the process which has asked waits for an answer."""
 
 Lane = tuple[str, str]
-T = TypeVar("T")
 
 
 class Delivery:
@@ -64,8 +60,8 @@ class Delivery:
         self._swept: tuple[float, str] | None = None
         self._with: dict[str, tuple[tuple[Button, ...], tuple[File, ...]]] = {}
         self.finding = Finding(store, clock)
-        self._unsettled: dict[str, float] = {}
-        """Replies whose next part may be out, and since when nobody has it in hand any more, by the loop's clock."""
+        self._ledger = Ledger(store, clock)
+        self._settling = Settling(self.finding, self._ledger, clock)
         # What is marked as handed over and not out yet is uncertain if the process dies: let that be few at a time.
         self._handing_over = {name: asyncio.Semaphore(HANDED_OVER_MAX) for name in platforms}
 
@@ -106,18 +102,18 @@ class Delivery:
             if platform is None:
                 continue
             if reply.turn_id.startswith(QUESTION):
-                await self._mark(replace(reply, state=ReplyState.WITHHELD))
+                await self._ledger.mark(replace(reply, state=ReplyState.WITHHELD))
             elif platform.capabilities.idempotent_send or outgoing.is_edit(reply):
-                await self._mark(replace(reply, state=ReplyState.READY))
+                await self._ledger.mark(replace(reply, state=ReplyState.READY))
             elif platform.finder is not None:
-                self._unsettled[reply.turn_id] = asyncio.get_running_loop().time()
+                self._settling.open(reply.turn_id)
                 self._queue(reply)
             else:
-                await self._give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
+                await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
         async for reply in self._all(ReplyState.READY):
             if reply.turn_id.startswith(QUESTION):
                 # The turn that has asked goes on, and asks anew.
-                await self._mark(replace(reply, state=ReplyState.WITHHELD))
+                await self._ledger.mark(replace(reply, state=ReplyState.WITHHELD))
             else:
                 self.put(reply)
 
@@ -192,14 +188,16 @@ class Delivery:
         if platform.capabilities.idempotent_send:
             reply = await self._store.peek(lambda uow: outgoing.ready(uow, turn_id))
             return reply is None or await self._send_part(platform, reply)
-        if turn_id in self._unsettled and platform.finder is not None:
+        if self._settling.is_open(turn_id) and platform.finder is not None:
             return await self._settle(platform, platform.finder, turn_id)
         async with self._handing_over[platform.name]:
-            reply = await self._store.write(lambda uow: outgoing.claimed(uow, turn_id, self._newest))
+            reply = await self._store.write(
+                lambda uow: outgoing.claimed(uow, turn_id, lambda one: newest(platform, one))
+            )
             if reply is None:
                 return True
             if platform.finder is not None and outgoing.may_have_begun(reply):
-                self._unsettled[turn_id] = asyncio.get_running_loop().time()
+                self._settling.open(turn_id)
                 return False
             sending = asyncio.ensure_future(self._send_part(platform, reply))
             try:
@@ -216,82 +214,17 @@ class Delivery:
         reply = await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
         next_part = await self._next_part(platform, reply) if reply is not None else None
         if reply is None or reply.state is not ReplyState.SENDING or next_part is None:
-            del self._unsettled[turn_id]
+            self._settling.leave(turn_id)
             return True
-        message, last = next_part
-        seen = await self.finding.look(finder, message, reply, self._unsettled[turn_id])
-        if isinstance(seen, There):
-            await self._make(platform, message, seen.message_id)
-            await self._mark(outgoing.sent(reply, seen.message_id, last))
-        del self._unsettled[turn_id]
-        match seen:
-            case There():
-                return last
-            case Nowhere():
-                return await self._send_part(platform, reply, again=True)
-            case NobodyKnows(why):
-                return await self._send_in_doubt(platform, reply, message, last, why)
-
-    async def _make(self, platform: Platform, message: Outbound, message_id: str) -> None:
-        """Let what was found read as it is to: it may be a beginning, or another's that nobody will finish."""
-        if message.files:
-            return
-        with suppress(PlatformRefused):
-            await platform.edit(message.to, message_id, message.text, message.buttons)
-
-    async def _send_in_doubt(self, platform: Platform, reply: Reply, message: Outbound, last: bool, why: str) -> bool:
-        """Marked before it is sent again: whatever becomes of that, it is not sent a third time."""
-        await self._give_up(reply, ReplyState.AMBIGUOUS, why)
-        message_id = ""
-        try:
-            for one in doubtful(message, platform):
-                message_id = await self._patiently(lambda one=one: platform.send(one))
-        except PlatformError as error:
-            log.warning("%s: not sent again: %s", platform.name, error, extra=at(reply.key, reply.session_id))
-            return True
-        await self._mark(outgoing.sent(reply, message_id, last))
-        return last
-
-    async def _known_as(self, platform: Platform, reply: Reply, message: Outbound, message_id: str, again: bool) -> str:
-        """The id of a part that went out. If it went out again, it may have been there all the time: then one of the two
-        is taken back.
-        """
-        finder, again_id = platform.finder, message_id
-        if finder is None or not again:
-            await self._tell_of_beginning(reply, platform.capabilities.idempotent_send)
-            return message_id
-        try:
-            seen = await self._patiently(lambda: self.finding.look_before(finder, message, reply, again_id))
-            if isinstance(seen, There):
-                await self._patiently(lambda: self._make(platform, message, seen.message_id))
-                await self._patiently(lambda: finder.take_back(message.to, again_id))
-                return seen.message_id
-            why = seen.why if isinstance(seen, NobodyKnows) else ""
-        except PlatformError as error:
-            why = str(error)
-        if why:
-            await self._tell(reply, f"a reply may be twice in {reply.key.platform} chat {reply.key.chat}: {why}")
-        return again_id
-
-    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """When it is told to wait, it waits: what was done by then would be done again otherwise."""
-        for _ in range(PATIENT_TIMES):
-            try:
-                return await act()
-            except PlatformUnavailable as error:
-                await self._clock.sleep(max(error.retry_after, BACKOFF_S))
-        return await act()
-
-    def _newest(self, reply: Reply) -> str:
-        finder = self._platforms[reply.key.platform].finder
-        return finder.newest(Address.of(reply.key)) if finder is not None else ""
+        settled = await self._settling.settle(platform, finder, reply, *next_part)
+        return await self._send_part(platform, reply, again=True) if settled is None else settled
 
     async def _send_part(self, platform: Platform, reply: Reply, *, again: bool = False) -> bool:
         """`again` if it was handed over before, and is not there."""
         safe = platform.capabilities.idempotent_send
         next_part = await self._next_part(platform, reply)
         if next_part is None:
-            await self._give_up(
+            await self._ledger.give_up(
                 reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text, or too long a one"
             )
             return True
@@ -305,19 +238,20 @@ class Delivery:
         except SendUncertain as error:
             return await self._uncertain(platform, reply, error)
         except PlatformRefused as error:
-            await self._give_up(reply, ReplyState.FAILED, str(error))
+            await self._ledger.give_up(reply, ReplyState.FAILED, str(error))
             return True
         except PlatformUnavailable:
             if not safe:
-                await self._mark(replace(reply, state=ReplyState.READY))
+                await self._ledger.mark(replace(reply, state=ReplyState.READY))
             raise
         except Exception:
             if safe:
                 raise
             log.exception("a reply may not have been sent", extra=at(reply.key, reply.session_id, reply.turn_id))
-            await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
+            await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
-        await self._mark(outgoing.sent(reply, await self._known_as(platform, reply, message, message_id, again), last))
+        message_id = await self._only_one(platform, reply, message, message_id, again)
+        await self._ledger.mark(outgoing.sent(reply, message_id, last))
         return last
 
     async def _uncertain(self, platform: Platform, reply: Reply, error: SendUncertain) -> bool:
@@ -325,9 +259,9 @@ class Delivery:
         if platform.capabilities.idempotent_send:
             raise PlatformUnavailable(str(error)) from error
         if platform.finder is None:
-            await self._give_up(reply, ReplyState.AMBIGUOUS, str(error))
+            await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, str(error))
             return True
-        self._unsettled[reply.turn_id] = asyncio.get_running_loop().time()
+        self._settling.open(reply.turn_id)
         return False
 
     async def _send(self, platform: Platform, reply: Reply, message: Outbound) -> str:
@@ -391,46 +325,17 @@ class Delivery:
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
-            await self._mark_or_leave(outgoing.sent(reply, sent.result(), last))
+            await self._ledger.mark_or_leave(outgoing.sent(reply, sent.result(), last))
         elif not safe and isinstance(sent.exception(), PlatformUnavailable):
-            await self._mark_or_leave(replace(reply, state=ReplyState.READY))
+            await self._ledger.mark_or_leave(replace(reply, state=ReplyState.READY))
 
-    async def _mark_or_leave(self, reply: Reply) -> None:
-        with suppress(StoreError):
-            await self._store.write(lambda uow: outgoing.update(uow, reply))
-
-    async def _mark(self, reply: Reply) -> None:
-        await self._write(lambda uow: outgoing.update(uow, reply))
-
-    async def _write(self, work: Callable[[UnitOfWork], None]) -> None:
-        """What became of a part must be written down, however long that takes: nobody else knows."""
-        while True:
-            try:
-                return await self._store.write(work)
-            except StoreError as error:
-                log.warning("what became of a reply is written down later: %s", error)
-                await self._clock.sleep(BACKOFF_S * 4)
-
-    async def _tell_of_beginning(self, reply: Reply, safe: bool) -> None:
-        """If a beginning of it may be out under an id that nobody was told, nobody can take it away."""
-        if safe or not outgoing.may_have_begun(reply):
-            return
-        await self._tell(
-            reply, f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
-        )
-
-    async def _tell(self, reply: Reply, text: str) -> None:
-        incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
-        await self._write(lambda uow: uow.lanes.add_incident(incident))
-        log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))
-
-    async def _give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
-        def give_up(uow: UnitOfWork) -> None:
-            outgoing.update(uow, replace(reply, state=state))
-            what = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
-            text = f"a reply {what} {reply.key.platform} chat {reply.key.chat}: {excerpt(why, 200)}"
-            uow.lanes.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
-
-        await self._write(give_up)
-        where = at(reply.key, reply.session_id, reply.turn_id)
-        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=where)
+    async def _only_one(self, platform: Platform, reply: Reply, message: Outbound, message_id: str, again: bool) -> str:
+        """The id of a part that is out, once what else may be out of it is seen to."""
+        if again and platform.finder is not None:
+            return await self._settling.only_one(platform, platform.finder, reply, message, message_id)
+        if outgoing.may_have_begun(reply) and not platform.capabilities.idempotent_send:
+            # Nobody was told under which id the beginning is: nobody can take it away.
+            await self._ledger.tell(
+                reply, f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
+            )
+        return message_id

@@ -16,12 +16,14 @@ from msgspec.structs import replace
 
 from everthread.domain.errors import PlatformRefused, SendUncertain
 from everthread.domain.model import Reply
+from everthread.gateway import outgoing
 from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store
 from everthread.ports.platform import Address, Finder, Outbound
 
 SETTLED_S = 2.0
 """What a platform has not done by then of what it was handed, it never does."""
+LOOK_S = 1.0
 RECORDED_S = 86_400.0
 """Whatever is noted under the id of a message that is looked for is not older than that, by comparison."""
 KNOWN_MAX = 200
@@ -70,11 +72,15 @@ class Finding:
             return NobodyKnows("nothing was known of that chat when it was handed over")
         while True:
             # Before it is asked: what comes while it is asked may be missed.
-            left_s = gone_at + SETTLED_S - asyncio.get_running_loop().time()
+            left_s, newest = gone_at + SETTLED_S - asyncio.get_running_loop().time(), finder.newest(message.to)
             seen = await self._look(finder, message, reply)
             if left_s <= 0 or isinstance(seen, There):
                 return seen
-            await self._clock.sleep(left_s)
+            if isinstance(seen, Nowhere) and newest != reply.sent_after:
+                # If it comes yet, it comes behind what is there by now: nobody has to ask for that again.
+                reply = replace(reply, sent_after=newest)
+                await self._store.write(lambda uow, reply=reply: outgoing.looked(uow, reply.turn_id, reply.sent_after))
+            await self._clock.sleep(min(left_s, LOOK_S))
 
     async def look_before(self, finder: Finder, message: Outbound, reply: Reply, message_id: str) -> Sighting:
         """Whether what has gone out again under this id was there before. Raises `PlatformUnavailable`."""

@@ -41,6 +41,13 @@ def claimed(uow: UnitOfWork, turn_id: str, newest: Callable[[Reply], str]) -> Re
     return uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING, sent_after=sent_after))
 
 
+def looked(uow: UnitOfWork, turn_id: str, sent_after: str) -> None:
+    """It is not before that, if it may be out."""
+    reply = uow.inbox.reply(turn_id)
+    if reply is not None and (reply.state is ReplyState.SENDING or may_have_begun(reply)):
+        uow.inbox.put_reply(replace(reply, sent_after=sent_after))
+
+
 def update(uow: UnitOfWork, reply: Reply) -> None:
     known = uow.inbox.reply(reply.turn_id)
     if known is None:

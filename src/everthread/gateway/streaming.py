@@ -113,25 +113,30 @@ class Showing:
 
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
         if self._message_id is None:
-            finder = self._platform.finder
-            begun = await self._lifecycle.drafted(ticket.turn_id) if finder is not None else None
-            # Whatever becomes of the send: whoever finishes the answer knows that a beginning may be out.
-            newest = finder.newest(to) if finder is not None else ""
-            draft = await self._lifecycle.draft_reply(ticket, text, "", newest)
-            # It may be known from the process that had begun it, or found where that has left it.
-            self._message_id = draft.platform_message_id or None
-            if finder is not None and begun is not None and begun.platform_message_id == "":
-                sought = Outbound(f"{ticket.turn_id}.0", to, text)
-                seen = await self._finding.look(finder, sought, draft, self._since)
-                if isinstance(seen, There):
-                    self._message_id = seen.message_id
-                    await self._lifecycle.draft_reply(ticket, text, self._message_id)
+            self._message_id = await self._begun_before(ticket, to, text)
         if self._message_id is None:
             self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
             await self._lifecycle.draft_reply(ticket, text, self._message_id)
         else:
             await self._platform.edit(to, self._message_id, text)
         self._shown = text
+
+    async def _begun_before(self, ticket: Ticket, to: Address, text: str) -> str | None:
+        """The beginning that a process which is gone has shown, if one is out. Noted before anything is sent, whatever
+        becomes of that: whoever finishes the answer knows that a beginning may be out.
+        """
+        finder = self._platform.finder
+        if finder is None:
+            return (await self._lifecycle.draft_reply(ticket, text, "")).platform_message_id or None
+        begun = await self._lifecycle.drafted(ticket.turn_id)
+        draft = await self._lifecycle.draft_reply(ticket, text, "", finder.newest(to))
+        if begun is None or begun.platform_message_id != "":
+            return draft.platform_message_id or None
+        seen = await self._finding.look(finder, Outbound(f"{ticket.turn_id}.0", to, text), draft, self._since)
+        if not isinstance(seen, There):
+            return None
+        await self._lifecycle.draft_reply(ticket, text, seen.message_id)
+        return seen.message_id
 
     def _every_s(self, chat_type: ChatType) -> float:
         able = self._platform.capabilities
