@@ -340,6 +340,8 @@ class Inbound(Struct, frozen=True):
     """Who wrote it, by the platform's own id: where several people share a conversation, `owner` is all of them."""
     media: tuple[Media, ...] = ()
     """What came with it and is kept here, or will be: paths are those within the folder of such files."""
+    message_id: str = ""
+    """The platform's own id of the message, where what is there can be looked for. It is kept, and not read again."""
 
     @property
     def is_packed(self) -> bool:

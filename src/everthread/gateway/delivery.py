@@ -20,7 +20,7 @@ from everthread.gateway import outgoing
 from everthread.gateway.finding import Finding
 from everthread.gateway.ledger import Ledger
 from everthread.gateway.places import at
-from everthread.gateway.settling import Settling, newest
+from everthread.gateway.settling import Settling
 from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store
 from everthread.ports.platform import Address, Button, File, Finder, Outbound
@@ -191,9 +191,7 @@ class Delivery:
         if self._settling.is_open(turn_id) and platform.finder is not None:
             return await self._settle(platform, platform.finder, turn_id)
         async with self._handing_over[platform.name]:
-            reply = await self._store.write(
-                lambda uow: outgoing.claimed(uow, turn_id, lambda one: newest(platform, one))
-            )
+            reply = await self._store.write(lambda uow: outgoing.claimed(uow, turn_id, platform.finder))
             if reply is None:
                 return True
             if platform.finder is not None and outgoing.may_have_begun(reply):

@@ -26,7 +26,7 @@ SETTLED_S = 2.0
 LOOK_S = 1.0
 RECORDED_S = 86_400.0
 """Whatever is noted under the id of a message that is looked for is not older than that, by comparison."""
-KNOWN_MAX = 200
+KNOWN_MAX = 1000
 MAY_BE_TWICE = "(This may be here twice: the connection broke off while it was being sent.)"
 
 
@@ -59,10 +59,13 @@ class Finding:
         finders = {name: platform.finder for name, platform in platforms.items()}
         if not any(finders.values()):
             return
-        for reply in await self._store.read(lambda uow: uow.inbox.newest_out(KNOWN_MAX)):
-            finder = finders.get(reply.key.platform)
-            if finder is not None and reply.platform_message_id:
-                finder.know(Address.of(reply.key), reply.platform_message_id)
+        known = await self._store.read(lambda uow: uow.inbox.newest_known(KNOWN_MAX))
+        moved = await self._store.read(lambda uow: {(name, now) for (name, _), now in uow.inbox.moved_chats().items()})
+        for key, message_id in known:
+            finder = finders.get(key.platform)
+            # What was said before a chat has moved is numbered in another way than what is said there now.
+            if finder is not None and (key.platform, key.chat) not in moved:
+                finder.know(Address.of(key), message_id)
 
     async def look(self, finder: Finder, message: Outbound, reply: Reply, gone_at: float) -> Sighting:
         """`gone_at` is when whoever had handed it over was done with it, by the loop's clock. Raises

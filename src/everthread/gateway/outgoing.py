@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from everthread.domain.model import Reply, ReplyState
 from everthread.ports import UnitOfWork
+from everthread.ports.platform import Address, Finder
 
 
 def sent(reply: Reply, message_id: str, last: bool) -> Reply:
@@ -32,12 +31,13 @@ def ready(uow: UnitOfWork, turn_id: str) -> Reply | None:
     return reply if reply is not None and reply.state is ReplyState.READY else None
 
 
-def claimed(uow: UnitOfWork, turn_id: str, newest: Callable[[Reply], str]) -> Reply | None:
+def claimed(uow: UnitOfWork, turn_id: str, finder: Finder | None) -> Reply | None:
     """Marked as handed over, and behind what: a beginning of it is looked for from where it was."""
     reply = ready(uow, turn_id)
     if reply is None:
         return None
-    sent_after = reply.sent_after if may_have_begun(reply) else newest(reply)
+    newest = finder.newest(Address.of(reply.key)) if finder is not None else ""
+    sent_after = reply.sent_after if may_have_begun(reply) else newest
     return uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING, sent_after=sent_after))
 
 

@@ -15,7 +15,7 @@ from everthread.gateway.finding import Finding, NobodyKnows, Nowhere, There, dou
 from everthread.gateway.ledger import Ledger
 from everthread.gateway.places import at
 from everthread.ports import Clock, Platform
-from everthread.ports.platform import Address, Finder, Outbound
+from everthread.ports.platform import Finder, Outbound
 
 log = logging.getLogger("everthread.gateway")
 
@@ -67,7 +67,7 @@ class Settling:
         return settled
 
     async def only_one(self, platform: Platform, finder: Finder, reply: Reply, message: Outbound, again_id: str) -> str:
-        """What has gone out again may have been there all the time, where nobody had looked: then one of the two is taken
+        """What has gone out again may have been there all the time, where nobody had looked: then one of them is taken
         back. The id of the other.
         """
         try:
@@ -112,7 +112,3 @@ async def _make(platform: Platform, message: Outbound, message_id: str) -> None:
     if not message.files:
         with suppress(PlatformRefused):
             await platform.edit(message.to, message_id, message.text, message.buttons)
-
-
-def newest(platform: Platform, reply: Reply) -> str:
-    return platform.finder.newest(Address.of(reply.key)) if platform.finder is not None else ""

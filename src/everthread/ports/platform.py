@@ -37,6 +37,8 @@ class Update(Struct, frozen=True):
     user_name: str = ""
     media: tuple[Media, ...] = ()
     reply_to: Quoted | None = None
+    message_id: str = ""
+    """Of the message, in the way in which those that are sent have one. Wanted where there is a `Finder`."""
 
 
 class MovedChat(Struct, frozen=True):

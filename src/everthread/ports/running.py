@@ -125,8 +125,8 @@ class Inbox(Protocol):
         """The oldest first, from behind the one of that time and turn."""
         ...
 
-    def newest_out(self, limit: int) -> tuple[Reply, ...]:
-        """Those whose id on the platform is known, the newest first."""
+    def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
+        """Where messages are, and their ids on the platform: of the newest replies, and the newest that came in."""
         ...
 
     def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:

@@ -12,8 +12,8 @@ from everthread.domain.errors import SendUncertain
 
 SEEN_MAX = 10_000
 """Of each count, so many numbers are kept: the last ones that were seen."""
-ASKED_MAX = 64
-EMPTY_MAX = 16
+ASKED_MAX = 128
+EMPTY_MAX = 32
 """Where so many numbers behind the last that is known are nobody's, no more have been given."""
 _OWN_COUNT = -1_000_000_000_000
 """Ids from here downwards are those of supergroups and channels."""

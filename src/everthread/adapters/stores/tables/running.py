@@ -172,10 +172,10 @@ class InboxTables:
         run(
             self._execute(
                 "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, media, "
-                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING",
+                f"message_id, accepted_at, state) VALUES ({'?, ' * 11}'waiting') ON CONFLICT DO NOTHING",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
-                    *(inbound.command, inbound.user, media_text(inbound.media), now),
+                    *(inbound.command, inbound.user, media_text(inbound.media), inbound.message_id, now),
                 ),
             )
         )
@@ -353,11 +353,14 @@ class InboxTables:
         )
         return tuple(_reply(row) for row in rows)
 
-    def newest_out(self, limit: int) -> tuple[Reply, ...]:
+    def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
         rows = self._execute(
-            f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' ORDER BY at DESC LIMIT ?", (limit,)
+            "SELECT * FROM (SELECT key, platform_message_id FROM replies WHERE platform_message_id <> '' "
+            "ORDER BY at DESC LIMIT ?1) UNION ALL SELECT * FROM (SELECT key, message_id FROM inbox "
+            "WHERE message_id <> '' ORDER BY id DESC LIMIT ?1)",
+            (limit,),
         )
-        return tuple(_reply(row) for row in rows)
+        return tuple((key_of(key), message_id) for key, message_id in rows)
 
     def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
         rows = self._execute(
