@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Findable(FakePlatform):
         self.hidden: set[str] = set()
         """Messages that nobody finds before the next one is sent."""
         self.asked = 0
-        self.refusals: list[Exception] = []
+        self.refusals: Sequence[Exception] = ()
         self.taken_back: list[str] = []
         self.known: list[str] = []
 
@@ -67,7 +67,8 @@ class Findable(FakePlatform):
     async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
         self.asked += 1
         if self.refusals:
-            raise self.refusals.pop(0)
+            first, *self.refusals = self.refusals
+            raise first
         for number in range(int(after), int(until or len(self.sent))):
             is_there = self.sent[number].to == message.to and str(number) in self.shown
             if is_there and str(number) not in {*besides, *self.hidden}:

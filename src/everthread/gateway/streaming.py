@@ -136,6 +136,8 @@ class Showing:
         if not isinstance(seen, There):
             return None
         await self._lifecycle.draft_reply(ticket, text, seen.message_id)
+        where = at(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+        log.info("the beginning of an answer was found, and is gone on with", extra=where)
         return seen.message_id
 
     def _every_s(self, chat_type: ChatType) -> float:

@@ -149,12 +149,11 @@ class Transport(BaseRequest):
         return self._session
 
 
-def abrupt_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """One that takes along what has not gone out when it is closed, or whoever has it dies: otherwise the system would go
-    on trying to hand a message over for minutes, when it has long been found not to be there, and sent again.
+def abrupt_socket(address: tuple[Any, ...]) -> socket.socket:
+    """One that takes along what has not gone out when it is closed, or whoever has it dies. Otherwise the system would
+    go on for minutes to hand a message over which has long been found not to be there, and was sent again.
     """
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
+    made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return made
 
