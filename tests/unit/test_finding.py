@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -318,3 +319,21 @@ async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: 
         assert left is not None
         assert left.state is ReplyState.WITHHELD
         assert not delivery.waiting
+
+
+async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -> None:
+    platform = Findable()
+    edit = platform.edit
+
+    async def edit_some(to: Address, message_id: str, *rest: Any) -> None:
+        if message_id == "0":
+            raise PlatformRefused("it is not yours")
+        await edit(to, message_id, *rest)
+
+    platform.edit = edit_some  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("theirs", CHAT, "hello"))
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["hello", "reply 1"]

@@ -23,7 +23,7 @@ from everthread.gateway.places import at
 from everthread.gateway.settling import Settling
 from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store
-from everthread.ports.platform import Address, Button, File, Finder, Outbound
+from everthread.ports.platform import Address, Button, File, Outbound
 
 log = logging.getLogger("everthread.gateway")
 
@@ -188,8 +188,8 @@ class Delivery:
         if platform.capabilities.idempotent_send:
             reply = await self._store.peek(lambda uow: outgoing.ready(uow, turn_id))
             return reply is None or await self._send_part(platform, reply)
-        if self._settling.is_open(turn_id) and platform.finder is not None:
-            return await self._settle(platform, platform.finder, turn_id)
+        if self._settling.is_open(turn_id):
+            return await self._settle(platform, turn_id)
         async with self._handing_over[platform.name]:
             reply = await self._store.write(lambda uow: outgoing.claimed(uow, turn_id, platform.finder))
             if reply is None:
@@ -207,14 +207,14 @@ class Delivery:
                 raise
         return await sending
 
-    async def _settle(self, platform: Platform, finder: Finder, turn_id: str) -> bool:
+    async def _settle(self, platform: Platform, turn_id: str) -> bool:
         """Find out what became of a part that was handed over, and see to it; whether that was the last of it."""
         reply = await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
         next_part = await self._next_part(platform, reply) if reply is not None else None
         if reply is None or reply.state is not ReplyState.SENDING or next_part is None:
             self._settling.leave(turn_id)
             return True
-        settled = await self._settling.settle(platform, finder, reply, *next_part)
+        settled = await self._settling.settle(platform, reply, *next_part)
         return await self._send_part(platform, reply, again=True) if settled is None else settled
 
     async def _send_part(self, platform: Platform, reply: Reply, *, again: bool = False) -> bool:

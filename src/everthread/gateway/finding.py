@@ -67,16 +67,18 @@ class Finding:
             if finder is not None and (key.platform, key.chat) not in moved:
                 finder.know(Address.of(key), message_id)
 
-    async def look(self, finder: Finder, message: Outbound, reply: Reply, gone_at: float) -> Sighting:
-        """`gone_at` is when whoever had handed it over was done with it, by the loop's clock. Raises
-        `PlatformUnavailable`.
+    async def look(self, platform: Platform, message: Outbound, reply: Reply, gone_at: float) -> Sighting:
+        """What is found reads as the message does from then on. `gone_at` is when whoever had handed it over was done
+        with it, by the loop's clock. Raises `PlatformUnavailable`.
         """
+        finder = platform.finder
+        assert finder is not None, "nobody looks where nothing can be found"
         if not reply.sent_after:
             return NobodyKnows("nothing was known of that chat when it was handed over")
         while True:
             # Before it is asked: what comes while it is asked may be missed.
             left_s, newest = gone_at + SETTLED_S - asyncio.get_running_loop().time(), finder.newest(message.to)
-            seen = await self._look(finder, message, reply)
+            seen = await self._look(platform, finder, message, reply)
             if left_s <= 0 or isinstance(seen, There):
                 return seen
             if isinstance(seen, Nowhere) and newest != reply.sent_after:
@@ -85,15 +87,19 @@ class Finding:
                 await self._store.write(lambda uow, reply=reply: outgoing.looked(uow, reply.turn_id, reply.sent_after))
             await self._clock.sleep(min(left_s, LOOK_S))
 
-    async def look_before(self, finder: Finder, message: Outbound, reply: Reply, message_id: str) -> Sighting:
+    async def look_before(
+        self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, message_id: str
+    ) -> Sighting:
         """Whether what has gone out again under this id was there before. Raises `PlatformUnavailable`."""
-        return await self._look(finder, message, reply, message_id)
+        return await self._look(platform, finder, message, reply, message_id)
 
-    async def _look(self, finder: Finder, message: Outbound, reply: Reply, until: str = "") -> Sighting:
+    async def _look(
+        self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, until: str = ""
+    ) -> Sighting:
         others: set[str] = set()
         try:
             while (found := await finder.find(message, reply.sent_after, until, others)) is not None:
-                if not await self._is_anothers(found, reply):
+                if not await self._is_anothers(found, reply) and await _made(platform, message, found):
                     return There(found)
                 others.add(found)
         except (SendUncertain, PlatformRefused) as error:
@@ -105,6 +111,19 @@ class Finding:
         known = await self._store.read(lambda uow: uow.inbox.out_as(message_id, reply.at - RECORDED_S))
         place = reply.key.platform, reply.key.chat
         return any((one.key.platform, one.key.chat) == place and one.turn_id != reply.turn_id for one in known)
+
+
+async def _made(platform: Platform, message: Outbound, message_id: str) -> bool:
+    """Let what was found read as it is to: it may be a beginning, or that of another answer. If that can't be done, it
+    is somebody else's after all.
+    """
+    if message.files:
+        return True
+    try:
+        await platform.edit(message.to, message_id, message.text, message.buttons)
+    except PlatformRefused:
+        return False
+    return True
 
 
 def doubtful(message: Outbound, platform: Platform) -> tuple[Outbound, ...]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TypeVar
 
-from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable
+from everthread.domain.errors import PlatformError, PlatformUnavailable
 from everthread.domain.model import Reply, ReplyState
 from everthread.gateway import outgoing
 from everthread.gateway.finding import Finding, NobodyKnows, Nowhere, There, doubtful
@@ -44,17 +43,14 @@ class Settling:
         """Nothing is to become of it any more."""
         self._since.pop(turn_id, None)
 
-    async def settle(
-        self, platform: Platform, finder: Finder, reply: Reply, message: Outbound, last: bool
-    ) -> bool | None:
+    async def settle(self, platform: Platform, reply: Reply, message: Outbound, last: bool) -> bool | None:
         """Whether that was the last of it; `None` if it is not out, and is to be sent again. Raises
         `PlatformUnavailable` if that can't be told yet.
         """
-        seen = await self._finding.look(finder, message, reply, self._since[reply.turn_id])
+        seen = await self._finding.look(platform, message, reply, self._since[reply.turn_id])
         where = at(reply.key, reply.session_id, reply.turn_id)
         match seen:
             case There(message_id):
-                await _make(platform, message, message_id)
                 await self._ledger.mark(outgoing.sent(reply, message_id, last))
                 log.info("%s: a reply was found to be out", platform.name, extra=where)
                 settled = last
@@ -71,9 +67,8 @@ class Settling:
         back. The id of the other.
         """
         try:
-            seen = await self._patiently(lambda: self._finding.look_before(finder, message, reply, again_id))
+            seen = await self._patiently(lambda: self._finding.look_before(platform, finder, message, reply, again_id))
             if isinstance(seen, There):
-                await self._patiently(lambda: _make(platform, message, seen.message_id))
                 await self._patiently(lambda: finder.take_back(message.to, again_id))
                 return seen.message_id
             why = seen.why if isinstance(seen, NobodyKnows) else ""
@@ -105,10 +100,3 @@ class Settling:
             except PlatformUnavailable as error:
                 await self._clock.sleep(max(error.retry_after, PATIENT_S))
         return await act()
-
-
-async def _make(platform: Platform, message: Outbound, message_id: str) -> None:
-    """Let what was found read as it is to: it may be a beginning, or that of another answer."""
-    if not message.files:
-        with suppress(PlatformRefused):
-            await platform.edit(message.to, message_id, message.text, message.buttons)

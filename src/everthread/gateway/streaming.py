@@ -132,7 +132,7 @@ class Showing:
         draft = await self._lifecycle.draft_reply(ticket, text, "", finder.newest(to))
         if begun is None or begun.platform_message_id != "":
             return draft.platform_message_id or None
-        seen = await self._finding.look(finder, Outbound(f"{ticket.turn_id}.0", to, text), draft, self._since)
+        seen = await self._finding.look(self._platform, Outbound(f"{ticket.turn_id}.0", to, text), draft, self._since)
         if not isinstance(seen, There):
             return None
         await self._lifecycle.draft_reply(ticket, text, seen.message_id)
