@@ -7,14 +7,14 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from tests.house import until
 from tests.telegram_town import ANN, BOB, TOKEN
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.adapters.platforms.telegram.transport import Transport, abrupt_socket
+from everthread.adapters.platforms.telegram.transport import abrupt_socket
 from everthread.config import PlatformAccount
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.ports.platform import Address, Button, File, Incoming, Outbound
@@ -99,18 +99,9 @@ async def test_in_a_supergroup_it_is_found_among_what_others_said(tmp_path: Path
         assert await finder.find(text("bye", to), mark, besides={found}) is None
 
 
-async def test_what_is_just_being_sent_is_not_taken_for_what_was_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Transport.do_request
-
-    async def heard_of_late(self: Transport, url: str, *arguments: Any, **more: Any) -> tuple[int, bytes]:
-        answer = await made(self, url, *arguments, **more)
-        await asyncio.sleep(0.5 if url.endswith("sendMessage") else 0.0)
-        return answer
-
-    monkeypatch.setattr(Transport, "do_request", heard_of_late)
+async def test_what_is_just_being_sent_is_not_taken_for_what_was_lost(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
+        await there.people.fault(wire.Fault("delay", "sendMessage", seconds=0.5))
         finder = there.platform.finder
         finder.know(TO, "1")
         mark = finder.newest(TO)
