@@ -231,10 +231,10 @@ def test_s23_a_branch_goes_on_beside_its_parent(home: Home) -> None:
         terminal.type("common\n")
         terminal.expect(r"\(0 before.*\n> ")
         terminal.type("/branch Other way\n")
-        branched = terminal.expect(
-            r'this is "Other way" \((\w{26})\)[^\n]*\nYou left (\w{26})\. To go back: /resume (\w{26})'
-        )
-        child, parent, back = branched.groups()
+        branched = terminal.expect(r'this is "Other way",[^\n]*\nYou left (\w{26})\. To go back: /resume (\w{26})')
+        parent, back = branched.groups()
+        terminal.type("/status\n")
+        (child,) = terminal.expect(r'"Other way" \((\w{26})\)').groups()
         assert parent == back
         terminal.type("child\n")
         terminal.expect(r"echo child \(2 before[^\n]*\n> ")

@@ -283,12 +283,19 @@ def test_commands_are_completed(home: Home, opened: Open) -> None:
         seen.expect("memory ok")
         seen.type("/re")
         kept("completing", seen.expect("/resume"))
+        assert not _bar(seen), "all of it is seen"
         seen.type(ESCAPE)
         seen.expect("/reset", gone=True)
         seen.type("\x15/sta" + TAB)
         seen.expect("> /status")
         seen.type(ENTER + ENTER)
         seen.expect("Nothing is running")
+        seen.type("/")
+        seen.until(lambda: _bar(seen), "a bar beside a list that is longer than what is seen of it")
+
+
+def _bar(seen: Seen) -> int:
+    return sum(cell.reverse for row in seen.cells() for cell in row)
 
 
 # --- Stopping and leaving --------------------------------------------------------------------------------------------

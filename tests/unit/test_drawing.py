@@ -130,6 +130,14 @@ def test_code_is_drawn_for_what_is_behind_it() -> None:
     assert highlighted("return", "python", dark=True) != highlighted("return", "python", dark=False)
 
 
+@pytest.mark.parametrize("text", ["`code`", "- item", "1. item"])
+def test_what_stands_out_can_be_read_on_white_too(text: str) -> None:
+    dark, light = (Drawing(Ink(dark=dark)).markdown(text, 60) for dark in (True, False))
+    assert "\x1b[36m" in dark
+    assert "\x1b[34m" in light
+    assert "\x1b[36m" not in light
+
+
 @pytest.mark.parametrize(
     "text", ['\\"' * 20_000, "'" + "\\'" * 20_000, "`\\`" * 20_000, "/*" * 20_000, '"""\'' * 10_000]
 )

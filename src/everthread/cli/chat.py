@@ -21,7 +21,7 @@ from everthread.cli.talking import Wish, entered, left, made_ready
 from everthread.collecting import settle_at_once
 from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
 from everthread.commands.completing import Candidate, candidates
-from everthread.commands.desk import listed
+from everthread.commands.desk import called, listed
 from everthread.commands.moving import recap_here
 from everthread.config.display import display
 from everthread.config.schema import Background
@@ -386,8 +386,7 @@ class Chat:
             model = "no model yet"
 
         last = await recap_here(self._desk())
-        name = (f'"{last.title}" ({last.session_id})' if last.title else last.session_id) if last else ""
-        where = f"back in {name}" if last else "a new conversation"
+        where = f"back in {called(last.title, last.session_id)}" if last else "a new conversation"
         self._face.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
         if last is not None and last.exchanges:
             self._face.recap(last)

@@ -151,8 +151,13 @@ def listed(rows: Sequence[InboxRow]) -> str:
     return shown + (f" and {len(rows) - _SHOWN_MAX} more" if len(rows) > _SHOWN_MAX else "")
 
 
+def called(title: str | None, session_id: str) -> str:
+    """What its owner may call a session: no two of theirs have one title."""
+    return f'"{title}"' if title else session_id
+
+
 def name_of(session: Session) -> str:
-    return f'"{session.title}" ({session.id})' if session.title else session.id
+    return called(session.title, session.id)
 
 
 def offer_of(session_id: str, title: str, note: str = "") -> Offer:

@@ -39,7 +39,8 @@ async def status(desk: Desk, _: str) -> Said:
         return turns, uow.slots.live(session.id) if session else None, uow.inbox.waiting(desk.key)
 
     turns, running, waiting = await desk.store.read(look)
-    lines = [f"Conversation: {name_of(session)}, {counted(turns, 'turn')}" if session else NONE_YET]
+    named = f" ({session.id})" if session and session.title else ""
+    lines = [f"Conversation: {name_of(session)}{named}, {counted(turns, 'turn')}" if session else NONE_YET]
     lines.append("An answer is being written." if running else "Nothing is running.")
     if session is not None and (compression := await desk.agent.compression_status(session.id, whole=not desk.guest)):
         lines.append(compression)

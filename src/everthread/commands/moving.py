@@ -194,7 +194,8 @@ async def _cross(desk: Desk, boundary: Boundary) -> _Move:
 
 async def _afresh(desk: Desk, boundary: New | Reset) -> Said:
     move = await _cross(desk, boundary)
-    return Said("\n".join([f"A new conversation: {_to(move)}.", *_what_was_left(move)]))
+    named = f": {name_of(move.to)}" if move.to and move.to.title else ""
+    return Said("\n".join([f"A new conversation{named}.", *_what_was_left(move)]))
 
 
 def _to(move: _Move) -> str:

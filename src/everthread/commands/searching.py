@@ -34,7 +34,7 @@ async def search(desk: Desk, words: str) -> Said:
         return Said("Nothing was found; try fewer or other words.")
     if len(hits) == FOUND_MAX:
         lines.append(f"These are the newest {FOUND_MAX}; more words narrow it down.")
-    lines.append("/resume ID goes to a conversation.")
+    lines.append("/resume TITLE or ID goes to a conversation.")
     return Said("\n".join(lines), offers=tuple(offers))
 
 

@@ -20,7 +20,7 @@ _WIDTH_MIN = 10
 _FENCES = ("```", "~~~")
 _TAB = 4
 _NESTING_MAX = 100
-_BOLD, _FAINT, _ITALIC, _UNDERLINE, _STRUCK, _ACCENT = "1", "2", "3", "4", "9", "36"
+_BOLD, _FAINT, _ITALIC, _UNDERLINE, _STRUCK = "1", "2", "3", "4", "9"
 _INLINE_LOOKS = {"strong": _BOLD, "em": _ITALIC, "s": _STRUCK}
 
 
@@ -72,10 +72,10 @@ class Drawing:
         return draw.get(node.type, self._paragraph)(node, columns)
 
     def _paragraph(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
-        return wrapped_spans(_inline(node), columns)
+        return wrapped_spans(self._inline(node), columns)
 
     def _heading(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
-        return wrapped_spans(_inline(node, (_BOLD, _UNDERLINE) if node.tag == "h1" else (_BOLD,)), columns)
+        return wrapped_spans(self._inline(node, (_BOLD, _UNDERLINE) if node.tag == "h1" else (_BOLD,)), columns)
 
     def _list(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
         marks = _marks(node)
@@ -85,7 +85,7 @@ class Drawing:
             close = sum(part.type == "paragraph" for part in item.children) <= 1
             drawn = self._blocks(item.children, max(columns - indent, _WIDTH_MIN), close=close) or [[]]
             first, *others = drawn
-            lines.append([Span(mark.rjust(indent), (_ACCENT,)), *first])
+            lines.append([Span(mark.rjust(indent), (self._ink.accent_code,)), *first])
             lines += [[Span(" " * indent), *line] for line in others]
         return lines
 
@@ -101,10 +101,40 @@ class Drawing:
 
     def _table(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
         rows = [row for part in node.children for row in part.children]
-        return table_lines([[_cell(cell) for cell in row.children] for row in rows], columns)
+        return table_lines([[self._cell(cell) for cell in row.children] for row in rows], columns)
 
     def _rule(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
         return [[Span("─" * columns, (_FAINT,))]]
+
+    # --- Inside a line -----------------------------------------------------------------------------------------------
+
+    def _cell(self, node: SyntaxTreeNode) -> Cell:
+        looks = (_BOLD,) if node.type == "th" else ()
+        return Cell(self._inline(node, looks), to_the_right="right" in str(node.attrs.get("style", "")))
+
+    def _inline(self, node: SyntaxTreeNode, looks: tuple[str, ...] = ()) -> list[Span]:
+        spans: list[Span] = []
+        for part in node.children:
+            match part.type:
+                case "softbreak":
+                    spans.append(Span(" ", looks))
+                case "hardbreak":
+                    spans.append(Span("\n", looks))
+                case "code_inline":
+                    spans.append(Span(part.content, (*looks, self._ink.accent_code)))
+                case "image":
+                    spans += [Span(part.content, looks), *_address(str(part.attrs.get("src", "")), part.content, looks)]
+                case "link":
+                    inside = self._inline(part, (*looks, _UNDERLINE))
+                    said = "".join(span.text for span in inside)
+                    spans += [*inside, *_address(str(part.attrs.get("href", "")), said, looks)]
+                case "inline" | "strong" | "em" | "s":
+                    more = _INLINE_LOOKS.get(part.type)
+                    spans += self._inline(part, (*looks, more) if more else looks)
+                case _:
+                    # Once more: `&#13;` has become what a terminal obeys.
+                    spans.append(Span(shown(part.content).expandtabs(_TAB), looks))
+        return spans
 
 
 def _marks(node: SyntaxTreeNode) -> list[str]:
@@ -112,36 +142,6 @@ def _marks(node: SyntaxTreeNode) -> list[str]:
         return [" • "] * len(node.children)
     first = int(node.attrs.get("start", 1))
     return [f" {number} " for number in range(first, first + len(node.children))]
-
-
-def _cell(node: SyntaxTreeNode) -> Cell:
-    looks = (_BOLD,) if node.type == "th" else ()
-    return Cell(_inline(node, looks), to_the_right="right" in str(node.attrs.get("style", "")))
-
-
-def _inline(node: SyntaxTreeNode, looks: tuple[str, ...] = ()) -> list[Span]:
-    spans: list[Span] = []
-    for part in node.children:
-        match part.type:
-            case "softbreak":
-                spans.append(Span(" ", looks))
-            case "hardbreak":
-                spans.append(Span("\n", looks))
-            case "code_inline":
-                spans.append(Span(part.content, (*looks, _ACCENT)))
-            case "image":
-                spans += [Span(part.content, looks), *_address(str(part.attrs.get("src", "")), part.content, looks)]
-            case "link":
-                inside = _inline(part, (*looks, _UNDERLINE))
-                said = "".join(span.text for span in inside)
-                spans += [*inside, *_address(str(part.attrs.get("href", "")), said, looks)]
-            case "inline" | "strong" | "em" | "s":
-                more = _INLINE_LOOKS.get(part.type)
-                spans += _inline(part, (*looks, more) if more else looks)
-            case _:
-                # Once more: `&#13;` has become what a terminal obeys.
-                spans.append(Span(shown(part.content).expandtabs(_TAB), looks))
-    return spans
 
 
 def _address(address: str, said: str, looks: tuple[str, ...]) -> list[Span]:

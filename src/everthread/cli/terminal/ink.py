@@ -11,7 +11,11 @@ class Ink(Struct, frozen=True):
     colour: bool = True
     """False where the user wants none: weights stay, colours go."""
     dark: bool = True
-    """What is behind the text, for the colours of code."""
+    """What is behind the text: on white, light colours can't be read."""
+
+    @property
+    def accent_code(self) -> str:
+        return "36" if self.dark else "34"
 
     def bold(self, text: str) -> str:
         return f"\x1b[1m{text}{_RESET}"
@@ -26,7 +30,7 @@ class Ink(Struct, frozen=True):
         return self._coloured("31", text)
 
     def accent(self, text: str) -> str:
-        return self._coloured("36", text)
+        return self._coloured(self.accent_code, text)
 
     def _coloured(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}{_RESET}" if self.colour else text

@@ -19,6 +19,7 @@ from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.margins import ConditionalMargin, ScrollbarMargin
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
@@ -107,7 +108,7 @@ class Lower:
         talking = [
             ConditionalContainer(live, Condition(lambda: bool(self._live))),
             entered,
-            CompletionsMenu(max_height=_MENU_ROWS_MAX),
+            self._menu(),
             search,
             status,
         ]
@@ -130,6 +131,17 @@ class Lower:
         # Esc and a key right behind it is Alt and that key; a moment later it is another key.
         app.timeoutlen, app.ttimeoutlen = _ALT_S, _SEQUENCE_S
         return app
+
+    def _menu(self) -> CompletionsMenu:
+        """What may be meant. It has a bar only if it is longer than what is seen of it."""
+        menu = CompletionsMenu(max_height=_MENU_ROWS_MAX)
+        assert isinstance(menu.content, Window)
+        buffer = self.buffer
+        longer = Condition(
+            lambda: buffer.complete_state is not None and len(buffer.complete_state.completions) > _MENU_ROWS_MAX
+        )
+        menu.content.right_margins = [ConditionalMargin(ScrollbarMargin(), longer)]
+        return menu
 
     # --- Printing ----------------------------------------------------------------------------------------------------
 
