@@ -28,7 +28,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_S", 0.005)
     monkeypatch.setattr(settling, "PATIENT_S", 0.005)
     monkeypatch.setattr(finding, "SETTLED_S", 0.1)
-    monkeypatch.setattr(finding, "LOOK_S", 0.05)
+    monkeypatch.setattr(finding, "KNOWN_S", 0.2)
+    monkeypatch.setattr(finding, "LOOK_S", 0.02)
 
 
 class Findable(FakePlatform):
@@ -160,7 +161,7 @@ async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
 
 async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: Path) -> None:
     platform = Findable()
-    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 9
+    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 99
     async with outbox(tmp_path, platform) as (house, delivery):
         delivery.put(await stored(house, 1))
         await until(lambda: not delivery.waiting)
@@ -169,6 +170,16 @@ async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: 
         (incident,) = await incidents(house)
         assert "may not have reached fake chat 42: " in incident
         assert "too much to ask" in incident
+
+
+async def test_what_nobody_can_say_at_first_may_be_known_later(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 3
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        assert await incidents(house) == []
 
 
 async def test_what_was_sent_in_doubt_is_not_sent_a_third_time(tmp_path: Path) -> None:

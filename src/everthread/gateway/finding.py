@@ -23,6 +23,8 @@ from everthread.ports.platform import Address, Finder, Outbound
 
 SETTLED_S = 2.0
 """What a platform has not done by then of what it was handed, it never does."""
+KNOWN_S = 15.0
+"""What nobody can say by then, nobody is asked any more."""
 LOOK_S = 1.0
 RECORDED_S = 86_400.0
 """Whatever is noted under the id of a message that is looked for is not older than that, by comparison."""
@@ -42,6 +44,8 @@ class Nowhere(Struct, frozen=True):
 
 class NobodyKnows(Struct, frozen=True):
     why: str
+    for_good: bool = False
+    """Otherwise it may be known later: what comes in meanwhile leaves less to ask for."""
 
 
 Sighting = There | Nowhere | NobodyKnows
@@ -77,15 +81,15 @@ class Finding:
             return NobodyKnows("nothing was known of that chat when it was handed over")
         while True:
             # Before it is asked: what comes while it is asked may be missed.
-            left_s, newest = gone_at + SETTLED_S - asyncio.get_running_loop().time(), finder.newest(message.to)
+            passed_s, newest = asyncio.get_running_loop().time() - gone_at, finder.newest(message.to)
             seen = await self._look(platform, finder, message, reply)
-            if left_s <= 0 or isinstance(seen, There):
+            if passed_s >= _enough_s(seen):
                 return seen
             if isinstance(seen, Nowhere) and newest != reply.sent_after:
                 # If it comes yet, it comes behind what is there by now: nobody has to ask for that again.
                 reply = replace(reply, sent_after=newest)
                 await self._store.write(lambda uow, reply=reply: outgoing.looked(uow, reply.turn_id, reply.sent_after))
-            await self._clock.sleep(min(left_s, LOOK_S))
+            await self._clock.sleep(LOOK_S)
 
     async def look_before(
         self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, message_id: str
@@ -102,8 +106,10 @@ class Finding:
                 if not await self._is_anothers(found, reply) and await _made(platform, message, found):
                     return There(found)
                 others.add(found)
-        except (SendUncertain, PlatformRefused) as error:
+        except SendUncertain as error:
             return NobodyKnows(str(error))
+        except PlatformRefused as error:
+            return NobodyKnows(str(error), for_good=True)
         return Nowhere()
 
     async def _is_anothers(self, message_id: str, reply: Reply) -> bool:
@@ -111,6 +117,13 @@ class Finding:
         known = await self._store.read(lambda uow: uow.inbox.out_as(message_id, reply.at - RECORDED_S))
         place = reply.key.platform, reply.key.chat
         return any((one.key.platform, one.key.chat) == place and one.turn_id != reply.turn_id for one in known)
+
+
+def _enough_s(seen: Sighting) -> float:
+    """How long after nobody has it in hand any more this may be taken for the truth."""
+    if isinstance(seen, There) or (isinstance(seen, NobodyKnows) and seen.for_good):
+        return 0.0
+    return SETTLED_S if isinstance(seen, Nowhere) else KNOWN_S
 
 
 async def _made(platform: Platform, message: Outbound, message_id: str) -> bool:
