@@ -142,6 +142,18 @@ async def test_too_many_to_ask_for_is_said(tmp_path: Path) -> None:
             await finder.find(text("bye"), mark)
 
 
+async def test_while_much_waits_to_come_in_nobody_can_say(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        finder = there.platform.finder
+        finder.know(TO, "1")
+        mark = finder.newest(TO)
+        for number in range(100):
+            await there.people.say(BOB, f"word {number}")
+        await lost(there, text("bye"))
+        with pytest.raises(SendUncertain, match="not known yet"):
+            await finder.find(text("bye"), mark)
+
+
 async def test_being_told_to_wait_is_passed_on(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         there.platform.finder.know(TO, "1")

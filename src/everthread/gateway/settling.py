@@ -70,6 +70,8 @@ class Settling:
             seen = await self._patiently(lambda: self._finding.look_before(platform, finder, message, reply, again_id))
             if isinstance(seen, There):
                 await self._patiently(lambda: finder.take_back(message.to, again_id))
+                where = at(reply.key, reply.session_id, reply.turn_id)
+                log.info("%s: a reply was there after all, and the second was taken back", platform.name, extra=where)
                 return seen.message_id
             why = seen.why if isinstance(seen, NobodyKnows) else ""
         except PlatformError as error:

@@ -15,7 +15,7 @@ from telegram.error import BadRequest
 
 from everthread.adapters.platforms.telegram.chats import Chats, formatted
 from everthread.adapters.platforms.telegram.failures import Failures
-from everthread.adapters.platforms.telegram.numbers import Search
+from everthread.adapters.platforms.telegram.numbers import EMPTY_MAX, Search
 from everthread.domain.errors import PlatformRefused, SendUncertain
 from everthread.ports.platform import Address, Outbound
 
@@ -60,6 +60,7 @@ class TelegramFinder:
         search = Search(numbers.newest(chat))
         for number in numbers.unknown(chat, after, int(until) if until else None):
             if search.is_over(number):
+                await self._be_up_to_date()
                 return None
             answer = await self._ask(message, number)
             if answer is wanted and str(number) not in besides and await self._is_unheard_of(chat, number):
@@ -70,6 +71,13 @@ class TelegramFinder:
     async def take_back(self, to: Address, message_id: str) -> None:
         with self._failures.told():
             await self._chats.act(to, lambda chat: self._bot.delete_message(chat, int(message_id)))
+
+    async def _be_up_to_date(self) -> None:
+        """If much waits to come in, numbers were given behind the newest that is known. Raises `SendUncertain`."""
+        with self._failures.told():
+            waiting = (await self._bot.get_webhook_info()).pending_update_count
+        if waiting >= EMPTY_MAX:
+            raise SendUncertain(f"{waiting} messages that came in are not known yet")
 
     async def _is_unheard_of(self, chat: int, number: int) -> bool:
         """It may be one that is just being sent: then its number is known in a moment."""
