@@ -24,11 +24,14 @@ run: $(READY) ## Run everthread (make run ARGS="..."); alone, with the local mod
 	@$(if $(ARGS),,$(BIN)/everthread setup local --if-needed)
 	@$(BIN)/everthread $(ARGS)
 
+# They start thousands of processes; where bytecode may not be kept, each compiles what it imports anew.
+test test-servers: export PYTHONDONTWRITEBYTECODE :=
+
 test: check ## Run the checks, then every test that needs no server
 	$(BIN)/pytest -n auto --dist worksteal -m "not server"
 
 test-servers: $(READY) $(NODE_READY) ## Run the tests that need real servers
-	$(BIN)/pytest -n 2 --dist loadfile -m server
+	$(BIN)/pytest -n 2 --dist loadfile -m server tests/servers
 
 check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/ruff check

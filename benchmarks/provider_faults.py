@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from tests.back_end import BackEnd
 from tests.fault_days import LIMITS, PATIENT, Day, lived
 
 from everthread.memory.journal import Limits
-from everthread.testing.fault_proxy import Fault
 
 MakeBackEnd = Callable[[], AbstractContextManager[BackEnd]]
 """An empty back end for one day."""
@@ -93,13 +93,44 @@ def _supermemory() -> Iterator[MakeBackEnd]:
     yield fake_back_ends.supermemory
 
 
-BACK_ENDS: dict[str, tuple[Callable[[], AbstractContextManager[MakeBackEnd]], Limits]] = {
-    "hindsight": (_hindsight, PATIENT),
-    "honcho": (_honcho, LIMITS),
-    "openviking": (_openviking, PATIENT),
-    "mem0": (_mem0, PATIENT),
-    "mem0-platform": (_mem0_platform, LIMITS),
-    "supermemory": (_supermemory, LIMITS),
+@contextmanager
+def _hermes() -> Iterator[MakeBackEnd]:
+    """The real Hermes Agent's plugin `holographic`, and a home for each day; see tests/spoiled_python.py."""
+    from tests.servers.hermes_memories import Facts
+
+    @contextmanager
+    def made() -> Iterator[BackEnd]:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Facts(Path(folder) / "bridge").back_end()
+
+    yield made
+
+
+async def _hermes_day(folder: Path, back_end: BackEnd, seed: int) -> Day:
+    from tests.hermes_fault_days import LIMITS, SAYS, spoiled
+    from tests.servers.hermes_memories import compare
+
+    day = await lived(folder, back_end, seed, LIMITS, spoiled, SAYS)
+    compare(day, back_end)
+    return day
+
+
+Live = Callable[[Path, BackEnd, int], Awaitable[Day]]
+"""One day with a seed."""
+
+
+def _within(limits: Limits) -> Live:
+    return lambda folder, back_end, seed: lived(folder, back_end, seed, limits)
+
+
+BACK_ENDS: dict[str, tuple[Callable[[], AbstractContextManager[MakeBackEnd]], Live]] = {
+    "hermes": (_hermes, _hermes_day),
+    "hindsight": (_hindsight, _within(PATIENT)),
+    "honcho": (_honcho, _within(LIMITS)),
+    "openviking": (_openviking, _within(PATIENT)),
+    "mem0": (_mem0, _within(PATIENT)),
+    "mem0-platform": (_mem0_platform, _within(LIMITS)),
+    "supermemory": (_supermemory, _within(LIMITS)),
 }
 
 
@@ -122,15 +153,19 @@ def main() -> int:
 
 
 def _days(name: str, seeds: range) -> list[Day]:
-    make, limits = BACK_ENDS[name]
+    make, live = BACK_ENDS[name]
     days: list[Day] = []
     with make() as made:
         for seed in seeds:
             begun = time.monotonic()
             with tempfile.TemporaryDirectory() as folder, made() as back_end:
-                days.append(asyncio.run(lived(Path(folder), back_end, seed, limits)))
+                days.append(asyncio.run(_awaited(live(Path(folder), back_end, seed))))
             print(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return days
+
+
+async def _awaited(day: Awaitable[Day]) -> Day:
+    return await day
 
 
 def _counted(days: list[Day]) -> dict[str, object]:
@@ -142,7 +177,8 @@ def _counted(days: list[Day]) -> dict[str, object]:
         "closes": sum(day.closes for day in days),
         "deliveries": sum(day.attempts for day in days),
         "requests": sum(day.requests for day in days),
-        "spoiled": {fault.value: sum(day.spoiled[fault] for day in days) for fault in Fault},
+        "told_again": sum(day.again for day in days),
+        "spoiled": dict(sum((day.spoiled for day in days), Counter[str]())),
         "problems": sum(len(day.problems) for day in days),
     }
 

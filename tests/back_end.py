@@ -27,12 +27,12 @@ class BackEnd:
     """The parent that it knows of a session of ours; None if it keeps no parents."""
     keeps_closes: bool = True
     """Whether a close leaves something that `held` shows."""
+    knows_no_keys: bool = False
+    """Whether it may be told again what it has, and keep it twice."""
     attempt_s: float = 0.2
-    """How long an attempt lasts that is cut off as soon as it can be: enough for one that is not spoiled."""
+    """How long a delivery takes at most if nothing is spoiled: what takes longer is cut off, as soon as it can be."""
     tool: tuple[str, str] | None = None
     """A tool of the provider's that searches, and the name of its argument."""
-    attempt_s_max: float = 1.0
-    """How long a delivery may take in the story of a bad day."""
 
     def made(self) -> MemoryProvider:
         module, _, name = self.provider.partition(":")

@@ -25,8 +25,9 @@ READS = {
     "archive": "untold ended_before children holds_the_newest",
     "cursors": "provider providers get due_sessions next_due redeliveries parked count to_copy copying",
 }
-WRITERS = dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), "lifecycle/") | {
-    "cursors": "memory/journal.py"
+WRITERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), ("lifecycle/",)),
+    "cursors": ("memory/journal.py", "memory/outcomes.py"),
 }
 
 # Variables that hold parts of statements, each put together from constants only.
@@ -150,6 +151,14 @@ def test_every_adapter_has_a_contract_test(adapter: str) -> None:
         if module in imports and any(name.endswith("Contract") for base in kits for name in names(base)):
             return
     raise AssertionError(f"{module} has no contract test")
+
+
+def test_tests_that_need_a_server_stand_with_the_servers_and_no_others_do() -> None:
+    """`make test-servers` looks nowhere else, and `make test` leaves out what is marked."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        marks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+        marked = any(node.attr == "server" and ast.unparse(node.value) == "pytest.mark" for node in marks)
+        assert marked == (path.parent == ROOT / "tests" / "servers"), path
 
 
 def test_every_row_of_somebodys_conversation_or_memory_says_whose_it_is() -> None:

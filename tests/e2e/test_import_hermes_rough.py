@@ -114,6 +114,22 @@ def test_the_newest_of_two_entries_for_one_chat_counts(tmp_path: Path, house: He
     assert taken(tmp_path / "home", house)["places"] == {CHAT: "new"}
 
 
+def test_the_table_goes_before_the_file_unless_it_cannot_be_understood(tmp_path: Path, house: HermesHouse) -> None:
+    for number in range(3):
+        house.session(f"new{number}", source="telegram", user_id=str(number))
+        house.session(f"old{number}", source="telegram", user_id=str(number))
+    chats = [f"agent:main:telegram:dm:{number}" for number in range(3)]
+    house.route(chats[0], "new0", updated_at="2026-01-01T00:00:00")
+    house.route(chats[1], "new1")
+    house.database.execute("UPDATE gateway_routing SET entry_json = '{\"sess' WHERE session_key = ?", (chats[1],))
+    told = {chat: {"session_id": f"old{number}", "platform": "telegram"} for number, chat in enumerate(chats)}
+    house.put_json("sessions/sessions.json", {"_README": "a mirror", **told, "agent:main:telegram:dm:3": True})
+    report = taken(tmp_path / "home", house)
+    assert report["places"] == {chats[0]: "new0", chats[1]: "old1", chats[2]: "old2"}
+    [spoiled] = [each for each in report["not_taken"] if each["what"] == "entries of the routing"]
+    assert spoiled["count"] == 1
+
+
 def test_what_earlier_imports_brought_must_be_known(tmp_path: Path, house: HermesHouse) -> None:
     home = tmp_path / "home"
     house.put(".env", "TELEGRAM_ALLOWED_USERS=42\n")
@@ -195,6 +211,45 @@ def test_a_title_that_is_no_text_and_a_version_that_is_no_number_keep_nothing_fr
     report = taken(home, house)
     assert (report["sessions"], report["schema"]) == (1, 0)
     assert said(home, "s") == ["hello"]
+
+
+def test_a_row_that_is_damaged_keeps_no_other_from_coming(tmp_path: Path, house: HermesHouse) -> None:
+    for name in ("good", "bad"):
+        house.session(name, source="telegram", user_id="42")
+        house.talk(name, [f"hello {name}"])
+    spoiled = ", ".join(f"{column} = CAST(x'ff41' AS TEXT)" for column in ("user_id", "chat_id", "session_key"))
+    house.database.execute(f"UPDATE sessions SET {spoiled}, started_at = 'long ago' WHERE id = 'bad'")
+    house.database.execute("UPDATE messages SET timestamp = x'00', finish_reason = x'fe' WHERE session_id = 'bad'")
+    house.route(CHAT, "good")
+    house.route("agent:main:telegram:dm:7", "bad")
+    house.database.execute(
+        "UPDATE gateway_routing SET entry_json = CAST(x'7bff' AS TEXT) WHERE session_key != ?", (CHAT,)
+    )
+    report = taken(tmp_path / "home", house)
+    assert (report["sessions"], report["places"]) == (2, {CHAT: "good"})
+    assert said(tmp_path / "home", "good") == ["hello good"]
+    assert said(tmp_path / "home", "bad") == ["hello bad"]
+    owners = {line["id"]: line["owner"] for line in exported(tmp_path / "home")["session"]}
+    assert owners["good"] == "telegram:42"
+    assert owners["bad"] not in ("me", "telegram:42")
+
+
+def test_titles_that_are_alike_stay_apart_and_roles_that_mean_nothing_are_counted(
+    tmp_path: Path, house: HermesHouse
+) -> None:
+    for number, title in enumerate(("Boat", "boat", "Boat")):
+        house.session(f"s{number}", at=START + number, title=title)
+        house.talk(f"s{number}", ["hello"])
+        house.say(f"s{number}", "oracle", "beware")
+    report = taken(tmp_path / "home", house)
+    assert report["sessions"] == 3
+    titles = [line["title"] for line in exported(tmp_path / "home")["session"]]
+    assert len({title.casefold() for title in titles}) == 3
+    assert all(title.casefold().startswith("boat") for title in titles)
+    assert {"what": "messages of the role 'oracle'", "why": "that role means nothing here", "count": 3} in report[
+        "not_taken"
+    ]
+    assert taken(tmp_path / "home", house)["same"] == 3
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -134,7 +134,8 @@ def test_looking_at_a_home_that_is_not_there_makes_none(tmp_path: Path) -> None:
     home = tmp_path / "none"
     assert printed(home, "memory", "log") == []
     assert printed(home, "memory", "list")["memory"]["notes"] == []
-    assert printed(home, "memory", "status")["providers"] == []
+    [builtin] = printed(home, "memory", "status")["providers"]
+    assert (builtin["provider"], builtin["loaded"], builtin["state"]) == ("builtin", False, "nothing yet")
     assert printed(home, "recall", "tea") == {"items": [], "missing": []}
     assert_refused(everthread(home, "memory", "undo"), 1, "nothing is kept")
     assert not home.exists()
@@ -232,6 +233,18 @@ def test_status_tells_of_providers_and_notes_and_fails_while_something_is_parked
     shown = everthread(kept.home, "memory", "status").stdout
     assert "not loaded here" in shown
     assert kept.session in shown.partition("Parked:")[2]
+
+
+def test_status_names_what_is_configured_before_anything_was_said(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[memory]\nproviders = ["builtin", "honcho"]\n')
+    told = printed(tmp_path, "memory", "status")["providers"]
+    assert [(one["provider"], one["state"], one["waiting"], one["health"]) for one in told] == [
+        ("builtin", "nothing yet", 0, None),
+        ("honcho", "nothing yet", 0, None),
+    ]
+    shown = everthread(tmp_path, "memory", "status")
+    assert (shown.returncode, shown.stdout.count("nothing yet")) == (0, 2)
+    assert not list(tmp_path.glob("*.db"))
 
 
 def test_recall_tells_what_a_turn_would_be_handed_and_where_it_is_from(kept: Kept) -> None:

@@ -18,6 +18,7 @@ from everthread.domain.access import Paired
 from everthread.domain.model import Kind, SessionKey
 from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
+from everthread.gateway import schedule
 from everthread.gateway.handing_over import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
@@ -364,6 +365,32 @@ async def test_what_a_program_will_not_have_is_not_sent_again(tmp_path: Path) ->
         (time,) = await over(there)
         assert time.state is OccurrenceState.FAILED
         assert "404" in time.problem
+
+
+async def test_handing_over_that_fails_in_ways_nobody_foresaw_is_given_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def fail(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(schedule, "hand_over", fail)
+    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+        await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.FILE, "told.txt")))
+        await there.later(HOUR)
+        for number in range(1, schedule.HAND_OVER_MAX + 1):
+            await until(lambda number=number: tries == number)
+            await until(lambda: there.gateway.schedules.doing == 0)
+            (time,) = await times(there)
+            assert time.state is OccurrenceState.DELIVERING
+            await there.later(schedule.CLAIM_S + 1)
+        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - only a row tells
+            await asyncio.sleep(0.01)
+        assert (time.state, tries) == (OccurrenceState.FAILED, schedule.HAND_OVER_MAX)
+        assert "never came to an end" in time.problem
 
 
 async def test_a_task_whose_zone_is_known_no_more_holds_up_nobody(tmp_path: Path) -> None:

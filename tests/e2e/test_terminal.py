@@ -312,6 +312,8 @@ def test_ctrl_c_clears_the_line_then_stops_the_answer_and_twice_leaves(home: Hom
         assert "Interrupted" not in seen.shown()
         seen.type(CTRL_C)
         seen.expect("Interrupted; what there is of the answer is kept")
+        # While the answer is still being put away, it would be the second one, and leave.
+        seen.settle()
         seen.type(CTRL_C)
         seen.expect("Ctrl-C again, or Ctrl-D, leaves")
         seen.type(CTRL_C)

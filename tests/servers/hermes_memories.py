@@ -5,6 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.back_end import BackEnd
+from tests.fault_days import Day
+from tests.hermes_fault_days import compare_facts, minutes
 from tests.servers.hermes_program import CACHE, installed
 
 from everthread.adapters.memory.hermes_bridge import HermesBridge
@@ -42,9 +45,21 @@ class Facts:
     def settings(self) -> dict[str, Any]:
         return {"folder": str(self.folder), "python": python(), "people": "each", "owner": "me"}
 
+    def back_end(self) -> BackEnd:
+        """For days of faults: the plugin keeps no turns, so what it holds is what its process was told."""
+        provider = f"{Holographic.__module__}:{Holographic.__qualname__}"
+        settings = self.settings | {"owner": "ann"}
+        return BackEnd(
+            provider,
+            settings,
+            None,  # type: ignore[arg-type] - what is spoiled is the way to it
+            lambda: minutes(settings),
+            keeps_closes=False,
+            knows_no_keys=True,
+        )
+
     def of(self, home: Path) -> list[str]:
-        with closing(sqlite3.connect(home / "memory_store.db", timeout=30)) as db:
-            return [row[0] for row in db.execute("SELECT content FROM facts ORDER BY fact_id")]
+        return _kept_in(home)
 
     def all(self) -> list[str]:
         return [fact for file in sorted(self.folder.glob("**/memory_store.db")) for fact in self.of(file.parent)]
@@ -59,3 +74,16 @@ class Facts:
             self._holding.rollback()
             self._holding.close()
             self._holding = None
+
+
+def compare(day: Day, back_end: BackEnd) -> None:
+    """What is in each person's file after a day of faults is what they have said."""
+    folder = Path(back_end.settings["folder"])
+    homes = {"ann": folder / "home", "bob": folder / "people" / "bob"}
+    there = {owner: _kept_in(home) for owner, home in homes.items()}
+    compare_facts(day, there, minutes(back_end.settings))
+
+
+def _kept_in(home: Path) -> list[str]:
+    with closing(sqlite3.connect(home / "memory_store.db", timeout=30)) as db:
+        return [row[0] for row in db.execute("SELECT content FROM facts ORDER BY fact_id")]

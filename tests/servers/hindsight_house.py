@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.environments import ROOT, environment
+from tests.servers.free_port import free_port
 
 from everthread.testing.back_end_model import BackEndModel
 
@@ -44,7 +44,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[House]:
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
     try:
         with BackEndModel().in_thread() as model, _postgres(folder) as database:
-            port = _free_port()
+            port = free_port()
             with (folder / "server.log").open("wb") as log:
                 settings = _settings(port, database, model, extracting)
                 server = subprocess.Popen(
@@ -72,7 +72,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[House]:
 @contextmanager
 def _postgres(folder: Path) -> Iterator[str]:
     """The address of a database. PostgreSQL refuses to run as root, so it runs as nobody there."""
-    home, port = folder / "postgres", _free_port()
+    home, port = folder / "postgres", free_port()
     home.mkdir()
     program = next(PLACE.glob("lib/python*/site-packages/pg0/bin/pg0"))
     run = [str(program)]
@@ -128,9 +128,3 @@ def _wait_for(house: House, log: Path) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
     raise AssertionError(f"Hindsight did not start:\n{log.read_text(errors='replace')[-3000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 from tests.back_end import BackEnd
 from tests.house import ME
 from tests.servers.environments import environment
+from tests.servers.free_port import free_port
 
 from everthread.adapters.memory.openviking import OpenViking
 from everthread.adapters.memory.openviking.wording import Line, about, line_in, origin
@@ -161,7 +161,7 @@ def openviking() -> Iterator[House]:
     folder = Path(tempfile.mkdtemp(prefix="everthread-openviking-"))
     try:
         with BackEndModel().in_thread() as model:
-            port = _free_port()
+            port = free_port()
             (folder / "ov.conf").write_text(json.dumps(_settings(port, folder, model)))
             with (folder / "server.log").open("wb") as log:
                 server = subprocess.Popen(
@@ -203,9 +203,3 @@ def _wait_for(house: House) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
     raise AssertionError(f"OpenViking did not start:\n{(house.folder / 'server.log').read_text()[-3000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]

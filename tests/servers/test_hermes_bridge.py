@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 from tests.back_end import BackEnd
 from tests.bad_day import Life
+from tests.fault_days import Day, FaultDays, Spoil
+from tests.hermes_fault_days import LIMITS as FAULT_LIMITS
+from tests.hermes_fault_days import SAYS, spoiled
 from tests.house import CLI, ME, House
-from tests.servers.hermes_memories import Facts, Holographic, python
+from tests.servers.hermes_memories import Facts, Holographic, compare, python
 from tests.tidy import tidy
 
 from everthread.bootstrap import Runtime
@@ -112,6 +115,27 @@ class TestHolographic(ProviderContract):
         assert sorted(one.text for one in effects(caller.provider)) == ["I use a red keel", "keeps bees"]  # type: ignore[union-attr]
 
 
+class TestFaultDays(FaultDays):
+    """Its process is killed, stopped, cut off and slow, while two people talk and change their sessions."""
+
+    says = SAYS
+
+    @pytest.fixture
+    def back_end(self, facts: Facts) -> BackEnd:
+        return facts.back_end()
+
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return FAULT_LIMITS
+
+    @pytest.fixture
+    def spoil(self) -> Spoil:
+        return spoiled
+
+    def look_closer(self, day: Day, back_end: BackEnd) -> None:
+        compare(day, back_end)
+
+
 async def test_its_tools_act_on_the_memory_of_whoever_asks(tmp_path: Path, facts: Facts) -> None:
     settings = {"hermes:holographic": facts.settings}
     async with House(tmp_path, tidy(Holographic), limits=LIMITS, settings=settings) as house:
@@ -152,7 +176,7 @@ def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
         None,  # type: ignore[arg-type] - its file is held instead
         lambda: [],
         # Less than the plugin waits for its file: what it then gives up, it gives up without a word.
-        attempt_s_max=3.0,
+        attempt_s=3.0,
     )
     life = Life(tmp_path, back_end, 0)
     first = life.do("turn", "I like my boat Skarven")

@@ -116,7 +116,7 @@ def test_the_story_of_a_bad_day(tmp_path: Path, server: Server, account: str, se
         settings,
         None,  # type: ignore[arg-type] - the server itself is stopped instead
         lambda: [],
-        attempt_s_max=8.0,
+        attempt_s=8.0,
     )
     life = Life(tmp_path, back_end, 0)
     first = life.do("turn", "my boat is called Skarven")

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.servers.free_port import free_port
 
 from everthread.adapters.tools.mcp import McpServer, McpServers
 from everthread.domain.errors import ToolFailed
@@ -60,12 +61,6 @@ def _wait_for(port: int) -> None:
                 return
         time.sleep(0.1)
     raise AssertionError("the server does not listen")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @asynccontextmanager

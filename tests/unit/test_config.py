@@ -528,6 +528,13 @@ def test_no_env_file_does_worse_than_be_refused(text: str) -> None:
 # --- What goes before what -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("environ", [{}, {"EVERTHREAD_OWNER": "group:telegram:-100"}])
+def test_whoever_uses_it_is_no_group(environ: dict[str, str], tmp_path: Path) -> None:
+    home = str(written(tmp_path, f"owner = '{'ann' if environ else 'group:telegram:-100'}'"))
+    with pytest.raises(BadConfig, match="begins with group: is a group's"):
+        load(home, environ)
+
+
 @pytest.mark.parametrize("name", ["owner", "profile", "model", "auxiliary_model"])
 def test_a_flag_goes_before_the_environment_and_that_before_the_files(name: str, tmp_path: Path) -> None:
     def value(place: str) -> str:

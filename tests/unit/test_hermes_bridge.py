@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.house import CLI, ME, TELEGRAM, House, opened, until
 from everthread.adapters.memory.hermes_bridge import HermesBridge
 from everthread.adapters.memory.hermes_bridge.ledger import KEPT_MAX, Ledger
 from everthread.adapters.memory.hermes_bridge.plugin_log import BYTES_MAX, PluginLog
+from everthread.adapters.memory.hermes_bridge.process import HUNG_UP_S_MAX, Child
 from everthread.adapters.memory.hermes_bridge.wording import recalled
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import BadConfig, Rejected, StartOver, ToolFailed, Unavailable
@@ -284,6 +286,18 @@ async def test_a_delivery_that_ends_well_just_after_it_was_given_up_is_not_told_
         await say(found, "one")
         assert child_of(found) == first
     assert diaries.told("s1") == ["one I see."]
+
+
+async def test_a_process_that_closes_its_connection_and_lives_on_is_ended_at_once(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable}\nimport os, sys, time\nos.close(int(sys.argv[2]))\ntime.sleep(300)\n")
+    python.chmod(0o700)
+    child = await Child.start("hermes:diary", python, tmp_path, tmp_path / "log")
+    with pytest.raises(Unavailable, match="closed its connection"):
+        async with asyncio.timeout(HUNG_UP_S_MAX + 5):
+            await child.ask("hello", {}, 60.0)
+    assert not child.is_alive
+    await child.aclose()
 
 
 async def test_a_plugin_that_crashes_is_started_again_after_a_pause(diaries: Diaries) -> None:

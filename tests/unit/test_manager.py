@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.house import CLI, AsyncDiary, Call, Gate, House, until
+from tests.house import CLI, TELEGRAM, AsyncDiary, Call, Gate, House, until
 
 from everthread.adapters.lanes.local import LEASE_S
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import Lease, SessionRef
 from everthread.memory import manager
+from everthread.memory.breakers import Breakers
 from everthread.memory.calling import Caller
 from everthread.memory.journal import Limits
 from everthread.memory.recall import REST_S
 from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
+from everthread.ports.store import ProviderRow
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 
@@ -169,6 +171,77 @@ async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -
         assert ill.asked == []
         await house.later(31)
         assert await a_turn(house) == (("block of ill", "block of well"), ("summary of ill", "summary of well"))
+
+
+async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_because_of_it(tmp_path: Path) -> None:
+    ill = AsyncDiary("ill")
+
+    async def refuse(call: Call) -> None:
+        raise Unavailable("ill", "connection refused")
+
+    ill.before = refuse
+    async with House(tmp_path, ill, limits=Limits(breaker_failures=1, breaker_s=60.0)) as house:
+        await house.turn(CLI, "tea")
+        await until(lambda: house.memory.journal.breakers.open_until("ill", house.clock.now()) is not None)
+        read = 0
+        peek = house.store.peek
+
+        async def counted(work: Callable[[UnitOfWork], Any]) -> Any:
+            nonlocal read
+            read += 1
+            return await peek(work)
+
+        house.store.peek = counted
+        assert (await house.memory.recall("tea", ref=REF)).items == ()
+        due = await house.memory.journal.drain("ill", Lease("journal:ill", "me", 1))
+        assert due is not None
+        assert due > house.clock.now() + 30
+        assert read == 0
+        ill.before = None
+        await house.later(61)
+        house.lanes.wake(manager.lane_name("ill"))
+        await house.settled()
+        assert house.memory.journal.breakers.open_until("ill", house.clock.now()) is None
+
+
+async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembered(tmp_path: Path) -> None:
+    slow, arrive = AsyncDiary("slow"), asyncio.Event()
+
+    async def one_waits_and_one_fails(call: Call) -> None:
+        if call.text == "fails":
+            raise Unavailable("slow", "connection refused")
+        if call.hook == "sync_turn":
+            await arrive.wait()
+
+    slow.before = one_waits_and_one_fails
+    limits = Limits(breaker_failures=1, breaker_s=60.0)
+    async with House(tmp_path, slow, limits=limits) as house:
+
+        def is_open() -> bool:
+            return house.memory.journal.breakers.open_until("slow", house.clock.now()) is not None
+
+        await house.turn(CLI, "waits")
+        await until(lambda: any(call.text == "waits" for call in slow.book.begun))
+        await house.turn(TELEGRAM, "fails")
+        await until(is_open)
+        arrive.set()
+        await until(lambda: not is_open())
+        slow.before = None
+        await house.later(2)
+        await house.settled()
+    assert sorted(call.text for call in slow.book.of("sync_turn")) == ["fails", "waits"]
+
+
+def test_a_breaker_is_remembered_until_its_end_or_a_delivery_and_no_longer_if_the_clock_is_put_back() -> None:
+    breakers = Breakers(60.0)
+    assert breakers.open_until("ill", 100.0) is None
+    breakers.seen([ProviderRow("ill", 0, open_until=130.0)])
+    assert breakers.open_until("ill", 129.0) == 130.0
+    assert breakers.open_until("well", 129.0) is None
+    assert breakers.open_until("ill", 130.0) is None
+    assert breakers.open_until("ill", 10.0) is None
+    breakers.end("ill")
+    assert breakers.open_until("ill", 129.0) is None
 
 
 # --- A call that cancels itself ---

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary, until
 
 from everthread.domain.boundary import Branch, New, Rewind
+from everthread.domain.errors import Unavailable
 from everthread.domain.model import SessionRef
 from everthread.memory.calling import STUCK_MAX
-from everthread.memory.recall import REST_S, Recall, Rests, fenced, gather, merge, plainly, tokens
+from everthread.memory.recall import FAILURES_MAX, REST_S, Recall, Rests, fenced, gather, merge, plainly, tokens
 from everthread.ports import Capability, MemoryProvider, RecallItem
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -434,6 +435,43 @@ def test_after_a_rest_one_turn_asks_and_the_others_do_not_wait_for_it() -> None:
     rests.was_in_time(one)
     assert rests.may_ask(one, 3.0 + REST_S)
     assert rests.may_ask(one, 3.0 + REST_S)
+
+
+def test_one_failure_is_no_reason_to_rest_but_several_in_a_row_are() -> None:
+    rests, one = Rests(), ("one", True)
+    for _ in range(FAILURES_MAX - 1):
+        rests.has_failed(one, 1.0)
+    assert rests.may_ask(one, 1.0)
+    rests.was_in_time(one)
+    for _ in range(FAILURES_MAX - 1):
+        rests.has_failed(one, 1.0)
+    assert rests.may_ask(one, 1.0)
+    rests.has_failed(one, 1.0)
+    assert not rests.may_ask(one, 2.0)
+    assert rests.may_ask(one, 1.0 + REST_S)
+    rests.has_failed(one, 1.0 + REST_S)
+    assert not rests.may_ask(one, 2.0 + REST_S)
+
+
+async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn(tmp_path: Path) -> None:
+    refusing, asked = knowing("refusing", "one"), 0
+    answer = refusing.recalls
+
+    async def refuse(query: str, ref: SessionRef) -> list[RecallItem]:
+        nonlocal asked
+        asked += 1
+        raise Unavailable("refusing", "connection refused")
+
+    refusing.recalls = refuse
+    async with House(tmp_path, refusing, knowing("well", "two")) as house:
+        for _ in range(FAILURES_MAX + 5):
+            recall = await house.memory.recall("tea", ref=REF)
+            assert (texts(recall.items), recall.missing) == (["two"], ("refusing",))
+        assert asked == FAILURES_MAX
+        refusing.recalls = answer
+        house.clock.ahead_s += REST_S
+        for _ in range(2):
+            assert texts((await house.memory.recall("tea", ref=REF)).items) == ["one", "two"]
 
 
 def test_a_clock_that_is_put_back_makes_no_rest_longer() -> None:

@@ -105,7 +105,7 @@ def _read(home: HermesHome, database: Database | None, taken: Taken) -> tuple[li
 
     entries = database.routing() if database is not None else {}
     # The table is the newer of the two; what is only in the file is of before it.
-    routes, spoiled = routes_of({**home.routing(), **entries})
+    routes, spoiled = routes_of(entries, home.routing())
     if spoiled:
         taken.leave("entries of the routing", "can't be understood", spoiled)
     accounts, left = accounts_of(home.access_variables(), home.approved())

@@ -231,8 +231,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
     """Show how every memory provider is doing, and how full the notes are.
 
     WAITING is what will be delivered by itself, and since when. PARKED is what the provider has rejected: `everthread
-    memory retry` tries it again. STATE says until when a provider that was not there is left alone. The exit code is 1
-    while something is parked or a provider is not well.
+    memory retry` tries it again. STATE says until when a provider that was not there is left alone, or that there is
+    nothing yet to tell it. The exit code is 1 while something is parked or a provider is not well.
 
     \b
     Examples:
@@ -240,13 +240,14 @@ def status(invocation: Invocation, as_json: bool) -> None:
       everthread memory status --json | jq '.providers[] | select(.parked > 0)'
     """
     from everthread.cli.journal import show_parked
-    from everthread.cli.memory_status import PARKED_MAX, providers, rows
+    from everthread.cli.memory_status import PARKED_MAX, nothing_yet, providers, rows
     from everthread.commands.notes import fullness
 
     async def look(runtime: Runtime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
         return await providers(runtime), await _curator_of(runtime).notes()
 
-    found, notes = invocation.look(look, nothing=([], []))
+    nobody_asked = nothing_yet(invocation.settings.memory.providers)
+    found, notes = invocation.look(look, nothing=(nobody_asked, []))
     collections = list(_collections(notes, invocation.settings.memory))
     if as_json:
         of_notes = {
@@ -254,8 +255,7 @@ def status(invocation: Invocation, as_json: bool) -> None:
         }
         show.print_json({"providers": found, "notes": of_notes})
     else:
-        if found:
-            click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found)))
+        click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found)))
         for target, of_target, room in collections:
             click.echo(fullness(target, of_target, room))
         parked = [(provider["provider"], entry) for provider in found for entry in provider["parked_entries"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from everthread.cli import show
@@ -28,13 +29,18 @@ async def providers(runtime: Runtime) -> list[dict[str, Any]]:
     return [_provider(n, known.get(n), n in loaded, health.get(n) if n in declared else None) for n in names]
 
 
+def nothing_yet(names: Iterable[str]) -> list[dict[str, Any]]:
+    """The same of those that are configured, in a home where nothing was said yet: none was loaded or asked."""
+    return [_provider(name, None, False, None) | {"state": "nothing yet"} for name in names]
+
+
 def rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
             provider["provider"],
             _waiting(provider),
             str(provider["parked"]),
-            _state(provider),
+            provider["state"],
             show.shortened(provider["health"] or "-"),
             show.shortened(provider["last_error"] or "-", 60),
         )
@@ -46,6 +52,7 @@ def _provider(name: str, known: ProviderStatus | None, loaded: bool, health: str
     return {
         "provider": name,
         "loaded": loaded,
+        "state": _state(known, loaded),
         "waiting": known.lanes.waiting_entries if known else 0,
         "waiting_sessions": known.lanes.waiting_sessions if known else 0,
         "waiting_since": show.iso_time(known.lanes.oldest_at) if known else None,
@@ -64,7 +71,7 @@ def _waiting(provider: dict[str, Any]) -> str:
     return f"{provider['waiting']} since {provider['waiting_since']}"
 
 
-def _state(provider: dict[str, Any]) -> str:
-    if provider["paused_until"]:
-        return f"paused until {provider['paused_until']}"
-    return "ok" if provider["loaded"] else "not loaded here"
+def _state(known: ProviderStatus | None, loaded: bool) -> str:
+    if known and known.breaker_open_until:
+        return f"paused until {show.iso_time(known.breaker_open_until)}"
+    return "ok" if loaded else "not loaded here"

@@ -34,7 +34,7 @@ from everthread.config.schema import (
     built_in_providers,
 )
 from everthread.config.secrets import address_problem, references_problem, variable_problem
-from everthread.domain.access import owner_problem
+from everthread.domain.access import user_problem
 from everthread.domain.errors import BadConfig, BadPolicy
 from everthread.domain.model import ChatType
 from everthread.domain.policy import ResetPolicies, ResetPolicy
@@ -126,7 +126,7 @@ def parsed(top: Table, home: Path) -> FromFile:
 def scalar_checks(providers: Collection[str]) -> dict[str, Check]:
     model = _model_check(providers)
     return {
-        "owner": owner_problem,
+        "owner": user_problem,
         "profile": name_problem,
         "model": lambda text: model(text) if text else "",
         "auxiliary_model": lambda text: model(text) if text else "",

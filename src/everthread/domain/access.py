@@ -21,6 +21,7 @@ LOCKED_S = 3600.0
 USER_CHARS_MAX = 128
 PERSON_CHARS_MAX = 128
 _SHARED = "group:"
+_A_GROUPS = f"a name that begins with {_SHARED} is a group's"
 
 
 class Paired(Struct, frozen=True):
@@ -108,11 +109,16 @@ def owner_problem(owner: str) -> str:
     return "" if owner.isprintable() else "has characters that can't be seen; leave them out"
 
 
+def user_problem(owner: str) -> str:
+    """What keeps a text from being the name of whoever uses the program; empty if nothing."""
+    return owner_problem(owner) or (_A_GROUPS if is_groups(owner) else "")
+
+
 def person_problem(owner: str) -> str:
     """What is wrong with the name of a person, if anything."""
     if owner_problem(owner) or len(owner) > PERSON_CHARS_MAX or owner != owner.strip():
         return f"a person's name must be 1 to {PERSON_CHARS_MAX} visible characters"
-    return f"a name that begins with {_SHARED} is a group's" if is_groups(owner) else ""
+    return _A_GROUPS if is_groups(owner) else ""
 
 
 def is_groups(owner: str) -> bool:

@@ -37,6 +37,7 @@ TURNED_OUT = "it is paused, as {owner} may write to you no more"
 OPEN_MAX = 256
 HAND_OVER_MAX = 12
 """About a day and a half, with the pauses between."""
+NEVER_ENDED = "to hand it over was tried {count} times and never came to an end; `everthread logs` says more"
 CLAIM_S = 2 * POST_S_MAX
 """So long nobody else hands it over; after that, whoever wanted to is gone."""
 RETRY_S = 10.0
@@ -227,6 +228,10 @@ class Scheduler:
     async def _hand_over(self, schedule: Schedule, time: Occurrence) -> None:
         now = self._clock.now()
         if not await self._scheduling.claim(time, now + CLAIM_S):
+            return
+        if time.attempts >= HAND_OVER_MAX:
+            # What failed in ways that nobody foresaw, or ended the process each time, has said nothing of it.
+            await self._scheduling.not_handed_over(time, NEVER_ENDED.format(count=time.attempts), None)
             return
         came = await self._scheduling.outcome(time) or Outcome("", "its answer is gone")
         try:

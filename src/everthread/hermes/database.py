@@ -20,8 +20,8 @@ _SESSIONS = """id source user_id parent_session_id started_at ended_at end_reaso
     chat_type thread_id expiry_finalized""".split()
 _MESSAGES = """id role content timestamp tool_call_id tool_calls tool_name finish_reason reasoning reasoning_content
     reasoning_details active compacted observed""".split()
-_WORDS = frozenset((*_MESSAGES, "title", "end_reason", "model_config")) - {
-    *("id", "timestamp", "active", "compacted", "observed")
+_WORDS = frozenset((*_MESSAGES, *_SESSIONS)) - {
+    *("id", "timestamp", "active", "compacted", "observed", "started_at", "ended_at", "expiry_finalized")
 }
 
 
@@ -67,10 +67,10 @@ class Database:
         """Entries of `gateway_routing`, as JSON, by their keys; empty before there was such a table."""
         if not self._has("gateway_routing"):
             return {}
-        return {
-            _text(key): _text(entry)
-            for key, entry in self._rows("SELECT session_key, entry_json FROM gateway_routing ORDER BY updated_at")
-        }
+        statement = (
+            "SELECT CAST(session_key AS BLOB), CAST(entry_json AS BLOB) FROM gateway_routing ORDER BY updated_at"
+        )
+        return {_text(key): _text(entry) for key, entry in self._rows(statement)}
 
     def _statement(self, table: str, wanted: Sequence[str]) -> str:
         there = {_text(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}

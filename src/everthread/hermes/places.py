@@ -42,14 +42,19 @@ class Route(Struct, frozen=True):
         return "was suspended in Hermes; what is written there next begins anew" if self.suspended else ""
 
 
-def routes_of(entries: Mapping[str, object]) -> tuple[list[Route], int]:
-    """The entries by their keys, each JSON or read already; and how many could not be understood."""
+def routes_of(entries: Mapping[str, object], older: Mapping[str, object] | None = None) -> tuple[list[Route], int]:
+    """The entries by their keys, each JSON or read already; and how many could not be understood.
+
+    As Hermes does it, `older` tells of what is not among the entries, or can't be understood there.
+    """
     found: list[Route] = []
     spoiled = 0
-    for key, written in entries.items():
+    sources = (entries, older or {})
+    for key in dict.fromkeys(key for source in sources for key in source):
         if key.startswith("_"):
             continue
-        route = _route(key, written)
+        read = (_route(key, source[key]) for source in sources if key in source)
+        route = next((route for route in read if route is not None), None)
         spoiled += route is None
         found += [route] if route is not None else []
     return found, spoiled

@@ -16,7 +16,7 @@ from everthread.daemon_thread import in_daemon_thread
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery, Event
 from everthread.ports import MemoryProvider
-from everthread.ports.memory import HOOK_OF, has
+from everthread.ports.memory import HOOK_OF, has, is_told
 
 STUCK_MAX = 4
 INITIALIZE_S_MAX = 60.0
@@ -36,6 +36,7 @@ class Caller:
     def __init__(self, provider: MemoryProvider, settings: dict[str, Any] | None = None) -> None:
         self.provider = provider
         self.name = provider.name
+        self.is_told = is_told(provider)
         self._settings = settings or {}
         self._ready = False
         self._beginning: asyncio.Future[None] | None = None

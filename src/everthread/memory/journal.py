@@ -16,39 +16,19 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.domain.errors import Fenced, NotFound, Rejected, StartOver, StoreError, Unavailable
-from everthread.domain.events import Delivery, EntryKind, ForgetScope, Forgotten
+from everthread.domain.errors import Fenced, NotFound, StoreError, Unavailable
+from everthread.domain.events import Delivery
 from everthread.domain.model import Lease
+from everthread.memory.breakers import Breakers
 from everthread.memory.calling import Caller, Hung
-from everthread.memory.letters import Heavy, Letter, first_told, next_letter, pointless
+from everthread.memory.letters import Heavy, Letter, next_letter, pointless
+from everthread.memory.outcomes import OUTAGE, Limits, Outcomes, said
 from everthread.ports import Clock, Store
-from everthread.ports.memory import is_told
 from everthread.ports.store import Incident, LaneCount, ProviderRow, Redelivery, ToCopy, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
 
-ERROR_CHARS_MAX = 500
 COPY_AT_ONCE = 500
-OUTAGE = (Unavailable, TimeoutError, ConnectionError)
-"""What a provider can do nothing about. Older ones don't put it in our words."""
-
-
-class Limits(Struct, frozen=True):
-    lanes_max: int = 4
-    attempt_s_max: float = 60.0
-    attempts_max: int = 8
-    """Failures of unknown kind before an entry is parked. An outage never parks anything."""
-    backoff_s: float = 1.0
-    backoff_s_max: float = 300.0
-    breaker_failures: int = 5
-    breaker_s: float = 30.0
-    entries_per_run: int = 100
-    discover_at_once: int = 1000
-
-    @property
-    def wait_s_max(self) -> float:
-        """Nothing that waits is due later than this from now."""
-        return max(self.backoff_s_max, self.breaker_s)
 
 
 class ProviderStatus(Struct, frozen=True):
@@ -81,9 +61,10 @@ class Journal:
         self._store = store
         self._clock = clock
         self._callers = callers
-        self._random = random
         self._wake = wake
         self._limits = limits or Limits()
+        self._outcomes = Outcomes(clock, self._limits, random, lambda provider: callers[provider].has("forget"))
+        self.breakers = Breakers(self._limits.wait_s_max)
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
         self._puzzling: Counter[str] = Counter()
@@ -91,7 +72,7 @@ class Journal:
     @property
     def told(self) -> tuple[str, ...]:
         """The providers that the logs are delivered to."""
-        return tuple(name for name, caller in self._callers.items() if is_told(caller.provider))
+        return tuple(name for name, caller in self._callers.items() if caller.is_told)
 
     async def register(self) -> None:
         """A provider that was never here before starts at the logs' ends. One that hears nothing has no cursors."""
@@ -106,6 +87,8 @@ class Journal:
     async def drain(self, provider: str, lease: Lease) -> float | None:
         """Set every lane going that is due and may run; when the next one is due. Never waits for a provider."""
         now = self._clock.now()
+        if (open_until := self.breakers.open_until(provider, now)) is not None:
+            return open_until
         latest = now + self._limits.wait_s_max
         row, end, too_late = await self._store.peek(
             lambda uow: (uow.cursors.provider(provider), uow.log.end(), uow.cursors.next_due(provider, latest))
@@ -117,6 +100,7 @@ class Journal:
             return now
         # What is new meanwhile is looked through afterwards: no turn pays for a provider that is not there.
         if row.open_until > now:
+            self.breakers.seen([row])
             return row.open_until
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)
@@ -342,7 +326,7 @@ class Journal:
 
         def record(uow: UnitOfWork) -> Letter | _Unread | None:
             uow.lanes.check(lease)
-            if not self._written_down(uow, letter, error, given_up):
+            if not self._outcomes.write_down(uow, letter, error, given_up=given_up):
                 return None
             now = self._clock.now()
             try:
@@ -355,24 +339,9 @@ class Journal:
             return following
 
         found = await self._store.write(record)
-        return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
-
-    def _written_down(self, uow: UnitOfWork, letter: Letter, error: BaseException | None, given_up: bool) -> bool:
-        """Whether the lane may go on."""
-        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
-        if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
-            # The lane was set back meanwhile: this delivery belongs to its past.
-            return True
         if error is None:
-            self._delivered(uow, letter)
-        elif isinstance(error, Rejected) or given_up:
-            self._park(uow, letter, _why(uow, letter, error))
-        else:
-            self._postpone(uow, letter, error, _why(uow, letter, error))
-            if isinstance(error, StartOver):
-                self._go_back(uow, letter, error.seq)
-            return False
-        return True
+            self.breakers.end(provider)
+        return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
 
     def _given_up(self, letter: Letter, error: BaseException) -> bool:
         """Whether an entry has failed too often for reasons that time won't mend. Outages in between don't count."""
@@ -380,98 +349,6 @@ class Journal:
             return False
         self._puzzling[letter.delivery.key] += 1
         return self._puzzling[letter.delivery.key] >= self._limits.attempts_max
-
-    def _delivered(self, uow: UnitOfWork, letter: Letter) -> None:
-        cursor = letter.cursor
-        provider = uow.cursors.provider(cursor.provider)
-        if provider is not None and provider.failures:
-            uow.cursors.save_provider(replace(provider, failures=0, open_until=0.0))
-        if letter.redelivery is None:
-            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=None, due_at=self._clock.now()))
-        else:
-            uow.cursors.drop_redelivery(letter.redelivery)
-            if letter.entry.kind is not EntryKind.CLOSE:
-                self._close_once_more(uow, letter)
-        if isinstance(letter.event, Forgotten):
-            uow.forgetting.told(cursor.session_id, letter.entry.seq)
-            if letter.event.scope is ForgetScope.OWNER and self._callers[cursor.provider].has("forget"):
-                self._tell_what_came_after(uow, letter)
-
-    def _tell_what_came_after(self, uow: UnitOfWork, letter: Letter) -> None:
-        """The provider has let go of all that it had of a person: also of what they said since, in lanes that did not
-        wait for this one. So that is told again.
-        """
-        cursor, now = letter.cursor, self._clock.now()
-        uow.cursors.tell_again(cursor.provider, letter.entry.ref.owner, now)
-        if letter.redelivery is None:
-            return
-        # It was behind its place in its own lane: from there it is told once more, and what follows after it.
-        replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
-        uow.cursors.save(replace(cursor, seq=letter.entry.seq - 1, replay=replay, attempts=0, error=None, due_at=now))
-        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
-            uow.cursors.drop_redelivery(row)
-
-    def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:
-        """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
-        cursor = letter.cursor
-        # The close that is next in the log counts too: it may have arrived without our knowing.
-        close = uow.log.last_close(cursor.session_id, cursor.seq + 1)
-        if close is None or close.seq < letter.entry.seq:
-            return
-        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
-            if row.seq == close.seq and row.due_at is not None and row.replay != cursor.replay:
-                # It may have arrived before this entry: under its old key it would have no effect any more. One that
-                # waits under the log's own key stays, for nobody to miss.
-                uow.cursors.drop_redelivery(row)
-        replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
-        due_at = self._clock.now()
-        uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, close.seq, replay, "", due_at=due_at))
-
-    def _park(self, uow: UnitOfWork, letter: Letter, why: str) -> None:
-        cursor, now = letter.cursor, self._clock.now()
-        replay = letter.delivery.replay
-        uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, letter.entry.seq, replay, why))
-        if letter.redelivery is None:
-            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=why, due_at=now))
-        self._blame(uow, letter, why, f"parked: {why}")
-
-    def _postpone(self, uow: UnitOfWork, letter: Letter, error: BaseException, why: str) -> None:
-        now, attempts = self._clock.now(), letter.delivery.attempt
-        wait_s = self._backoff_s(attempts)
-        if isinstance(error, Unavailable) and error.retry_after_s is not None:
-            wait_s = min(max(wait_s, error.retry_after_s), self._limits.backoff_s_max)
-        if letter.redelivery is not None:
-            again = replace(letter.redelivery, attempts=attempts, due_at=now + wait_s, error=why)
-            uow.cursors.add_redelivery(again)
-        else:
-            uow.cursors.save(replace(letter.cursor, attempts=attempts, error=why, due_at=now + wait_s))
-        row = self._blame(uow, letter, why, why if attempts == 1 else "")
-        if row is not None and isinstance(error, OUTAGE):
-            row = replace(row, failures=row.failures + 1)
-            if row.failures >= self._limits.breaker_failures:
-                row = replace(row, open_until=now + self._limits.breaker_s)
-            uow.cursors.save_provider(row)
-
-    def _go_back(self, uow: UnitOfWork, letter: Letter, seq: int) -> None:
-        """What the provider had acknowledged is lost: when the lane is due, it is told again under the same keys."""
-        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
-        if cursor is not None and 0 < seq <= cursor.seq:
-            uow.cursors.save(replace(cursor, seq=seq - 1, due_at=cursor.due_at or self._clock.now()))
-
-    def _blame(self, uow: UnitOfWork, letter: Letter, why: str, incident: str) -> ProviderRow | None:
-        """Keep the provider's failure where people see it."""
-        name, now = letter.cursor.provider, self._clock.now()
-        if incident:
-            uow.lanes.add_incident(Incident(now, f"memory:{name}", letter.cursor.session_id, incident))
-        row = uow.cursors.provider(name)
-        if row is not None:
-            row = replace(row, last_error=why, last_error_at=now)
-            uow.cursors.save_provider(row)
-        return row
-
-    def _backoff_s(self, attempts: int) -> float:
-        full = min(self._limits.backoff_s * 2 ** min(attempts - 1, 20), self._limits.backoff_s_max)
-        return full * (0.5 + self._random() / 2)
 
 
 def _put_to_rest(uow: UnitOfWork, provider: str, session_id: str, now: float) -> None:
@@ -498,22 +375,6 @@ def status_of(uow: UnitOfWork, now: float) -> tuple[ProviderStatus, ...]:
         )
         for row in uow.cursors.providers()
     )
-
-
-def said(error: BaseException) -> str:
-    """What an error says, whatever it is."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error that can't even say what it is
-        text = ""
-    return (text or type(error).__name__)[:ERROR_CHARS_MAX]
-
-
-def _why(uow: UnitOfWork, letter: Letter, error: BaseException) -> str:
-    """What to write down of an error. What was forgotten meanwhile may stand in it word for word."""
-    session = uow.sessions.get(letter.cursor.session_id)
-    forgotten = session is not None and letter.entry.seq < first_told(session)
-    return type(error).__name__ if forgotten else said(error)
 
 
 def _known(uow: UnitOfWork, provider: str) -> None:

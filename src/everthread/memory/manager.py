@@ -17,7 +17,6 @@ from everthread.memory.journal import Journal, Limits
 from everthread.memory.older import as_provider
 from everthread.memory.recall import PendingRecall, Recall, Rests, gather
 from everthread.ports import Capability, Clock, Lanes, RecallItem, Store
-from everthread.ports.memory import is_told
 
 log = logging.getLogger("everthread.memory")
 
@@ -87,7 +86,9 @@ class MemoryManager:
         for caller in asked:
             if caller.name in recall.late:
                 self._rests.was_late((caller.name, caller.is_ready), self._clock.now())
-            elif caller.name not in recall.missing:
+            elif caller.name in recall.missing:
+                self._rests.has_failed((caller.name, caller.is_ready), self._clock.now())
+            else:
                 self._rests.was_in_time((caller.name, True))
         resting = tuple(caller.name for caller in able if caller.name not in ask)
         return replace(recall, missing=(*recall.missing, *resting)) if resting else recall
@@ -138,11 +139,12 @@ class MemoryManager:
 
     async def _working(self, callers: Iterable[Caller]) -> list[Caller]:
         """Those of them whose breaker is closed. One that nothing is delivered to has none."""
-        asked = list(callers)
-        if not any(is_told(caller.provider) for caller in asked):
+        now, breakers = self._clock.now(), self.journal.breakers
+        asked = [caller for caller in callers if breakers.open_until(caller.name, now) is None]
+        if not any(caller.is_told for caller in asked):
             return asked
-        now = self._clock.now()
         rows = await self._store.peek(lambda uow: uow.cursors.providers())
+        breakers.seen(rows)
         broken = {row.name for row in rows if row.open_until > now}
         return [caller for caller in asked if caller.name not in broken]
 

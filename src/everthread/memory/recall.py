@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -21,6 +22,7 @@ FENCE = "recalled"
 PLAIN_ITEMS_MAX = 3
 PLAIN_CHARS_MAX = 200
 REST_S = 60.0
+FAILURES_MAX = 3
 _LABEL_CHARS_MAX = 80
 # Fewer words than these stand in too many texts to be the same fact.
 _WORDS_MIN = 3
@@ -51,13 +53,15 @@ Asked = tuple[str, bool]
 
 
 class Rests:
-    """Providers that let a turn wait in vain are not asked for a while, so that not every turn waits for them.
+    """Providers that let a turn wait in vain, or fail again and again, are not asked for a while.
 
-    After that one turn asks again, whoever comes first; the others don't wait for what comes of it.
+    So not every turn pays for them. After that one turn asks again, whoever comes first; the others don't wait for
+    what comes of it.
     """
 
     def __init__(self) -> None:
         self._until: dict[Asked, float] = {}
+        self._failures: Counter[Asked] = Counter()
 
     def may_ask(self, asked: Asked, now: float) -> bool:
         until = self._until.get(asked)
@@ -72,8 +76,15 @@ class Rests:
     def was_late(self, asked: Asked, now: float) -> None:
         self._until[asked] = now + REST_S
 
+    def has_failed(self, asked: Asked, now: float) -> None:
+        """At once, and not for the first time perhaps: a single failure says nothing of the next turn."""
+        self._failures[asked] += 1
+        if self._failures[asked] >= FAILURES_MAX:
+            self._until[asked] = now + REST_S
+
     def was_in_time(self, asked: Asked) -> None:
         self._until.pop(asked, None)
+        self._failures.pop(asked, None)
 
 
 class PendingRecall:

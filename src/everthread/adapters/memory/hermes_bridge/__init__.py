@@ -41,7 +41,8 @@ class HermesBridge(MemoryProvider):
             redelivery="exempt: what a plugin has acknowledged is written down and not told again, but plugins know no "
             "keys: what one did in a call that was killed, and what it held when its process died, may be told twice",
             order="done",
-            forget="exempt: plugins have no hook for it; what one keeps has to be deleted where it keeps it",
+            forget="exempt: plugins have no hook for it; tools that some have delete one thing by a number of the back "
+            "end's, and of what was told nobody knows that number; it has to be deleted where the plugin keeps it",
         )
         self._plugin = plugin
         self._new_life = new_life

@@ -23,6 +23,7 @@ from everthread.domain.errors import BadConfig, Unavailable
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 END_S_MAX = 5.0
+HUNG_UP_S_MAX = 1.0
 _CHILD = Path(__file__).with_name("child.py")
 
 
@@ -167,12 +168,21 @@ class Child:
                 if future is not None and not future.done():
                     future.set_result(answer)
         except (asyncio.IncompleteReadError, OSError):
-            code = await self._process.wait()
-            self._why = self._why or f"the plugin's process has ended (exit code {code})"
+            await self._hung_up()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.kill(f"the plugin's process sent what can't be read ({type(error).__name__})")
         finally:
             self._let_down()
+
+    async def _hung_up(self) -> None:
+        """Its end of the socket is closed: as a rule because it has ended, and else it is of no more use."""
+        try:
+            async with asyncio.timeout(HUNG_UP_S_MAX):
+                code = await self._process.wait()
+        except TimeoutError:
+            self.kill("the plugin's process has closed its connection; it was ended")
+        else:
+            self._why = self._why or f"the plugin's process has ended (exit code {code})"
 
     def _let_down(self) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -93,14 +93,7 @@ class Hindsight(MemoryProvider):
         await self._keep(work_of(ref.session_id, delivery.seq, task, result, child_id), ref, delivery)
 
     async def on_session_switch(
-        self,
-        new_session_id: str,
-        *,
-        parent_session_id: str = "",
-        reset: bool = False,
-        ref: SessionRef,
-        delivery: Delivery,
-        **more: Any,
+        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
         if more.get("rewound"):
             for number in more.get("turns", ()):

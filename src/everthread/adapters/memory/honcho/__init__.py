@@ -72,14 +72,7 @@ class Honcho(MemoryProvider):
             await self._homes.append(ref, sayings(sides, ref=ref, seq=delivery.seq, kind="delegation", at=None))
 
     async def on_session_switch(
-        self,
-        new_session_id: str,
-        *,
-        parent_session_id: str = "",
-        reset: bool = False,
-        ref: SessionRef,
-        delivery: Delivery,
-        **more: Any,
+        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
         turns: tuple[int, ...] = tuple(more.get("turns", ()))
         async with self._homes.alone(ref.session_id):

@@ -88,14 +88,7 @@ class Mem0(MemoryProvider):
         await self._keep(ref, delegation_entry(ref.session_id, delivery.seq, task, result))
 
     async def on_session_switch(
-        self,
-        new_session_id: str,
-        *,
-        parent_session_id: str = "",
-        reset: bool = False,
-        ref: SessionRef,
-        delivery: Delivery,
-        **more: Any,
+        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
         if more.get("rewound"):
             for turn in more.get("turns", ()):

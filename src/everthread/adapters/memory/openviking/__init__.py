@@ -92,14 +92,7 @@ class OpenViking(MemoryProvider):
         await self._rooms.tell(person(ref.owner), ref.session_id, lines)
 
     async def on_session_switch(
-        self,
-        new_session_id: str,
-        *,
-        parent_session_id: str = "",
-        reset: bool = False,
-        ref: SessionRef,
-        delivery: Delivery,
-        **more: Any,
+        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
         if more.get("rewound"):
             await self._rooms.take_back(person(ref.owner), ref.session_id, tuple(more.get("turns", ())))

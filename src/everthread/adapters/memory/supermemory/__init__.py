@@ -81,16 +81,7 @@ class Supermemory(MemoryProvider):
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         await self._put(ref.owner, delegation_page(task, result, ref, delivery.seq))
 
-    async def on_session_switch(
-        self,
-        new_session_id: str,
-        *,
-        parent_session_id: str = "",
-        reset: bool = False,
-        ref: SessionRef,
-        delivery: Delivery,
-        **more: Any,
-    ) -> None:
+    async def on_session_switch(self, new_session_id: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         """There is nothing to keep of an opening; of turns that were taken back the documents go."""
         turns: tuple[int, ...] = tuple(more.get("turns", ()))
         if more.get("rewound") and turns:

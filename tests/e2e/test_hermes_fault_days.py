@@ -1,0 +1,39 @@
+"""A day full of faults for the bridge, with a hand-written plugin that says which session it believes to be in.
+
+With the real Hermes Agent there are more of them in tests/servers.
+"""
+
+from pathlib import Path
+
+import pytest
+from tests.back_end import BackEnd
+from tests.fault_days import FAULTS_MIN, lived
+from tests.hermes_fault_days import LIMITS, spoiled
+from tests.hermes_plugins import Diaries
+
+from everthread.adapters.memory.hermes_bridge import HermesBridge
+
+
+class Diary(HermesBridge):
+    def __init__(self) -> None:
+        super().__init__("diary")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("holds", [False, True], ids=["writes at once", "holds back"])
+async def test_after_faults_of_every_kind_each_turn_is_in_its_session_and_its_close_after_it(
+    tmp_path: Path, holds: bool
+) -> None:
+    diaries = Diaries(tmp_path / "bridge")
+    diaries.ways.set(holds=holds)
+    back_end = BackEnd(
+        f"{Diary.__module__}:{Diary.__qualname__}",
+        diaries.settings,
+        diaries.ways,
+        diaries.effects,
+        keeps_closes=False,
+        knows_no_keys=True,
+    )
+    day = await lived(tmp_path / "home", back_end, 1 + holds, LIMITS, spoiled)
+    assert day.problems == []
+    assert day.spoiled.total() >= FAULTS_MIN, day.spoiled
