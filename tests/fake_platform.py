@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable
 from everthread.domain.model import ChatType
-from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
+from everthread.ports.platform import Address, Button, Capabilities, Finder, Media, Outbound, Take, Update
 
 Fault = Callable[[], Exception | None]
 
@@ -20,6 +20,7 @@ class FakePlatform:
     def __init__(self, name: str = "fake", **capabilities: object) -> None:
         self.name = name
         self.capabilities = Capabilities(**{"text_chars_max": 4000, **capabilities})  # type: ignore[arg-type]
+        self.finder: Finder | None = None
         self.sent: list[Outbound] = []
         self.shown: dict[str, str] = {}
         """Each message as it reads now, by its id."""

@@ -123,6 +123,7 @@ class HttpAsPlatform:
 
     name = "http"
     capabilities = Capabilities(text_chars_max=300_000, idempotent_send=True, markdown="none")
+    finder = None
 
     def __init__(self, building: Building) -> None:
         self._building = building

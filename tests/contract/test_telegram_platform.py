@@ -1,8 +1,9 @@
-"""Telegram keeps the contract of every platform, against the emulated Bot API."""
+"""Telegram keeps the contract of every platform, against the emulated Bot API: when it is asked, and by webhook."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +75,18 @@ class TestTelegram(PlatformContract):
     def platform(self, emulator: EmulatorProcess, tmp_path: Path) -> Platform:
         account = PlatformAccount("telegram", base_url=emulator.base_url)
         return TelegramPlatform("telegram", account, TOKEN, TokenLock(tmp_path, TOKEN), commands={})
+
+
+class TestTelegramByWebhook(TestTelegram):
+    @pytest.fixture
+    def platform(self, emulator: EmulatorProcess, tmp_path: Path) -> Platform:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        account = PlatformAccount(
+            "telegram",
+            base_url=emulator.base_url,
+            webhook_url=f"http://127.0.0.1:{port}/telegram",
+            webhook_port=port,
+        )
+        return TelegramPlatform("telegram", account, TOKEN, TokenLock(tmp_path, TOKEN), commands={}, secret="a-secret")

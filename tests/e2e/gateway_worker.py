@@ -37,6 +37,7 @@ class Post:
 
     name = NAME
     capabilities = Capabilities(text_chars_max=4000)
+    finder = None
 
     def __init__(self, home: Path, ways: dict[str, Any]) -> None:
         self._in, self._out, self._taken = home / "in.jsonl", home / "out.jsonl", home / "taken"

@@ -191,9 +191,9 @@ async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
 async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from everthread.adapters.platforms.telegram import platform
+    from everthread.adapters.platforms.telegram import chats
 
-    monkeypatch.setattr(platform, "rendered", lambda text: f"*{text}")
+    monkeypatch.setattr(chats, "rendered", lambda text: f"*{text}")
     async with model(BOLD) as server, town(tmp_path, server) as there:
         assert await there.hear("hello") == [BOLD]
 
@@ -201,7 +201,7 @@ async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
 async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from everthread.adapters.platforms.telegram import platform as module
+    from everthread.adapters.platforms.telegram import chats as module
 
     async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
         await acquaint(emulator.base_url, ANN)

@@ -192,6 +192,24 @@ async def test_what_people_wrote_is_not_the_bots_to_edit(library: Library) -> No
         await refused(call, library.bad, "message can't be edited")
 
 
+async def test_why_a_message_can_not_be_edited_says_whose_it_is(library: Library) -> None:
+    async with scene(library) as s:
+        [start] = await s.people.messages(ANN)
+        sent = await s.bot.send_message(ANN, "first")
+        for message_id, why in (
+            (start.message_id, "message can't be edited"),
+            (sent.message_id, "there is no caption in the message to edit"),
+            (sent.message_id + 1, "message to edit not found"),
+        ):
+            await refused(s.bot.edit_message_caption(chat_id=ANN, message_id=message_id), library.bad, why)
+        # Those of a chat of two are counted together with those of all others, and are in one only.
+        await s.people.say(ANN + 1, "hello")
+        there = s.bot.edit_message_caption(chat_id=ANN, message_id=sent.message_id + 1)
+        await refused(there, library.bad, "message to edit not found")
+        other = s.bot.edit_message_caption(chat_id=ANN + 1, message_id=sent.message_id + 1)
+        await refused(other, library.bad, "message can't be edited")
+
+
 async def test_it_is_seen_that_the_bot_is_typing(library: Library) -> None:
     async with scene(library) as s:
         assert await s.bot.send_chat_action(chat_id=ANN, action="typing")

@@ -31,6 +31,7 @@ class OnTelegram(OnLoopback):
         super().__init__(base_url)
         self._there = telegram_people.People(base_url)
         self._names: list[str] = []
+        self._deleted: set[tuple[str, str]] = set()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -60,6 +61,11 @@ class OnTelegram(OnLoopback):
             if one.what in ("said", "sent", "edited"):
                 chat, message_id = self._names[one.chat - FIRST_PERSON], str(one.message_id)
                 self.seen.append(wire.Seen(one.number, one.at, one.what, chat, one.text, message_id))
+            elif one.what == "deleted":
+                self._deleted.add((self._names[one.chat - FIRST_PERSON], str(one.message_id)))
+
+    def _as_they_are(self, chat: str) -> list[wire.Seen]:
+        return [one for one in super()._as_they_are(chat) if (chat, one.message_id) not in self._deleted]
 
     async def redeliver(self, update_id: str) -> None:
         await self._there.redeliver(int(update_id))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
+from everthread.gateway.finding import MAY_BE_TWICE
 from tests.faults.scene import Scene, answer_to
 
 
@@ -50,14 +51,27 @@ class Outcome(Struct):
         if not scene.repeats:
             self.expect(not marked, f"{len(marked)} replies are marked, and could have been repeated")
             return
+        if scene.kind != "loop":
+            self._looked_for(scene, missing)
         self.counts["marked, and not there"] = len(missing) - len(lost)
         self.counts["marked, and there"] = len(marked) - len(missing) + len(lost)
         incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]
         self.expect(incidents >= len(marked), f"{incidents} incidents for {len(marked)} marked replies")
 
+    def _looked_for(self, scene: Scene, missing: Sequence[str]) -> None:
+        """Where it can be asked what became of a send, nobody is left without an answer."""
+        self.expect(not missing, f"{len(missing)} are not there, marked or not: {missing[:5]}")
+        self.counts["found to be out"] = scene.logged("a reply was found to be out")
+        self.counts["not out, and sent again"] = scene.logged("a reply was not out, and is sent again")
+        self.counts["there after all, and the second taken back"] = scene.logged("the second was taken back")
+        in_doubt = [text for chat in scene.people.chats() for text in scene.people.texts(chat) if _in_doubt(text)]
+        self.counts["said to be there twice, perhaps"] = len(in_doubt)
+        incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]
+        self.expect(incidents >= len(in_doubt), f"{incidents} incidents for {len(in_doubt)} replies in doubt")
+
     def _shown_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> list[str]:
         """None came twice, or elsewhere; those that got no answer."""
-        shown = Counter((chat, text) for chat in scene.people.chats() for text in scene.people.texts(chat))
+        shown = Counter((chat, _plain(text)) for chat in scene.people.chats() for text in scene.people.texts(chat))
         places = Counter(text for _, text in shown)
         missing, twice, elsewhere = list[str](), list[str](), list[str]()
         for chat, text in said:
@@ -72,6 +86,15 @@ class Outcome(Struct):
             self.counts[name] = len(texts)
             self.expect(not texts, f"{len(texts)} {name}: {texts[:5]}")
         return missing
+
+
+def _in_doubt(text: str) -> bool:
+    return text.startswith(MAY_BE_TWICE)
+
+
+def _plain(text: str) -> str:
+    """Without the line of one that may be there twice: if it is, that is seen."""
+    return text.removeprefix(MAY_BE_TWICE).lstrip("\n") if _in_doubt(text) else text
 
 
 def _by_session(rows: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

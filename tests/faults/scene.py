@@ -237,6 +237,10 @@ class Scene:
         """How many sends had to be made again later, as the gateways tell it."""
         return len(re.findall(r"too much at once; tried again in [0-9]+\.", (self.folder / "gateway.log").read_text()))
 
+    def logged(self, words: str) -> int:
+        """How often the gateways have said that."""
+        return (self.folder / "gateway.log").read_text().count(words)
+
     async def all_taken(self, patience_s: float = 30.0) -> None:
         deadline = time.monotonic() + patience_s
         while await self.waiting():

@@ -16,6 +16,7 @@ from tests.house import House, until
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import delivery as module
+from everthread.gateway import ledger
 from everthread.gateway.delivery import Delivery
 from everthread.ports import Store
 from everthread.ports.platform import Address, Button, Outbound
@@ -24,6 +25,7 @@ from everthread.ports.platform import Address, Button, Outbound
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(ledger, "LATER_S", 0.02)
 
 
 @asynccontextmanager

@@ -1,249 +1,350 @@
+"""A part that may be out is looked for: what is there is not sent again, what is not there is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.house import CLI, ME, TELEGRAM, House, opened
+from msgspec.structs import replace
+from tests.fake_platform import FakePlatform
+from tests.house import House, until
 
-from everthread.domain.boundary import Branch, New
-from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession, NotFound, TitleTaken
-from everthread.domain.model import NoteAction, NoteTarget
-from everthread.lifecycle import ForgetSession, NoteChange
-from everthread.lifecycle.finding import find_session, find_session_of_any_owner
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
+from everthread.domain.model import Reply, ReplyState, SessionKey
+from everthread.gateway import delivery as module
+from everthread.gateway import finding, settling
+from everthread.gateway.delivery import Delivery
+from everthread.gateway.finding import MAY_BE_TWICE
+from everthread.ports.platform import Address, Outbound
 
-
-class Found:
-    """Looks sessions up as a person would."""
-
-    def __init__(self, house: House) -> None:
-        self.house = house
-
-    async def __call__(self, text: str, owner: str = ME) -> str:
-        return (await self.house.store.read(lambda uow: find_session(uow, text, owner=owner))).id
+CHAT = Address("42")
 
 
-async def new(house: House, title: str, *, owner: str = ME) -> str:
-    return opened(await house.cross(CLI, New(title), owner=owner))
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(settling, "PATIENT_S", 0.005)
+    monkeypatch.setattr(finding, "SETTLED_S", 0.1)
+    monkeypatch.setattr(finding, "KNOWN_S", 0.2)
+    monkeypatch.setattr(finding, "LOOK_S", 0.02)
 
 
-async def branched(house: House) -> str:
-    return opened(await house.cross(CLI, Branch()))
+class Findable(FakePlatform):
+    """Numbers its messages, and can be asked whether one of its own is there."""
+
+    def __init__(self, **capabilities: object) -> None:
+        super().__init__(**{"edits": True, **capabilities})
+        self.finder = self
+        self.lost = 0
+        """So many of the next sends are shown, and nothing is heard of them."""
+        self.hidden: set[str] = set()
+        """Messages that nobody finds before the next one is sent."""
+        self.asked = 0
+        self.refusals: Sequence[Exception] = ()
+        self.taken_back: list[str] = []
+        self.known: list[str] = []
+
+    def texts(self, chat: str = "42") -> list[str]:
+        there = [number for number, out in enumerate(self.sent) if out.to.chat == chat]
+        return [self.shown[str(number)] for number in there if str(number) in self.shown]
+
+    async def send(self, message: Outbound) -> str:
+        hidden, self.hidden = self.hidden, set()
+        message_id = await super().send(message)
+        if self.lost:
+            self.lost -= 1
+            self.hidden = hidden or self.hidden
+            raise SendUncertain("the connection broke")
+        return message_id
+
+    def know(self, to: Address, message_id: str) -> None:
+        self.known.append(message_id)
+
+    def newest(self, to: Address) -> str:
+        return str(len(self.sent))
+
+    async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        self.asked += 1
+        if self.refusals:
+            first, *self.refusals = self.refusals
+            raise first
+        for number in range(int(after), int(until or len(self.sent))):
+            is_there = self.sent[number].to == message.to and str(number) in self.shown
+            if is_there and str(number) not in {*besides, *self.hidden}:
+                return str(number)
+        return None
+
+    async def take_back(self, to: Address, message_id: str) -> None:
+        del self.shown[message_id]
+        self.taken_back.append(message_id)
 
 
-async def compressed(house: House) -> str:
-    await house.turn(CLI, "said")
-    return opened(await house.cross(CLI, await house.compression(CLI)))
+@asynccontextmanager
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Delivery]]:
+    async with House(folder) as house:
+        delivery = Delivery(house.store, house.clock, {"fake": platform}, lambda: 0.5)
+        yield house, delivery
+        await delivery.finish(0.0)
 
 
-async def test_a_session_is_found_by_its_id_and_by_the_beginning_of_it(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        found, first = Found(house), await new(house, "")
-        assert await found(first) == first
-        assert await found(first[:-1]) == first
+async def stored(house: House, number: int, state: ReplyState = ReplyState.READY, **rest: object) -> Reply:
+    key = SessionKey.parse("agent:main:fake:dm:42")
+    reply = Reply(f"turn-{number}", key, "s1", "me", f"reply {number}", state, float(number))
+    return await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, **rest)))
 
 
-async def test_a_beginning_that_fits_several_is_refused_with_some_of_them(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        found, ids = Found(house), [await new(house, "") for _ in range(2)]
-        with pytest.raises(BadInput, match=f"fits 2 sessions, among them {ids[0]}, {ids[1]}"):
-            await found(house.holder)
+async def row(house: House, number: int) -> Reply:
+    reply = await house.store.read(lambda uow: uow.inbox.reply(f"turn-{number}"))
+    assert reply is not None
+    return reply
 
 
-async def test_too_short_a_beginning_finds_nothing(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "")
-        with pytest.raises(NotFound):
-            await Found(house)(house.holder[:3])
+async def incidents(house: House) -> list[str]:
+    return [one.text for one in await house.store.read(lambda uow: uow.lanes.incidents(9))]
 
 
-@pytest.mark.parametrize("text", ["", "  ", "nothing of the kind", "\u200b", "x" * 5000, "'; DROP TABLE sessions"])
-async def test_what_names_nothing_is_not_found_and_says_where_to_look(tmp_path: Path, text: str) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "My Project")
-        with pytest.raises(NotFound, match="sessions list") as caught:
-            await Found(house)(text)
-        assert len(str(caught.value)) < 250
+async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost = 1
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", "reply 2"]
+        reply = await row(house, 1)
+        assert (reply.state, reply.platform_message_id) == (ReplyState.SENT, "0")
+        assert await incidents(house) == []
 
 
-@pytest.mark.parametrize("text", ["My Project", "my project", "  MY   PROJECT ", "my\u200b project", "\uff4dy project"])
-async def test_a_title_is_found_however_it_is_written(tmp_path: Path, text: str) -> None:
-    async with House(tmp_path) as house:
-        first = await new(house, "My Project")
-        assert await Found(house)(text) == first
+async def test_what_is_not_there_is_sent_again_once(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults.append(SendUncertain("the connection broke"))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", "reply 2"]
+        assert (await row(house, 1)).state is ReplyState.SENT
+        assert platform.asked > 2, "it was asked again when nothing could come any more, and once it was out"
+        assert await incidents(house) == []
 
 
-async def test_a_bare_name_finds_the_newest_and_a_number_that_very_one(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        found, first = Found(house), await new(house, "name")
-        second, third = await branched(house), await branched(house)
-        assert await found("name") == third
-        assert await found("name #2") == second
-        assert await found("name #3") == third
-        assert first not in (second, third)
-        with pytest.raises(NotFound):
-            await found("name #4")
+@pytest.mark.parametrize("is_out", [True, False])
+async def test_what_a_killed_process_had_handed_over_comes_once(tmp_path: Path, is_out: bool) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await stored(house, 2)
+        if is_out:
+            await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", "reply 2"]
+        assert len(platform.sent) == 2
+        assert (await row(house, 1)).state is ReplyState.SENT
+        assert await incidents(house) == []
 
 
-async def test_ten_is_newer_than_nine(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "name")
-        newest = [await branched(house) for _ in range(10)][-1]
-        assert (await house.session(newest)).title == "name #11"
-        assert await Found(house)("name") == newest
+async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: platform.asked)
+        await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
 
 
-async def test_a_title_finds_the_tip_of_its_continuation(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "name")
-        tip = await compressed(house)
-        assert await Found(house)("name") == tip
-        await house.lifecycle.rename(tip, "something else", owner=ME)
-        # The old name still leads to where the conversation goes on.
-        assert await Found(house)("name") == tip
+async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 99
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
+        assert (await row(house, 1)).state is ReplyState.SENT
+        (incident,) = await incidents(house)
+        assert "may not have reached fake chat 42: " in incident
+        assert "too much to ask" in incident
 
 
-async def test_a_longer_name_with_the_same_beginning_is_another_name(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = await new(house, "name")
-        await new(house, "name of the rose")
-        assert await Found(house)("name") == first
+async def test_what_nobody_can_say_at_first_may_be_known_later(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 3
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        assert await incidents(house) == []
 
 
-async def test_a_title_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        found, hash_one = Found(house), await new(house, "name #1")
-        with pytest.raises(NotFound):
-            await found("name")
-        assert await found("name #1") == hash_one
+async def test_what_was_sent_in_doubt_is_not_sent_a_third_time(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost = 9
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert len(platform.sent) == 1, "nothing was known of the chat: nobody could say"
+        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
 
 
-async def test_a_title_of_a_hundred_characters_branched_twice_is_found_by_its_name(tmp_path: Path) -> None:
-    name = "n" * 96 + "abcd"
-    async with House(tmp_path) as house:
-        found, first = Found(house), await new(house, name)
-        second, third = await branched(house), await branched(house)
-        titles = [(await house.session(session)).title for session in (first, second, third)]
-        assert titles == [name, "n" * 96 + "a #2", "n" * 96 + "a #3"]
-        assert await found(name) == third
-        assert await found(titles[1] or "") == second
-        for _ in range(8):
-            newest = await branched(house)
-        assert (await house.session(newest)).title == "n" * 96 + " #11"
-        assert await found(name) == newest
+async def test_a_line_that_does_not_fit_is_a_message_of_its_own(tmp_path: Path) -> None:
+    platform = Findable(text_chars_max=len(MAY_BE_TWICE))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, text="x" * len(MAY_BE_TWICE))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == [MAY_BE_TWICE, "x" * len(MAY_BE_TWICE)]
 
 
-async def test_somebody_elses_session_is_not_found_by_any_name(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        found, theirs = Found(house), await new(house, "secret", owner="you")
-        for text in (theirs, theirs[:-1], "secret"):
-            with pytest.raises(NotFound) as mine:
-                await found(text)
-            with pytest.raises(NotFound) as nobodys:
-                await found("x" * len(text))
-            # Not even by how it is refused.
-            assert str(mine.value).replace(text, "") == str(nobodys.value).replace("x" * len(text), "")
-        assert await found("secret", "you") == theirs
+async def test_a_beginning_that_nobody_knows_the_id_of_becomes_the_whole(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-0.0", CHAT, "reply 0"))
+        await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
+        delivery.put(await stored(house, 1, platform_message_id="", sent_after="1"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 0", "reply 1"]
+        assert (await row(house, 1)).platform_message_id == "1"
+        assert await incidents(house) == []
 
 
-async def test_two_owners_may_use_the_same_title(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        mine, theirs = await new(house, "plans"), await new(house, "plans", owner="you")
-        assert await Found(house)("plans") == mine
-        assert await Found(house)("plans", "you") == theirs
+async def test_a_beginning_that_never_came_leaves_no_doubt(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1, platform_message_id="", sent_after="0"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        assert await incidents(house) == []
 
 
-async def test_a_forgotten_session_is_not_found(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        found, first = Found(house), await new(house, "secret plans")
-        await house.lifecycle.forget(ForgetSession(first), owner=ME)
-        for text in (first, first[:-1], "secret plans"):
-            with pytest.raises(NotFound):
-                await found(text)
+async def test_what_is_known_as_another_replys_is_not_taken(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-2.0", CHAT, "the beginning of 2 …"))
+        await stored(house, 2, ReplyState.DRAFT, platform_message_id="0")
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["the beginning of 2 …", "reply 1"]
+        assert platform.known == ["0"], "what is known from before is told"
 
 
-async def test_a_session_whose_continuation_was_forgotten_is_where_it_was(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = await new(house, "name")
-        await house.lifecycle.forget(ForgetSession(await compressed(house)), owner=ME)
-        assert await Found(house)("name") == first
+async def test_of_two_that_are_there_after_all_one_is_taken_back(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost = 1
+    platform.hidden = {"0"}
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.taken_back == ["1"]
+        assert platform.texts() == ["reply 1"]
+        assert (await row(house, 1)).platform_message_id == "0"
 
 
-async def test_the_desk_for_notes_is_no_conversation_to_go_to(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
-        version = await house.lifecycle.write_note(note, owner=ME)
-        with pytest.raises(NotFound):
-            await Found(house)(version.session_id)
+async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults.append(SendUncertain("the connection broke"))
+    find = platform.find
+
+    async def find_before(message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        if until:
+            raise SendUncertain("too much to ask")
+        return await find(message, after, until, besides)
+
+    platform.find = find_before  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        (incident,) = await incidents(house)
+        assert "may be twice in fake chat 42" in incident
+        assert platform.texts() == ["reply 1"]
 
 
-async def test_a_title_is_one_sessions_only(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first, second = await new(house, "plans"), await new(house, "other")
-        with pytest.raises(TitleTaken):
-            await house.lifecycle.rename(second, "PLANS", owner=ME)
-        assert await house.lifecycle.rename(first, "Plans", owner=ME) == "Plans"
-        with pytest.raises(NotFound):
-            await house.lifecycle.rename(first, "mine now", owner="you")
-        assert (await house.session(first)).title == "Plans"
+async def test_after_a_part_that_was_found_the_next_one_comes(tmp_path: Path) -> None:
+    platform = Findable(text_chars_max=64)
+    text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "one"))
+        await platform.send(Outbound("turn-1.1", CHAT, "abcdefgh " * 6))
+        before = {"platform_message_id": "0", "parts": 1, "text": text}
+        await stored(house, 1, ReplyState.SENDING, sent_after="1", **before)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert [out.id for out in platform.sent] == ["turn-1.0", "turn-1.1", "turn-1.2"]
 
 
-async def test_keys_of_one_owner_share_the_titles(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "plans")
-        with pytest.raises(TitleTaken):
-            await house.cross(TELEGRAM, New("plans"))
+async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
 
 
-@pytest.mark.parametrize("text", ["My Projct", "my projetc", "project", "MY PROJECTS", "my"])
-async def test_what_is_nearly_a_title_is_answered_with_the_title(tmp_path: Path, text: str) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "Groceries")
-        first = await new(house, "My Project")
-        await new(house, "My Project of somebody else", owner="you")
-        with pytest.raises(NoSuchSession, match=r"did you mean 'My Project'\? `sessions list`") as caught:
-            await Found(house)(text)
-        assert caught.value.near == ((first, "My Project"),)
+async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "SETTLED_S", 60.0)
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        for number in range(3):
+            await platform.send(Outbound(f"else-{number}", Address("7"), "to somebody else"))
+        await delivery.begin()
+        await until(lambda: platform.asked > 1)
+        await delivery.finish(0.0)
+        left = await row(house, 1)
+        assert (left.state, left.sent_after) == (ReplyState.SENDING, "3"), "where it is not is known"
+        monkeypatch.setattr(finding, "SETTLED_S", 0.0)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
 
 
-async def test_a_word_of_a_long_title_is_answered_with_the_title(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "What to plant in the garden behind the house")
-        with pytest.raises(NoSuchSession, match="did you mean 'What to plant"):
-            await Found(house)("GARDEN")
-        with pytest.raises(NoSuchSession) as caught:
-            await Found(house)("the")
-        assert caught.value.near == ()
+async def test_a_chat_that_is_closed_meanwhile_leaves_it_marked(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults += [SendUncertain("the connection broke"), PlatformRefused("they have gone")]
+    platform.refusals = [PlatformRefused("they have gone")] * 9
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+        assert platform.texts() == []
 
 
-async def test_the_nearest_titles_are_few_and_the_most_alike_is_first(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        for title in ("Trip to Lima", "Trip to Lisbon", "Trip to Lissabon", "Trip to London", "Trip to Lodz"):
-            await new(house, title)
-        with pytest.raises(NoSuchSession) as caught:
-            await Found(house)("Trip to Lisbonn")
-        assert [title for _, title in caught.value.near][0] == "Trip to Lisbon"
-        assert len(caught.value.near) == 3
+async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}k7", state=ReplyState.SENDING)
+        await house.store.write(lambda uow: uow.inbox.put_reply(question))
+        await stored(house, 1, ReplyState.SENT)
+        await delivery.begin()
+        left = await house.store.read(lambda uow: uow.inbox.reply(question.turn_id))
+        assert left is not None
+        assert left.state is ReplyState.WITHHELD
+        assert not delivery.waiting
 
 
-async def test_what_was_forgotten_or_goes_on_elsewhere_is_not_offered(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await house.lifecycle.forget(ForgetSession(await new(house, "secret plans")), owner=ME)
-        await new(house, "the garden")
-        tip = await compressed(house)
-        for text, near in (("secret plan", ()), ("the gardn", ((tip, "the garden #2"),))):
-            with pytest.raises(NoSuchSession) as caught:
-                await Found(house)(text)
-            assert caught.value.near == near
+async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -> None:
+    platform = Findable()
+    edit = platform.edit
 
+    async def edit_some(to: Address, message_id: str, *rest: Any) -> None:
+        if message_id == "0":
+            raise PlatformRefused("it is not yours")
+        await edit(to, message_id, *rest)
 
-async def test_a_beginning_that_fits_several_names_their_titles(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        one, two = await new(house, "Lisbon"), await new(house, "")
-        with pytest.raises(Ambiguous, match=rf"among them {one} \('Lisbon'\), {two};") as caught:
-            await Found(house)(house.holder)
-        assert caught.value.fitting == ((one, "Lisbon"), (two, ""))
-
-
-async def test_an_operator_is_offered_the_nearest_of_anybody(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await new(house, "Lisbon", owner="you")
-        with pytest.raises(NoSuchSession, match="did you mean 'Lisbon'"):
-            await house.store.read(lambda uow: find_session_of_any_owner(uow, "Lisbn"))
+    platform.edit = edit_some  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("theirs", CHAT, "hello"))
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["hello", "reply 1"]

@@ -38,7 +38,9 @@ def mention(text: str, of: str = "@test_bot") -> list[dict[str, Any]]:
 
 
 def test_a_message_of_a_conversation_of_two() -> None:
-    assert said("hello") == Update("telegram", "42", "5", "7", ChatType.DM, "7", "hello", None, "Ann Lee")
+    assert said("hello") == Update(
+        "telegram", "42", "5", "7", ChatType.DM, "7", "hello", None, "Ann Lee", message_id="1"
+    )
 
 
 @pytest.mark.parametrize(

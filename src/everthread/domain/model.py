@@ -344,6 +344,8 @@ class Inbound(Struct, frozen=True):
     """Who wrote it, by the platform's own id: where several people share a conversation, `owner` is all of them."""
     media: tuple[Media, ...] = ()
     """What came with it and is kept here, or will be: paths are those within the folder of such files."""
+    message_id: str = ""
+    """The platform's own id of the message, where what is there can be looked for. It is kept, and not read again."""
 
     @property
     def is_packed(self) -> bool:
@@ -368,7 +370,7 @@ class ReplyState(StrEnum):
     SENT = "sent"
     WITHHELD = "withheld"
     AMBIGUOUS = "ambiguous"
-    """Whether it went out will never be known: it is shown as such, and not sent again."""
+    """Whether it went out will never be known: it is shown as such, and not silently sent again."""
     FAILED = "failed"
     """The platform will not have it."""
 
@@ -392,6 +394,8 @@ class Reply(Struct, frozen=True):
     """So many parts of it are out."""
     file: str = ""
     """The name of a file that goes out with it, if one does."""
+    sent_after: str = ""
+    """What the platform called the newest message of that place when the last part, or a beginning, was handed over."""
 
 
 class ToolState(StrEnum):

@@ -1,7 +1,8 @@
 """The outbox: each chat's replies go out in order, each once where the platform allows that.
 
-A part is marked before it is handed over and after it is out. If nobody can say whether it went out, it is marked as
-such, an incident tells of it, and it is not sent again: to repeat oneself is worse than to be asked again.
+A part is marked before it is handed over and after it is out. If nobody knows whether it went out, the platform is
+asked (see `finding`). Where it can't be asked, the part is marked as such, an incident tells of it, and it is not sent
+again.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 
 from msgspec.structs import replace
 
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState
-from everthread.domain.wording import excerpt
+from everthread.gateway import outgoing
+from everthread.gateway.finding import Finding
+from everthread.gateway.ledger import Ledger
 from everthread.gateway.places import at
+from everthread.gateway.settling import Settling
 from everthread.gateway.splitting import parts_of
-from everthread.ports import Clock, Platform, Store, UnitOfWork
+from everthread.ports import Clock, Platform, Store
 from everthread.ports.platform import Address, Button, File, Outbound
-from everthread.ports.store import Incident
 
 log = logging.getLogger("everthread.gateway")
 
@@ -57,6 +59,9 @@ class Delivery:
         self._held: set[str] = set()
         self._swept: tuple[float, str] | None = None
         self._with: dict[str, tuple[tuple[Button, ...], tuple[File, ...]]] = {}
+        self.finding = Finding(store, clock)
+        self._ledger = Ledger(store, clock)
+        self._settling = Settling(self.finding, self._ledger, clock)
         # What is marked as handed over and not out yet is uncertain if the process dies: let that be few at a time.
         self._handing_over = {name: asyncio.Semaphore(HANDED_OVER_MAX) for name in platforms}
 
@@ -68,10 +73,13 @@ class Delivery:
         """Have a reply sent that is stored. Buttons and files are extras: after a crash it goes out without them."""
         if reply.state is not ReplyState.READY or reply.key.platform not in self._platforms:
             return
-        lane = (reply.key.platform, reply.key.chat)
-        queue = self._lanes.setdefault(lane, deque())
         if buttons or files:
             self._with[reply.turn_id] = buttons, files
+        self._queue(reply)
+
+    def _queue(self, reply: Reply) -> None:
+        lane = (reply.key.platform, reply.key.chat)
+        queue = self._lanes.setdefault(lane, deque())
         if reply.turn_id in queue:
             return
         queue.append(reply.turn_id)
@@ -88,18 +96,24 @@ class Delivery:
 
     async def begin(self) -> None:
         """Take up what a process that is gone has left: whether a part that it had handed over is out, is not known."""
+        await self.finding.remind(self._platforms)
         async for reply in self._all(ReplyState.SENDING):
             platform = self._platforms.get(reply.key.platform)
             if platform is None:
                 continue
-            if platform.capabilities.idempotent_send or _is_edit(reply):
-                await self._mark(replace(reply, state=ReplyState.READY))
+            if reply.turn_id.startswith(QUESTION):
+                await self._ledger.mark(replace(reply, state=ReplyState.WITHHELD))
+            elif platform.capabilities.idempotent_send or outgoing.is_edit(reply):
+                await self._ledger.mark(replace(reply, state=ReplyState.READY))
+            elif platform.finder is not None:
+                self._settling.open(reply.turn_id)
+                self._queue(reply)
             else:
-                await self._give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
+                await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, "the program ended while it was being sent")
         async for reply in self._all(ReplyState.READY):
             if reply.turn_id.startswith(QUESTION):
                 # The turn that has asked goes on, and asks anew.
-                await self._mark(replace(reply, state=ReplyState.WITHHELD))
+                await self._ledger.mark(replace(reply, state=ReplyState.WITHHELD))
             else:
                 self.put(reply)
 
@@ -172,12 +186,17 @@ class Delivery:
     async def _try(self, platform: Platform, turn_id: str) -> bool:
         """Send the next part; whether that was the last of it."""
         if platform.capabilities.idempotent_send:
-            reply = await self._store.peek(lambda uow: _ready(uow, turn_id))
+            reply = await self._store.peek(lambda uow: outgoing.ready(uow, turn_id))
             return reply is None or await self._send_part(platform, reply)
+        if self._settling.is_open(turn_id):
+            return await self._settle(platform, turn_id)
         async with self._handing_over[platform.name]:
-            reply = await self._store.write(lambda uow: _claimed(uow, turn_id))
+            reply = await self._store.write(lambda uow: outgoing.claimed(uow, turn_id, platform.finder))
             if reply is None:
                 return True
+            if platform.finder is not None and outgoing.may_have_begun(reply):
+                self._settling.open(turn_id)
+                return False
             sending = asyncio.ensure_future(self._send_part(platform, reply))
             try:
                 # Not for long: a chat where sending takes its time must not hold up the others.
@@ -188,59 +207,86 @@ class Delivery:
                 raise
         return await sending
 
-    async def _send_part(self, platform: Platform, reply: Reply) -> bool:
+    async def _settle(self, platform: Platform, turn_id: str) -> bool:
+        """Find out what became of a part that was handed over, and see to it; whether that was the last of it."""
+        reply = await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
+        next_part = await self._next_part(platform, reply) if reply is not None else None
+        if reply is None or reply.state is not ReplyState.SENDING or next_part is None:
+            self._settling.leave(turn_id)
+            return True
+        settled = await self._settling.settle(platform, reply, *next_part)
+        return await self._send_part(platform, reply, again=True) if settled is None else settled
+
+    async def _send_part(self, platform: Platform, reply: Reply, *, again: bool = False) -> bool:
+        """`again` if it was handed over before, and is not there."""
         safe = platform.capabilities.idempotent_send
-        text = await self._text(platform, reply)
-        if text is None:
-            await self._give_up(
+        next_part = await self._next_part(platform, reply)
+        if next_part is None:
+            await self._ledger.give_up(
                 reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is no text, or too long a one"
             )
             return True
-        parts = parts_of(text, platform.capabilities)
-        last = reply.parts + 1 >= len(parts)
-        sent = asyncio.ensure_future(self._send(platform, reply, parts[reply.parts], last))
+        message, last = next_part
+        sent = asyncio.ensure_future(self._send(platform, reply, message))
         try:
             message_id = await asyncio.shield(sent)
         except asyncio.CancelledError:
             await self._stopped(sent, reply, safe, last)
             raise
         except SendUncertain as error:
-            if safe:
-                raise PlatformUnavailable(str(error)) from error
-            await self._give_up(reply, ReplyState.AMBIGUOUS, str(error))
-            return True
+            return await self._uncertain(platform, reply, error)
         except PlatformRefused as error:
-            await self._give_up(reply, ReplyState.FAILED, str(error))
+            await self._ledger.give_up(reply, ReplyState.FAILED, str(error))
             return True
         except PlatformUnavailable:
             if not safe:
-                await self._mark(replace(reply, state=ReplyState.READY))
+                await self._ledger.mark(replace(reply, state=ReplyState.READY))
             raise
         except Exception:
             if safe:
                 raise
             log.exception("a reply may not have been sent", extra=at(reply.key, reply.session_id, reply.turn_id))
-            await self._give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
+            await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was being sent")
             return True
-        await self._tell_of_beginning(reply, safe)
-        await self._mark(_sent(reply, message_id, last))
+        message_id = await self._only_one(platform, reply, message, message_id, again)
+        await self._ledger.mark(outgoing.sent(reply, message_id, last))
         return last
 
-    async def _send(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
+    async def _uncertain(self, platform: Platform, reply: Reply, error: SendUncertain) -> bool:
+        """A part may be out. Where it is safe to send it again, or to ask, that is done."""
+        if platform.capabilities.idempotent_send:
+            raise PlatformUnavailable(str(error)) from error
+        if platform.finder is None:
+            await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, str(error))
+            return True
+        self._settling.open(reply.turn_id)
+        return False
+
+    async def _send(self, platform: Platform, reply: Reply, message: Outbound) -> str:
         try:
             async with asyncio.timeout(SEND_S_MAX):
-                return await self._send_or_edit(platform, reply, text, last)
+                return await self._send_or_edit(platform, reply, message)
         except TimeoutError as error:
             nothing_heard = f"nothing was heard for {SEND_S_MAX:g} s"
-            raise (PlatformUnavailable if _is_edit(reply) else SendUncertain)(nothing_heard) from error
+            raise (PlatformUnavailable if outgoing.is_edit(reply) else SendUncertain)(nothing_heard) from error
 
-    async def _send_or_edit(self, platform: Platform, reply: Reply, text: str, last: bool) -> str:
+    async def _next_part(self, platform: Platform, reply: Reply) -> tuple[Outbound, bool] | None:
+        """And whether it is the last. `None` if nobody could read it."""
+        text = await self._text(platform, reply)
+        if text is None:
+            return None
+        parts = parts_of(text, platform.capabilities)
+        last = reply.parts + 1 >= len(parts)
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
         if last and reply.file and platform.capabilities.files:
             content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
             files = (*files, File(reply.file, content or b""))
-        to, name = Address.of(reply.key), f"{reply.turn_id}.{reply.parts}"
-        if _is_edit(reply) and (known := reply.platform_message_id):
+        name = f"{reply.turn_id}.{reply.parts}"
+        return Outbound(name, Address.of(reply.key), parts[reply.parts], buttons, files), last
+
+    async def _send_or_edit(self, platform: Platform, reply: Reply, message: Outbound) -> str:
+        to, text, buttons = message.to, message.text, message.buttons
+        if outgoing.is_edit(reply) and (known := reply.platform_message_id):
             try:
                 await platform.edit(to, known, text, buttons)
                 return known
@@ -252,8 +298,8 @@ class Delivery:
                 log.info(
                     "%s: %s; sent anew", platform.name, error, extra=at(reply.key, reply.session_id, reply.turn_id)
                 )
-                return await platform.send(Outbound(f"{name}.anew", to, text, buttons, files))
-        message_id = await platform.send(Outbound(name, to, text, buttons, files))
+                return await platform.send(replace(message, id=f"{message.id}.anew"))
+        message_id = await platform.send(message)
         if reply.parts == 0 and reply.platform_message_id is not None and platform.capabilities.idempotent_send:
             # If a beginning of it was out, nothing more went out under its id.
             await platform.edit(to, message_id, text, buttons)
@@ -277,75 +323,17 @@ class Delivery:
         if not done:
             sent.cancel()
         elif not sent.cancelled() and sent.exception() is None:
-            await self._mark_or_leave(_sent(reply, sent.result(), last))
+            await self._ledger.mark_or_leave(outgoing.sent(reply, sent.result(), last))
         elif not safe and isinstance(sent.exception(), PlatformUnavailable):
-            await self._mark_or_leave(replace(reply, state=ReplyState.READY))
+            await self._ledger.mark_or_leave(replace(reply, state=ReplyState.READY))
 
-    async def _mark_or_leave(self, reply: Reply) -> None:
-        with suppress(StoreError):
-            await self._store.write(lambda uow: _update(uow, reply))
-
-    async def _mark(self, reply: Reply) -> None:
-        await self._write(lambda uow: _update(uow, reply))
-
-    async def _write(self, work: Callable[[UnitOfWork], None]) -> None:
-        """What became of a part must be written down, however long that takes: nobody else knows."""
-        while True:
-            try:
-                return await self._store.write(work)
-            except StoreError as error:
-                log.warning("what became of a reply is written down later: %s", error)
-                await self._clock.sleep(BACKOFF_S * 4)
-
-    async def _tell_of_beginning(self, reply: Reply, safe: bool) -> None:
-        """If a beginning of it may be out under an id that nobody was told, nobody can take it away."""
-        if safe or reply.parts or reply.platform_message_id != "":
-            return
-        text = f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
-        incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
-        await self._write(lambda uow: uow.lanes.add_incident(incident))
-        log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))
-
-    async def _give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
-        def give_up(uow: UnitOfWork) -> None:
-            _update(uow, replace(reply, state=state))
-            what = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
-            text = f"a reply {what} {reply.key.platform} chat {reply.key.chat}: {excerpt(why, 200)}"
-            uow.lanes.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
-
-        await self._write(give_up)
-        where = at(reply.key, reply.session_id, reply.turn_id)
-        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=where)
-
-
-def _sent(reply: Reply, message_id: str, last: bool) -> Reply:
-    """After one more part of it went out."""
-    state = ReplyState.SENT if last else ReplyState.READY
-    return replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id)
-
-
-def _is_edit(reply: Reply) -> bool:
-    """Whether what comes next of it is another text for a message that is out."""
-    return reply.parts == 0 and bool(reply.platform_message_id)
-
-
-def _ready(uow: UnitOfWork, turn_id: str) -> Reply | None:
-    """The reply as it is now: it may have been forgotten since it was queued."""
-    reply = uow.inbox.reply(turn_id)
-    return reply if reply is not None and reply.state is ReplyState.READY else None
-
-
-def _claimed(uow: UnitOfWork, turn_id: str) -> Reply | None:
-    reply = _ready(uow, turn_id)
-    return uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING)) if reply is not None else None
-
-
-def _update(uow: UnitOfWork, reply: Reply) -> None:
-    known = uow.inbox.reply(reply.turn_id)
-    if known is None:
-        return
-    if known.text != reply.text:
-        # Forgotten while it was being sent: its words don't come back, and no more of it goes out.
-        state = ReplyState.WITHHELD if reply.state is ReplyState.READY else reply.state
-        reply = replace(reply, text=known.text, state=state)
-    uow.inbox.put_reply(reply)
+    async def _only_one(self, platform: Platform, reply: Reply, message: Outbound, message_id: str, again: bool) -> str:
+        """The id of a part that is out, once what else may be out of it is seen to."""
+        if again and platform.finder is not None:
+            return await self._settling.only_one(platform, platform.finder, reply, message, message_id)
+        if outgoing.may_have_begun(reply) and not platform.capabilities.idempotent_send:
+            # Nobody was told under which id the beginning is: nobody can take it away.
+            await self._ledger.tell(
+                reply, f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
+            )
+        return message_id

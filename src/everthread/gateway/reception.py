@@ -161,7 +161,10 @@ class Reception:
         if not text:
             return
         row, new = await self._lifecycle.accept(
-            Inbound(key, owner, text, update.account, update.update_id, command, update.user, packed.to_fetch)
+            Inbound(
+                *(key, owner, text, update.account, update.update_id, command, update.user, packed.to_fetch),
+                message_id=update.message_id,
+            )
         )
         self.taken += new
         if not new:

@@ -127,6 +127,7 @@ class Gateway:
         self.schedules = runtime.scheduler(self.delivery.put)
         self.stalls = Stalls(self.clock)
         self.started_at = 0.0
+        self._began = 0.0
         self._listening: list[asyncio.Future[None]] = []
         self._telling: set[asyncio.Future[None]] = set()
         self.draining = False
@@ -179,13 +180,15 @@ class Gateway:
         if there is None:
             return None
         account = self.settings.platforms.get(platform)
-        return Showing(there, self.lifecycle, self.clock, edits=account is None or account.stream)
+        edits = account is None or account.stream
+        return Showing(there, self.lifecycle, self.clock, self.delivery.finding, edits=edits, since=self._began)
 
     # --- Coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take up what was left behind, then listen. Comes back at once: a platform that is down is tried again."""
         self.started_at = self.clock.now()
+        self._began = asyncio.get_running_loop().time()
         await self.lifecycle.remove_files()
         await self.delivery.begin()
         await self.working.recover(self._is_served)

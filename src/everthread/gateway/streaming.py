@@ -10,6 +10,7 @@ from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
 from everthread.agent.waiting import until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType
+from everthread.gateway.finding import Finding, There
 from everthread.gateway.places import at
 from everthread.gateway.splitting import room_of
 from everthread.lifecycle import Lifecycle, Ticket
@@ -31,8 +32,13 @@ END_S_MAX = 30.0
 class Showing:
     """What somebody sees of one turn while it runs. Nothing that goes wrong here concerns the turn."""
 
-    def __init__(self, platform: Platform, lifecycle: Lifecycle, clock: Clock, *, edits: bool) -> None:
+    def __init__(
+        self, platform: Platform, lifecycle: Lifecycle, clock: Clock, finding: Finding, *, edits: bool, since: float
+    ) -> None:
+        """`since` is when this process began, by the loop's clock."""
         self._platform = platform
+        self._finding = finding
+        self._since = since
         self._lifecycle = lifecycle
         self._clock = clock
         self._edits = edits and platform.capabilities.edits
@@ -107,16 +113,32 @@ class Showing:
 
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
         if self._message_id is None:
-            # Whatever becomes of the send: whoever finishes the answer knows that a beginning may be out.
-            draft = await self._lifecycle.draft_reply(ticket, text, "")
-            # It may be known from the process that had begun it.
-            self._message_id = draft.platform_message_id or None
+            self._message_id = await self._begun_before(ticket, to, text)
         if self._message_id is None:
             self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
             await self._lifecycle.draft_reply(ticket, text, self._message_id)
         else:
             await self._platform.edit(to, self._message_id, text)
         self._shown = text
+
+    async def _begun_before(self, ticket: Ticket, to: Address, text: str) -> str | None:
+        """The beginning that a process which is gone has shown, if one is out. Noted before anything is sent, whatever
+        becomes of that: whoever finishes the answer knows that a beginning may be out.
+        """
+        finder = self._platform.finder
+        if finder is None:
+            return (await self._lifecycle.draft_reply(ticket, text, "")).platform_message_id or None
+        begun = await self._lifecycle.drafted(ticket.turn_id)
+        draft = await self._lifecycle.draft_reply(ticket, text, "", finder.newest(to))
+        if begun is None or begun.platform_message_id != "":
+            return draft.platform_message_id or None
+        seen = await self._finding.look(self._platform, Outbound(f"{ticket.turn_id}.0", to, text), draft, self._since)
+        if not isinstance(seen, There):
+            return None
+        await self._lifecycle.draft_reply(ticket, text, seen.message_id)
+        where = at(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+        log.info("the beginning of an answer was found, and is gone on with", extra=where)
+        return seen.message_id
 
     def _every_s(self, chat_type: ChatType) -> float:
         able = self._platform.capabilities

@@ -6,7 +6,7 @@ keeps nothing that must outlive it: what it was handed is acknowledged upstream 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -37,6 +37,8 @@ class Update(Struct, frozen=True):
     user_name: str = ""
     media: tuple[Media, ...] = ()
     reply_to: Quoted | None = None
+    message_id: str = ""
+    """Of the message, in the way in which those that are sent have one. Wanted where there is a `Finder`."""
 
 
 class MovedChat(Struct, frozen=True):
@@ -132,6 +134,35 @@ Take = Callable[[Incoming], Awaitable[None]]
 """Comes back once it is stored, or was turned away for good: only then may it be acknowledged upstream."""
 
 
+class Finder(Protocol):
+    """Asks a platform what became of a send of which nothing was heard, where that can be asked.
+
+    Messages are numbered by a platform as they come, so what was handed over at some time is behind whatever was known
+    then. How the newest known message of a place is called is the platform's own matter: a mark.
+    """
+
+    def know(self, to: Address, message_id: str) -> None:
+        """A message is there: what is sent from now on comes after it."""
+        ...
+
+    def newest(self, to: Address) -> str:
+        """The mark of the newest message that is known there; empty if none is."""
+        ...
+
+    async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        """The id of the first message there behind that mark which may be this one, or a beginning of it: one's own, of
+        its kind, and none of those `besides`. With `until`, only what is before the message of that id is looked at.
+        `None` if there is none: whoever has nothing on its way any more may send it again. Asking changes nothing.
+
+        Raises `SendUncertain` if nobody can say, `PlatformUnavailable` if it is to be asked again later.
+        """
+        ...
+
+    async def take_back(self, to: Address, message_id: str) -> None:
+        """Remove a message of one's own. Raises `PlatformRefused` if it can't be."""
+        ...
+
+
 class Platform(Protocol):
     """One account on one platform. Its methods raise `PlatformError`s and nothing else."""
 
@@ -142,6 +173,11 @@ class Platform(Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def finder(self) -> Finder | None:
+        """`None` where what was sent can't be looked for."""
+        ...
 
     async def run(self, take: Take) -> None:
         """Hand over what comes in, in order for each chat, until cancelled. Raises `PlatformUnavailable` if it can't:

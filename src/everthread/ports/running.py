@@ -112,7 +112,7 @@ class Inbox(Protocol):
         ...
 
     def put_reply(self, reply: Reply) -> Reply:
-        """What is known of it then: the platform's id of a draft is kept."""
+        """What is known of it then: the platform's id of a draft is kept, and from where on to look for it."""
         ...
 
     def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
@@ -123,6 +123,14 @@ class Inbox(Protocol):
     def reply(self, turn_id: str) -> Reply | None: ...
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
         """The oldest first, from behind the one of that time and turn."""
+        ...
+
+    def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
+        """Where messages are, and their ids on the platform: of the newest replies, and the newest that came in."""
+        ...
+
+    def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
+        """Those of that time or later which are known to be out under that id, on any platform."""
         ...
 
 

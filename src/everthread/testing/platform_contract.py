@@ -303,6 +303,47 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
+    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, there: There) -> None:
+        if (finder := platform.finder) is None:
+            pytest.skip("what was sent can't be looked for there")
+        await platform.send(to_be_sent("hello"))
+        mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
+        assert mark, "what was sent is known to be there"
+        await there.lose()
+        with pytest.raises(SendUncertain):
+            await platform.send(lost)
+        await there.say(CHAT, "are you there?")
+        found = await finder.find(lost, mark)
+        assert found is not None
+        assert await finder.find(lost, mark, besides={found}) is None
+        assert await finder.find(lost, mark, until=found) is None
+        again = await platform.send(lost)
+        assert await finder.find(lost, mark, until=again) == found, "asking changes nothing"
+        assert await there.shown(CHAT) == ["hello", "bye", "bye"]
+        await finder.take_back(Address(CHAT), again)
+        await platform.edit(Address(CHAT), found, "good bye")
+        assert await there.shown(CHAT) == ["hello", "good bye"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_is_not_out_is_not_found(self, platform: Platform, there: There) -> None:
+        if (finder := platform.finder) is None:
+            pytest.skip("what was sent can't be looked for there")
+        first = await platform.send(to_be_sent("hello"))
+        mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
+        # What others have said, and what was said elsewhere, is something else.
+        await there.say(CHAT, "are you there?")
+        await platform.send(to_be_sent("bye", 3, OTHER_CHAT))
+        await there.say(OTHER_CHAT, "yes")
+        assert await finder.find(lost, mark) is None
+        await platform.send(to_be_sent("something else", 4))
+        assert await finder.find(lost, mark) is None, "of what was sent since, it is known under which id"
+        # Whoever comes after one that is gone is told what that one knew.
+        finder.know(Address(CHAT), first)
+        assert finder.newest(Address(CHAT)) != mark
+        await platform.aclose()
+
+    @_where_it_can_be
     async def test_what_will_never_be_taken_is_refused(self, platform: Platform, there: There) -> None:
         await there.refuse()
         with pytest.raises(PlatformRefused):

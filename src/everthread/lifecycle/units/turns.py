@@ -118,8 +118,15 @@ class TurnUnits(Units):
 
         await self._store.write(finish)
 
-    async def draft_reply(self, ticket: Ticket, text: str, platform_message_id: str | None = None) -> Reply:
-        """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it.
+    async def drafted(self, turn_id: str) -> Reply | None:
+        """What is noted so far of a turn's reply."""
+        return await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
+
+    async def draft_reply(
+        self, ticket: Ticket, text: str, platform_message_id: str | None = None, sent_after: str = ""
+    ) -> Reply:
+        """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it. While
+        the id is not known, `sent_after` says from where on to look for it.
 
         Of a turn that is over by now, or was given back, only the id is noted: whoever sends its reply must know it.
         """
@@ -131,8 +138,15 @@ class TurnUnits(Units):
                 return uow.inbox.put_reply(replace(reply, platform_message_id=platform_message_id))
             ref = turn.held(uow, ticket).ref
             state, now = ReplyState.DRAFT, self._clock.now()
+            message_id, after = platform_message_id, sent_after
+            if reply is not None and reply.platform_message_id == "":
+                # An earlier beginning may be out.
+                after = reply.sent_after
             return uow.inbox.put_reply(
-                Reply(ticket.turn_id, ref.key, ref.session_id, ref.owner, text, state, now, platform_message_id)
+                Reply(
+                    *(ticket.turn_id, ref.key, ref.session_id, ref.owner, text, state, now, message_id),
+                    sent_after=after,
+                )
             )
 
         return await self._store.write(draft)

@@ -47,6 +47,10 @@ class LoopbackPlatform:
     def name(self) -> str:
         return self._name
 
+    @property
+    def finder(self) -> None:
+        return None
+
     async def run(self, take: Take) -> None:
         offset = 0
         while True:

@@ -14,6 +14,7 @@ from everthread.domain.model import (
     Inbound,
     InboxState,
     Message,
+    Reply,
     ReplyState,
     Role,
     Session,
@@ -122,6 +123,40 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 10)) == (reply,)
             await store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.SENT)))
             assert await store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 10)) == ()
+
+    @in_loop
+    async def test_a_reply_keeps_from_where_on_to_look_for_it(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            ticket = await talk.begin("hello", KEY)
+            assert await talk.lifecycle.drafted(ticket.turn_id) is None
+            await talk.lifecycle.draft_reply(ticket, "h", "", "0/7")
+            again = await talk.lifecycle.draft_reply(ticket, "hi", "", "0/9")
+            assert (again.platform_message_id, again.sent_after) == ("", "0/7"), "an earlier beginning may be out"
+            assert await talk.lifecycle.drafted(ticket.turn_id) == again
+            await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
+            reply = await store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            assert reply is not None
+            assert (reply.state, reply.platform_message_id, reply.sent_after) == (ReplyState.READY, "", "0/7")
+            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, sent_after="0/12")))
+            kept = await store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            assert kept is not None
+            assert kept.sent_after == "0/12"
+
+    @in_loop
+    async def test_what_is_known_to_be_out_is_found_by_its_id(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            for number, message_id in enumerate(("", "11", "12", "13")):
+                reply = Reply(f"t{number}", KEY, "s1", "ann", "hi", ReplyState.SENT, float(number), message_id)
+                await store.write(lambda uow, reply=reply: uow.inbox.put_reply(reply))
+            for number in range(4):
+                came = Inbound(KEY, "ann", "hello", message_id=f"2{number}" if number else "")
+                await store.write(lambda uow, came=came: uow.inbox.accept(came, 5.0))
+            known = await store.read(lambda uow: uow.inbox.newest_known(2))
+            assert sorted(known) == [(KEY, "12"), (KEY, "13"), (KEY, "22"), (KEY, "23")]
+            found = await store.read(lambda uow: uow.inbox.out_as("12", 0.0))
+            assert [reply.turn_id for reply in found] == ["t2"]
+            assert await store.read(lambda uow: uow.inbox.out_as("12", 2.5)) == ()
 
     @in_loop
     async def test_a_turn_comes_back_as_it_was_stored(self, open_store: OpenStore) -> None:

@@ -158,7 +158,8 @@ class Messages:
         before = world.messages[chat.id].get(params.integer("message_id"))
         if before is None:
             raise bad("message to edit not found")
-        if not before.is_by_bot:
+        is_own = before.from_ is not None and before.from_.id == world.bot.id
+        if not is_own or before.forum_topic_created is not None:
             raise bad("message can't be edited")
         # Without buttons in the call, the message has none afterwards.
         after = replace(change(before), reply_markup=keyboard_of(params))

@@ -6,15 +6,16 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TypeVar
 from urllib.parse import quote
 
 import telegram
-from telegram.constants import ChatAction, ParseMode
-from telegram.error import BadRequest, ChatMigrated, TelegramError
+from telegram.constants import ChatAction
+from telegram.error import BadRequest, TelegramError
 
+from everthread.adapters.platforms.telegram.chats import NOT_PARSED, Chats, formatted
 from everthread.adapters.platforms.telegram.failures import Failures
-from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, rendered, units
+from everthread.adapters.platforms.telegram.finder import NOT_CHANGED, TelegramFinder
+from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, units
 from everthread.adapters.platforms.telegram.polling import Taker, poll
 from everthread.adapters.platforms.telegram.token_lock import TokenLock
 from everthread.adapters.platforms.telegram.transport import CALL_S, TooLarge, Transport
@@ -47,14 +48,11 @@ ROW_CHARS_MAX = 20
 """So much can be read in one row of buttons on a phone."""
 COMMANDS_MAX = 100
 COMMAND_HELP_CHARS_MAX = 256
-NOT_PARSED = "can't parse entities"
-NOT_CHANGED = "message is not modified"
 
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 _PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 _VOICES = (".ogg", ".oga")
 
-Sent = TypeVar("Sent")
 Way = Callable[..., Awaitable[telegram.Message]]
 
 ABLE = Capabilities(
@@ -94,8 +92,7 @@ class TelegramPlatform:
         self._commands = commands
         self._secret = secret
         self._failures = Failures(token, call_s)
-        self._moved: dict[int, int] = {}
-        """Groups that became supergroups. It need not be kept: whoever writes to the old one is told."""
+        self._chats = Chats()
         self._transport = Transport(call_s)
         # The library writes the token into its log.
         logging.getLogger("telegram").setLevel(logging.WARNING)
@@ -108,6 +105,7 @@ class TelegramPlatform:
             request=self._transport,
             get_updates_request=self._transport,
         )
+        self._finder = TelegramFinder(self._bot, self._chats, self._failures, _is_captioned)
 
     @property
     def name(self) -> str:
@@ -116,6 +114,10 @@ class TelegramPlatform:
     @property
     def capabilities(self) -> Capabilities:
         return ABLE
+
+    @property
+    def finder(self) -> TelegramFinder:
+        return self._finder
 
     # --- Coming in ---------------------------------------------------------------------------------------------------
 
@@ -147,6 +149,8 @@ class TelegramPlatform:
                 await take(ours)
             if isinstance(update, Unread):
                 return
+            if update.message is not None:
+                self._chats.numbers.saw(update.message.chat.id, update.message.message_id)
             if update.callback_query is not None:
                 await self._confirm(update.callback_query.id)
 
@@ -160,7 +164,7 @@ class TelegramPlatform:
         except Exception as error:  # noqa: BLE001 - as with what can't be read at all
             return Unreadable(self._name, str(update.update_id), type(error).__name__)
         if isinstance(ours, MovedChat):
-            self._moved[int(ours.chat)] = int(ours.to)
+            self._chats.move(int(ours.chat), int(ours.to))
         return ours
 
     async def _confirm(self, query_id: str) -> None:
@@ -203,7 +207,7 @@ class TelegramPlatform:
     async def send(self, message: Outbound) -> str:
         _check(message.text, bool(message.files))
         keyboard = _keyboard(message.buttons)
-        if len(message.files) == 1 and units(message.text) <= CAPTION_CHARS_MAX:
+        if _is_captioned(message):
             return await self._send_file(message.to, message.files[0], message.text, keyboard)
         message_id = await self._send_text(message.to, message.text, keyboard)
         for file in message.files:
@@ -216,7 +220,7 @@ class TelegramPlatform:
             raise PlatformRefused("there is no such message")
 
         async def change(text: str, parse_mode: str | None) -> None:
-            await self._in_chat(
+            await self._chats.act(
                 to,
                 lambda chat: self._bot.edit_message_text(
                     text, chat, int(message_id), reply_markup=_keyboard(buttons), parse_mode=parse_mode
@@ -225,14 +229,14 @@ class TelegramPlatform:
 
         with self._failures.told():
             try:
-                await _formatted(text, change)
+                await formatted(text, change)
             except BadRequest as error:
                 if NOT_CHANGED not in str(error).lower():
                     raise
 
     async def show_typing(self, to: Address) -> None:
         with self._failures.told():
-            await self._in_chat(
+            await self._chats.act(
                 to, lambda chat: self._bot.send_chat_action(chat, ChatAction.TYPING, _thread(to.thread))
             )
 
@@ -240,19 +244,9 @@ class TelegramPlatform:
         self._lock.release()
         await self._transport.shutdown()
 
-    async def _in_chat(self, to: Address, act: Callable[[int], Awaitable[Sent]]) -> Sent:
-        """Where the chat is now. What was refused because it has moved has certainly not been done."""
-        chat = _chat(to.chat)
-        chat = self._moved.get(chat, chat)
-        try:
-            return await act(chat)
-        except ChatMigrated as error:
-            self._moved[chat] = error.new_chat_id
-            return await act(error.new_chat_id)
-
     async def _send_text(self, to: Address, text: str, keyboard: telegram.InlineKeyboardMarkup | None) -> str:
-        async def say(text: str, parse_mode: str | None) -> telegram.Message:
-            return await self._in_chat(
+        async def say(text: str, parse_mode: str | None) -> str:
+            return await self._chats.send(
                 to,
                 lambda chat: self._bot.send_message(
                     chat, text, parse_mode=parse_mode, message_thread_id=_thread(to.thread), reply_markup=keyboard
@@ -260,7 +254,7 @@ class TelegramPlatform:
             )
 
         with self._failures.told(uncertain=True):
-            return str((await _formatted(text, say)).message_id)
+            return await formatted(text, say)
 
     async def _send_file(
         self, to: Address, file: File, caption: str, keyboard: telegram.InlineKeyboardMarkup | None = None
@@ -269,7 +263,7 @@ class TelegramPlatform:
             raise PlatformRefused(f"{file.name} is larger than Telegram takes ({FILE_BYTES_MAX // 1_000_000} MB)")
         content = telegram.InputFile(file.content, file.name)
 
-        async def hand_over(text: str, parse_mode: str | None) -> telegram.Message:
+        async def hand_over(text: str, parse_mode: str | None) -> str:
             try:
                 return await hand_over_as(self._way_of(file), text, parse_mode)
             except BadRequest as error:
@@ -278,8 +272,8 @@ class TelegramPlatform:
                 # It is no picture that Telegram knows, or an odd one: it can be opened all the same.
                 return await hand_over_as(self._bot.send_document, text, parse_mode)
 
-        async def hand_over_as(send: Way, text: str, parse_mode: str | None) -> telegram.Message:
-            return await self._in_chat(
+        async def hand_over_as(send: Way, text: str, parse_mode: str | None) -> str:
+            return await self._chats.send(
                 to,
                 lambda chat: send(
                     chat,
@@ -293,7 +287,7 @@ class TelegramPlatform:
             )
 
         with self._failures.told(uncertain=True):
-            return str((await _formatted(caption, hand_over)).message_id)
+            return await formatted(caption, hand_over)
 
     async def _send_file_besides(self, to: Address, file: File) -> None:
         """The text is out: whatever becomes of the file must not have it sent again."""
@@ -310,22 +304,14 @@ class TelegramPlatform:
         return self._bot.send_voice if kind in _VOICES else self._bot.send_document
 
 
+def _is_captioned(message: Outbound) -> bool:
+    """Whether it goes out as a file that its text stands under."""
+    return len(message.files) == 1 and units(message.text) <= CAPTION_CHARS_MAX
+
+
 def _check(text: str, empty: bool = False) -> None:
     if units(text) > CHARS_MAX or not (text.strip() or empty):
         raise PlatformRefused(f"a message has between 1 and {CHARS_MAX} characters")
-
-
-async def _formatted(text: str, act: Callable[[str, str | None], Awaitable[Sent]]) -> Sent:
-    """With its format, or as it is written if Telegram makes nothing of that."""
-    made = rendered(text)
-    if made is not None:
-        try:
-            return await act(made, ParseMode.MARKDOWN_V2)
-        except BadRequest as error:
-            if NOT_PARSED not in str(error).lower():
-                raise
-            log.warning("a text went out without its format: %s", error)
-    return await act(text, None)
 
 
 def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None:
@@ -341,13 +327,6 @@ def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None
         return None
     is_one_row = sum(len(button.text) for button in made) <= ROW_CHARS_MAX
     return telegram.InlineKeyboardMarkup([made] if is_one_row else [[button] for button in made])
-
-
-def _chat(chat: str) -> int:
-    try:
-        return int(chat)
-    except ValueError:
-        raise PlatformRefused("there is no such chat") from None
 
 
 def _thread(thread: str | None) -> int | None:

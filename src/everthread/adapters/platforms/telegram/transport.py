@@ -5,6 +5,8 @@ What goes wrong is told apart by what can be known of it: whether a call has cer
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import Any, cast
 
 import aiohttp
@@ -141,9 +143,19 @@ class Transport(BaseRequest):
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=abrupt_socket),
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def abrupt_socket(address: tuple[Any, ...]) -> socket.socket:
+    """One that takes along what has not gone out when it is closed, or whoever has it dies. Otherwise the system would
+    go on for minutes to hand a message over which has long been found not to be there, and was sent again.
+    """
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return made
 
 
 async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

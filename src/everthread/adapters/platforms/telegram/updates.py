@@ -105,6 +105,7 @@ def _said(update: telegram.Update, message: telegram.Message, bot: Bot) -> Updat
         name,
         media,
         _quoted(message),
+        str(message.message_id),
     )
 
 

@@ -31,13 +31,22 @@ ONE_AT_A_TIME = 1
 
 
 async def serve(bot: telegram.Bot, account: PlatformAccount, secret: str, failures: Failures, take: Taker) -> None:
-    """Take in what is brought, until cancelled. Raises `PlatformUnavailable` if nothing can be brought here."""
+    """Take in what is brought, until cancelled. Raises `PlatformUnavailable` if nothing can be brought here, and what
+    `take` raises that is no error of ours.
+    """
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def brought(request: web.Request) -> web.Response:
         shown = request.headers.get(SECRET_HEADER, "")
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), secret.encode()):
             return web.Response(status=403)
-        return web.Response(status=await _take_in(await request.read(), bot, take))
+        try:
+            return web.Response(status=await _take_in(await request.read(), bot, take))
+        except Exception as error:
+            if over.done():
+                raise
+            over.set_exception(error)
+            return web.Response(status=503)
 
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.router.add_post(urlsplit(account.webhook_url).path or "/", brought)
@@ -59,7 +68,7 @@ async def serve(bot: telegram.Bot, account: PlatformAccount, secret: str, failur
                 drop_pending_updates=False,
                 secret_token=secret,
             )
-        await asyncio.get_running_loop().create_future()
+        await over
     finally:
         await runner.cleanup()
 

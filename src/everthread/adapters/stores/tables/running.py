@@ -31,7 +31,7 @@ _FATES = by_value(Fate)
 _STATES = by_value(InboxState)
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 _INBOX = "id, key, owner, content, account, update_id, command, user, media, accepted_at, state, session_id, turn_id"
-_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file"
+_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file, sent_after"
 # Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
 _UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.SENDING, ReplyState.AMBIGUOUS, ReplyState.FAILED)
@@ -172,10 +172,10 @@ class InboxTables:
         run(
             self._execute(
                 "INSERT INTO inbox (key, owner, platform, account, update_id, content, command, user, media, "
-                "accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') ON CONFLICT DO NOTHING",
+                f"message_id, accepted_at, state) VALUES ({'?, ' * 11}'waiting') ON CONFLICT DO NOTHING",
                 (
                     *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
-                    *(inbound.command, inbound.user, media_text(inbound.media), now),
+                    *(inbound.command, inbound.user, media_text(inbound.media), inbound.message_id, now),
                 ),
             )
         )
@@ -304,24 +304,27 @@ class InboxTables:
         r = reply
         # Once it is out, or never will be, its words stand in the turn and nowhere else.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
-        known = first(self._execute("SELECT platform_message_id FROM replies WHERE turn_id = ?", (r.turn_id,)))
-        # An id that is known is not given up for one that is not.
-        is_kept = not r.platform_message_id and known is not None and known[0] is not None
-        message_id = known[0] if known is not None and is_kept else r.platform_message_id
+        query = "SELECT platform_message_id, sent_after FROM replies WHERE turn_id = ?"
+        known_id, known_after = first(self._execute(query, (r.turn_id,))) or (None, "")
+        # An id that is known is not given up for one that is not; nor is from where on to look for it.
+        message_id = known_id if not r.platform_message_id and known_id is not None else r.platform_message_id
+        sent_after = r.sent_after or known_after
         run(
             self._execute(
-                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 9}?) ON CONFLICT (turn_id) DO UPDATE SET "
+                f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 10}?) ON CONFLICT (turn_id) DO UPDATE SET "
                 "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
-                "platform_message_id = excluded.platform_message_id",
+                "platform_message_id = excluded.platform_message_id, sent_after = excluded.sent_after",
                 (
                     *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state, r.at),
-                    *(message_id, r.parts, r.file),
+                    *(message_id, r.parts, r.file, sent_after),
                 ),
             )
         )
         if r.file and r.state in _SETTLED:
             run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (r.turn_id,)))
-        return reply if message_id == r.platform_message_id else replace(reply, platform_message_id=message_id)
+        if (message_id, sent_after) == (r.platform_message_id, r.sent_after):
+            return reply
+        return replace(reply, platform_message_id=message_id, sent_after=sent_after)
 
     def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
         run(
@@ -347,6 +350,22 @@ class InboxTables:
             f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} AND (at, turn_id) > (?, ?) "
             "ORDER BY at, turn_id LIMIT ?",
             (state.value, at, turn_id, limit),
+        )
+        return tuple(_reply(row) for row in rows)
+
+    def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
+        rows = self._execute(
+            "SELECT * FROM (SELECT key, platform_message_id FROM replies WHERE platform_message_id <> '' "
+            "ORDER BY at DESC LIMIT ?1) UNION ALL SELECT * FROM (SELECT key, message_id FROM inbox "
+            "WHERE message_id <> '' ORDER BY id DESC LIMIT ?1)",
+            (limit,),
+        )
+        return tuple((key_of(key), message_id) for key, message_id in rows)
+
+    def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
+        rows = self._execute(
+            f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' AND at >= ? AND platform_message_id = ?",
+            (since, platform_message_id),
         )
         return tuple(_reply(row) for row in rows)
 

@@ -1,0 +1,180 @@
+"""Whether a message is there, asked of the emulated Telegram."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.house import until
+from tests.telegram_town import ANN, BOB, TOKEN
+
+from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
+from everthread.adapters.platforms.telegram.transport import abrupt_socket
+from everthread.config import PlatformAccount
+from everthread.domain.errors import PlatformUnavailable, SendUncertain
+from everthread.ports.platform import Address, Button, File, Incoming, Outbound
+from everthread.testing.telegram import wire
+from everthread.testing.telegram.people import People
+from everthread.testing.telegram.server import TelegramEmulator
+
+TO = Address(str(ANN))
+SUPERGROUP = -1_001_234_567_890
+
+
+class Place(NamedTuple):
+    platform: TelegramPlatform
+    people: People
+    emulator: TelegramEmulator
+
+
+def platform_at(emulator: TelegramEmulator, folder: Path) -> TelegramPlatform:
+    account = PlatformAccount("telegram", base_url=emulator.base_url)
+    return TelegramPlatform("telegram", account, TOKEN, TokenLock(folder, TOKEN), commands={})
+
+
+@asynccontextmanager
+async def place(folder: Path) -> AsyncIterator[Place]:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+        await people.say(ANN, "/start")
+        platform = platform_at(emulator, folder)
+        yield Place(platform, people, emulator)
+        await platform.aclose()
+
+
+def text(words: str, to: Address = TO) -> Outbound:
+    return Outbound("t.0", to, words)
+
+
+async def lost(there: Place, message: Outbound, call: str = "sendMessage") -> None:
+    await there.people.fault(wire.Fault("drop_after", call))
+    with pytest.raises(SendUncertain):
+        await there.platform.send(message)
+
+
+async def test_a_file_is_found_by_its_caption_and_a_text_is_not_taken_for_it(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        finder = there.platform.finder
+        finder.know(TO, "1")
+        mark, file = finder.newest(TO), Outbound("t.0", TO, "the *list*", files=(File("list.txt", b"eggs"),))
+        await lost(there, text("the list follows"))
+        await lost(there, file, "sendDocument")
+        before = [(one.text, one.marked) for one in await there.people.messages(ANN)]
+        assert await finder.find(file, mark) == "3"
+        assert await finder.find(text("the list follows"), mark) == "2"
+        assert [(one.text, one.marked) for one in await there.people.messages(ANN)] == before
+        assert not any(one.is_edited for one in await there.people.messages(ANN)), "asking changes nothing"
+
+
+async def test_asking_leaves_the_buttons_where_they_are(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        there.platform.finder.know(TO, "1")
+        mark = there.platform.finder.newest(TO)
+        question = Outbound("t.0", TO, "Which?", (Button("One", "/resume 1"),))
+        await lost(there, question)
+        assert await there.platform.finder.find(question, mark) == "2"
+        assert (await there.people.messages(ANN))[-1].buttons == ((("One", "/resume 1"),),)
+
+
+async def test_in_a_supergroup_it_is_found_among_what_others_said(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        await there.people.group(wire.Group(SUPERGROUP, "The office"))
+        to, finder = Address(str(SUPERGROUP)), there.platform.finder
+        await there.platform.send(text("hello", to))
+        mark = finder.newest(to)
+        for number in range(20):
+            await there.people.say(BOB, f"word {number}", chat=SUPERGROUP)
+        await lost(there, text("bye", to))
+        found = await finder.find(text("bye", to), mark)
+        assert found is not None
+        await there.platform.edit(to, found, "good bye")
+        await there.people.look()
+        assert there.people.texts(SUPERGROUP) == ["hello", "good bye"]
+        # What is numbered there has nothing to do with other chats.
+        await lost(there, text("in private"))
+        assert await finder.find(text("bye", to), mark, besides={found}) is None
+
+
+async def test_what_is_just_being_sent_is_not_taken_for_what_was_lost(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        await there.people.fault(wire.Fault("delay", "sendMessage", seconds=0.5))
+        finder = there.platform.finder
+        finder.know(TO, "1")
+        mark = finder.newest(TO)
+        sending = asyncio.ensure_future(there.platform.send(text("another answer")))
+        await there.people.until(lambda: there.people.texts(ANN) == ["another answer"], "it is shown")
+        assert not sending.done()
+        assert await finder.find(text("lost"), mark) is None
+        assert await sending == "2"
+
+
+async def test_what_came_in_meanwhile_need_not_be_asked_for(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        came: list[Incoming] = []
+
+        async def take(update: Incoming) -> None:
+            came.append(update)
+
+        listening = asyncio.ensure_future(there.platform.run(take))
+        finder = there.platform.finder
+        finder.know(TO, "1")
+        mark = finder.newest(TO)
+        for number in range(300):
+            await there.people.say(BOB, f"word {number}")
+        await lost(there, text("bye"))
+        await until(lambda: len(came) == 301)
+        assert await finder.find(text("bye"), mark) == "302"
+        listening.cancel()
+        await asyncio.wait({listening})
+
+
+async def test_too_many_to_ask_for_is_said(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        finder = there.platform.finder
+        finder.know(TO, "1")
+        mark = finder.newest(TO)
+        finder.know(TO, "9000")
+        with pytest.raises(SendUncertain):
+            await finder.find(text("bye"), mark)
+
+
+async def test_while_much_waits_to_come_in_nobody_can_say(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        finder = there.platform.finder
+        finder.know(TO, "1")
+        mark = finder.newest(TO)
+        for number in range(100):
+            await there.people.say(BOB, f"word {number}")
+        await lost(there, text("bye"))
+        with pytest.raises(SendUncertain, match="not known yet"):
+            await finder.find(text("bye"), mark)
+
+
+async def test_being_told_to_wait_is_passed_on(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        there.platform.finder.know(TO, "1")
+        await there.people.fault(wire.Fault("busy", "editMessageCaption", seconds=7.0))
+        with pytest.raises(PlatformUnavailable) as failure:
+            await there.platform.finder.find(text("bye"), there.platform.finder.newest(TO))
+        assert failure.value.retry_after == 7.0
+
+
+async def test_a_group_that_became_a_supergroup_meanwhile_is_numbered_in_another_way(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        await there.people.group(wire.Group(-501, "The office", kind="group"))
+        to, finder = Address("-501"), there.platform.finder
+        await there.platform.send(text("hello", to))
+        mark = finder.newest(to)
+        await there.people.upgrade(BOB, -501, SUPERGROUP)
+        await there.platform.show_typing(to)
+        with pytest.raises(SendUncertain):
+            await finder.find(text("bye", to), mark)
+
+
+def test_a_connection_that_is_closed_takes_its_rest_along() -> None:
+    with abrupt_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == b"\x01\x00\x00\x00\x00\x00\x00\x00"
