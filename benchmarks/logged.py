@@ -8,7 +8,9 @@ from pathlib import Path
 
 from benchmarks.measuring import Figure
 from everthread.config import Settings
-from everthread.lifecycle.logged import log_line
+from everthread.domain.model import ChatType, SessionKey, SessionRef, TurnStatus
+from everthread.lifecycle import Committed
+from everthread.lifecycle.logged import log_turn
 from everthread.log_file import log_to_file
 
 BATCHES = 7
@@ -21,11 +23,13 @@ async def logged(folder: Path) -> dict[str, Figure]:
     file = log_to_file(Settings(folder))
     assert file is not None
     samples: list[float] = []
+    ref = SessionRef(_ID, 0, SessionKey("main", "bench", ChatType.DM, "1"), 1, "me")
+    turns = [Committed(ref, number, TurnStatus.DONE, None) for number in range(TURNS)]
     try:
         for _ in range(BATCHES):
             begun = time.process_time()
-            for number in range(TURNS):
-                log_line("turn committed", {"session": _ID, "turn": number, "turn_id": _ID, "status": "done"})
+            for turn in turns:
+                log_turn(turn, _ID)
                 await asyncio.sleep(0)
             file.flush()
             samples.append((time.process_time() - begun) * 1000 / TURNS)
