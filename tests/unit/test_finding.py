@@ -18,7 +18,7 @@ from everthread.gateway import delivery as module
 from everthread.gateway import finding, settling
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.finding import MAY_BE_TWICE
-from everthread.ports.platform import Address, Outbound
+from everthread.ports.platform import Address, File, Outbound
 
 CHAT = Address("42")
 
@@ -27,6 +27,7 @@ CHAT = Address("42")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_S", 0.005)
     monkeypatch.setattr(settling, "PATIENT_S", 0.005)
+    monkeypatch.setattr(settling, "PATIENT_S_MAX", 0.02)
     monkeypatch.setattr(finding, "SETTLED_S", 0.1)
     monkeypatch.setattr(finding, "KNOWN_S", 0.2)
     monkeypatch.setattr(finding, "LOOK_S", 0.02)
@@ -348,3 +349,111 @@ async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["hello", "reply 1"]
+
+
+class Numbered(Findable):
+    """Knows of its messages what it was told, and what it has heard of its own sends."""
+
+    def __init__(self, **capabilities: object) -> None:
+        super().__init__(**capabilities)
+        self.heard = -1
+
+    async def send(self, message: Outbound) -> str:
+        message_id = await super().send(message)
+        self.know(message.to, message_id)
+        return message_id
+
+    def know(self, to: Address, message_id: str) -> None:
+        super().know(to, message_id)
+        self.heard = max(self.heard, int(message_id))
+
+    def newest(self, to: Address) -> str:
+        return str(self.heard + 1)
+
+
+async def test_a_part_that_was_found_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    platform = Numbered(text_chars_max=64)
+    platform.lost = 2
+    parts = [f"{number} abcdefgh abcdefgh abcdefgh abcdefgh abcdefgh" for number in range(3)]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1, text="\n\n".join(parts), sent_after="0"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == parts
+
+
+async def forget(house: House, number: int) -> None:
+    await house.store.write(lambda uow: uow.forgetting.scrub_owner("me"))
+    assert (await row(house, number)).text == ""
+
+
+@pytest.mark.parametrize("known", ["0", ""])
+async def test_what_is_forgotten_while_it_is_looked_for_does_not_go_out(tmp_path: Path, known: str) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        platform.refusals = [] if known else [SendUncertain("too much to ask")] * 99
+        await delivery.begin()
+        await until(lambda: platform.asked)
+        await forget(house, 1)
+        await until(lambda: not delivery.waiting)
+        assert platform.sent == []
+        assert (await row(house, 1)).state is ReplyState.WITHHELD
+
+
+async def test_what_is_forgotten_is_not_made_whole_when_it_is_found(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: platform.asked)
+        await forget(house, 1)
+        await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["rep …"]
+
+
+async def test_a_mistake_while_it_is_looked_for_leaves_it_marked_and_told_of(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [ZeroDivisionError("a mistake")]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+        assert (await row(house, 2)).state is ReplyState.SENT
+        (incident,) = await incidents(house)
+        assert "may not have reached fake chat 42" in incident
+
+
+async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "TOLD_TO_WAIT_S_MAX", 0.1)
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)] * 999
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
+
+
+async def test_what_goes_out_in_doubt_waits_until_the_platform_is_there(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults += [PlatformUnavailable("it can't be reached")] * 20
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]
+        assert (await row(house, 1)).state is ReplyState.SENT
+        assert len(await incidents(house)) == 1
+
+
+async def test_a_beginning_becomes_the_whole_if_a_file_comes_with_it(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
+        reply = await stored(house, 1, platform_message_id="", sent_after="0")
+        delivery.put(reply, files=(File("list.txt", b"eggs"),))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]

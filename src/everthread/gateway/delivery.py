@@ -210,11 +210,20 @@ class Delivery:
     async def _settle(self, platform: Platform, turn_id: str) -> bool:
         """Find out what became of a part that was handed over, and see to it; whether that was the last of it."""
         reply = await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
-        next_part = await self._next_part(platform, reply) if reply is not None else None
-        if reply is None or reply.state is not ReplyState.SENDING or next_part is None:
+        if reply is None or reply.state is not ReplyState.SENDING:
             self._settling.leave(turn_id)
             return True
-        settled = await self._settling.settle(platform, reply, *next_part)
+        try:
+            next_part = await self._next_part(platform, reply)
+            settled = await self._settling.settle(platform, reply, *next_part) if next_part is not None else None
+        except (PlatformUnavailable, StoreError):
+            raise
+        except Exception:
+            # Nobody else would take it up before the next process does.
+            log.exception("a reply was not looked for", extra=at(reply.key, reply.session_id, turn_id))
+            await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, "something went wrong while it was looked for")
+            settled = True
+        self._settling.leave(turn_id)
         return await self._send_part(platform, reply, again=True) if settled is None else settled
 
     async def _send_part(self, platform: Platform, reply: Reply, *, again: bool = False) -> bool:

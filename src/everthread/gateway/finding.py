@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.errors import PlatformRefused, SendUncertain
-from everthread.domain.model import Reply
+from everthread.domain.model import Reply, ReplyState
 from everthread.gateway import outgoing
 from everthread.gateway.splitting import parts_of
 from everthread.ports import Clock, Platform, Store
@@ -104,6 +104,8 @@ class Finding:
         try:
             while (found := await finder.find(message, reply.sent_after, until, others)) is not None:
                 if not await self._is_anothers(found, reply) and await _made(platform, message, found):
+                    # Otherwise the next part would be looked for behind the same mark, and this one taken for it.
+                    finder.know(message.to, found)
                     return There(found)
                 others.add(found)
         except SendUncertain as error:
@@ -113,7 +115,10 @@ class Finding:
         return Nowhere()
 
     async def _is_anothers(self, message_id: str, reply: Reply) -> bool:
-        """Whether it is known as another reply's, or its beginning."""
+        """Whether it is known as another reply's, or its beginning; or this one was forgotten, and becomes nothing."""
+        wanted = await self._store.peek(lambda uow: uow.inbox.reply(reply.turn_id))
+        if wanted is None or wanted.state is ReplyState.WITHHELD:
+            return True
         known = await self._store.read(lambda uow: uow.inbox.out_as(message_id, reply.at - RECORDED_S))
         place = reply.key.platform, reply.key.chat
         return any((one.key.platform, one.key.chat) == place and one.turn_id != reply.turn_id for one in known)
@@ -128,14 +133,12 @@ def _enough_s(seen: Sighting) -> float:
 
 async def _made(platform: Platform, message: Outbound, message_id: str) -> bool:
     """Let what was found read as it is to: it may be a beginning, or that of another answer. If that can't be done, it
-    is somebody else's after all.
+    is somebody else's after all, or a file that has its words under it.
     """
-    if message.files:
-        return True
     try:
         await platform.edit(message.to, message_id, message.text, message.buttons)
     except PlatformRefused:
-        return False
+        return bool(message.files)
     return True
 
 

@@ -50,6 +50,11 @@ class Ledger:
         await self._write(lambda uow: uow.lanes.add_incident(incident))
         log.warning("%s", text, extra=at(reply.key, reply.session_id, reply.turn_id))
 
+    async def has_its_words(self, reply: Reply) -> bool:
+        """Whether nobody has had it forgotten since it was read."""
+        known = await self._store.peek(lambda uow: uow.inbox.reply(reply.turn_id))
+        return known is not None and known.text == reply.text
+
     async def _write(self, work: Callable[[UnitOfWork], None]) -> None:
         """What became of a part must be written down, however long that takes: nobody else knows."""
         while True:

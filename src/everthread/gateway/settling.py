@@ -7,10 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from everthread.domain.errors import PlatformError, PlatformUnavailable
 from everthread.domain.model import Reply, ReplyState
 from everthread.gateway import outgoing
-from everthread.gateway.finding import Finding, NobodyKnows, Nowhere, There, doubtful
+from everthread.gateway.finding import Finding, NobodyKnows, Nowhere, Sighting, There, doubtful
 from everthread.gateway.ledger import Ledger
 from everthread.gateway.places import at
 from everthread.ports import Clock, Platform
@@ -20,6 +22,9 @@ log = logging.getLogger("everthread.gateway")
 
 PATIENT_TIMES = 5
 PATIENT_S = 0.5
+PATIENT_S_MAX = 60.0
+TOLD_TO_WAIT_S_MAX = 60.0
+"""Whoever is told to wait each time would begin to look for ever: after that, nobody can say."""
 
 T = TypeVar("T")
 
@@ -31,6 +36,8 @@ class Settling:
         self._clock = clock
         self._since: dict[str, float] = {}
         """Replies whose next part may be out, and since when nobody has it in hand any more, by the loop's clock."""
+        self._told_to_wait: dict[str, float] = {}
+        """Since when, of those that could not be looked for."""
 
     def is_open(self, turn_id: str) -> bool:
         return turn_id in self._since
@@ -42,12 +49,15 @@ class Settling:
     def leave(self, turn_id: str) -> None:
         """Nothing is to become of it any more."""
         self._since.pop(turn_id, None)
+        self._told_to_wait.pop(turn_id, None)
 
     async def settle(self, platform: Platform, reply: Reply, message: Outbound, last: bool) -> bool | None:
         """Whether that was the last of it; `None` if it is not out, and is to be sent again. Raises
         `PlatformUnavailable` if that can't be told yet.
         """
-        seen = await self._finding.look(platform, message, reply, self._since[reply.turn_id])
+        seen = await self._look(platform, reply, message)
+        if not isinstance(seen, There) and not await self._ledger.has_its_words(reply):
+            return True
         where = at(reply.key, reply.session_id, reply.turn_id)
         match seen:
             case There(message_id):
@@ -59,8 +69,16 @@ class Settling:
                 settled = None
             case NobodyKnows(why):
                 settled = await self._send_in_doubt(platform, reply, message, last, why)
-        self.leave(reply.turn_id)
         return settled
+
+    async def _look(self, platform: Platform, reply: Reply, message: Outbound) -> Sighting:
+        try:
+            return await self._finding.look(platform, message, reply, self._since[reply.turn_id])
+        except PlatformUnavailable as error:
+            now = asyncio.get_running_loop().time()
+            if not error.retry_after or now - self._told_to_wait.setdefault(reply.turn_id, now) < TOLD_TO_WAIT_S_MAX:
+                raise
+            return NobodyKnows(str(error))
 
     async def only_one(self, platform: Platform, finder: Finder, reply: Reply, message: Outbound, again_id: str) -> str:
         """What has gone out again may have been there all the time, where nobody had looked: then one of them is taken
@@ -86,13 +104,32 @@ class Settling:
         message_id = ""
         try:
             for one in doubtful(message, platform):
-                message_id = await self._patiently(lambda one=one: platform.send(one))
+                if (out := await self._whenever(reply, lambda one=one: platform.send(one))) is None:
+                    return True
+                message_id = out
         except PlatformError as error:
             where = at(reply.key, reply.session_id, reply.turn_id)
             log.warning("%s: a reply that may be out was not sent again: %s", platform.name, error, extra=where)
             return True
         await self._ledger.mark(outgoing.sent(reply, message_id, last))
         return last
+
+    async def _whenever(self, reply: Reply, act: Callable[[], Awaitable[T]]) -> T | None:
+        """However long the platform is away; `None` if it was forgotten meanwhile. As long as it has certainly not gone
+        out, whoever comes next is to take it up; but not with a file, which is gone once it is marked.
+        """
+        pause_s = PATIENT_S
+        while await self._ledger.has_its_words(reply):
+            try:
+                return await act()
+            except PlatformUnavailable as error:
+                if not reply.file:
+                    await self._ledger.mark(replace(reply, state=ReplyState.SENDING))
+                await self._clock.sleep(max(error.retry_after, pause_s))
+                pause_s = min(2 * pause_s, PATIENT_S_MAX)
+                if not reply.file:
+                    await self._ledger.mark(replace(reply, state=ReplyState.AMBIGUOUS))
+        return None
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
         """If it is told to wait, it waits: what was done before would be done again otherwise."""

@@ -131,8 +131,8 @@ class ForgettingTables:
             "DELETE FROM projections WHERE owner = ?",
             "DELETE FROM chosen_models WHERE owner = ?",
             # Words that stand in no turn: what commands were answered, and what was not sent yet.
-            "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' "
-            "ELSE state END WHERE owner = ? AND content <> ''",
+            "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready', 'sending') "
+            "THEN 'withheld' ELSE state END WHERE owner = ? AND content <> ''",
             "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
             "AND g.user = pairings.user AND g.owner = ?)",
             "DELETE FROM pairings WHERE platform || ':' || user = ?",
@@ -298,7 +298,8 @@ class ForgettingTables:
         run(
             self._execute(
                 "UPDATE replies SET content = '[forgotten]', "
-                "state = CASE WHEN state IN ('draft', 'ready') THEN 'withheld' ELSE state END WHERE turn_id = ?",
+                "state = CASE WHEN state IN ('draft', 'ready', 'sending') THEN 'withheld' ELSE state END "
+                "WHERE turn_id = ?",
                 (turn_id,),
             )
         )
