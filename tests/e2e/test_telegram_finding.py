@@ -16,7 +16,7 @@ from tests.telegram_town import ANN, BOB, TOKEN
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.adapters.platforms.telegram.transport import abrupt_socket
 from everthread.config import PlatformAccount
-from everthread.domain.errors import PlatformUnavailable, SendUncertain
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.ports.platform import Address, Button, File, Incoming, Outbound
 from everthread.testing.telegram import wire
 from everthread.testing.telegram.people import People
@@ -178,3 +178,45 @@ async def test_a_group_that_became_a_supergroup_meanwhile_is_numbered_in_another
 def test_a_connection_that_is_closed_takes_its_rest_along() -> None:
     with abrupt_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == b"\x01\x00\x00\x00\x00\x00\x00\x00"
+
+
+async def test_who_is_told_only_by_asking_that_a_group_has_moved_asks_nothing_there(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        await there.people.group(wire.Group(-501, "The office", kind="group"))
+        to, supergroup = Address("-501"), Address(str(SUPERGROUP))
+        await there.people.upgrade(BOB, -501, SUPERGROUP)
+        # In the supergroup, these numbers are those of other messages.
+        for number in range(5):
+            await there.platform.send(
+                Outbound("t.0", supergroup, f"caption {number}", files=(File("list.txt", b"eggs"),))
+            )
+        later = platform_at(there.emulator, tmp_path / "later")
+        later.finder.know(TO, "1")
+        with pytest.raises(SendUncertain, match="numbered in another way"):
+            await later.finder.find(text("bye", to), "0/1")
+        with pytest.raises(SendUncertain, match="numbered in another way"):
+            await later.finder.find(text("bye", to), "0/1")
+        await later.aclose()
+        await there.people.look()
+        shown = [one.text for one in await there.people.messages(SUPERGROUP) if one.text]
+        assert [words for words in shown if words.startswith("caption")] == [f"caption {n}" for n in range(5)]
+
+
+async def test_what_is_in_another_topic_does_not_become_an_answer_in_this_one(tmp_path: Path) -> None:
+    async with place(tmp_path) as there:
+        await there.people.group(wire.Group(SUPERGROUP, "The office", is_forum=True))
+        topics = [await there.people.open_topic(BOB, SUPERGROUP, name) for name in ("Plans", "Bills")]
+        plans, bills = (Address(str(SUPERGROUP), str(topic)) for topic in topics)
+        beginning = await there.platform.send(text("Of the plans …", plans))
+        with pytest.raises(PlatformRefused):
+            await there.platform.edit(bills, beginning, "The bills are paid.")
+        # Whoever misses it there makes it to be theirs.
+        await there.platform.edit(plans, beginning, "Of the plans nothing is left.")
+        answer = await there.platform.send(text("The bills …", bills))
+        await there.platform.edit(bills, answer, "The bills are paid.")
+        await there.platform.edit(bills, answer, "The bills are paid.")
+        everywhere = await there.platform.send(text("To all …", Address(str(SUPERGROUP))))
+        await there.platform.edit(Address(str(SUPERGROUP)), everywhere, "To all")
+        await there.people.look()
+        shown = ["Of the plans nothing is left.", "The bills are paid.", "To all"]
+        assert there.people.texts(SUPERGROUP) == shown

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from enum import Enum, auto
 
 import telegram
-from telegram.error import BadRequest
+from telegram.error import BadRequest, ChatMigrated
 
 from everthread.adapters.platforms.telegram.chats import Chats, formatted
 from everthread.adapters.platforms.telegram.failures import Failures
@@ -62,7 +62,7 @@ class TelegramFinder:
             if search.is_over(number):
                 await self._be_up_to_date()
                 return None
-            answer = await self._ask(message, number)
+            answer = await self._ask(chat, message, number)
             if answer is wanted and str(number) not in besides and await self._is_unheard_of(chat, number):
                 return str(number)
             search.heard(number, is_anybodys=answer is not Answer.NOBODYS)
@@ -84,18 +84,20 @@ class TelegramFinder:
         await self._chats.heard_of(chat)
         return not self._chats.numbers.is_seen(chat, number)
 
-    async def _ask(self, message: Outbound, number: int) -> Answer:
+    async def _ask(self, chat: int, message: Outbound, number: int) -> Answer:
+        """There and nowhere else: where a chat has moved to, the number is that of another message."""
+
         async def change(text: str, parse_mode: str | None) -> None:
-            await self._chats.act(
-                message.to,
-                lambda chat: self._bot.edit_message_caption(chat, number, caption=text or None, parse_mode=parse_mode),
-            )
+            await self._bot.edit_message_caption(chat, number, caption=text or None, parse_mode=parse_mode)
 
         with self._failures.told():
             try:
                 await formatted(message.text if self._is_captioned(message) else "", change)
             except BadRequest as error:
                 return self._understood(str(error))
+            except ChatMigrated as error:
+                self._chats.move(chat, error.new_chat_id)
+                raise SendUncertain("its messages are numbered in another way since") from None
         return Answer.FILE
 
     def _understood(self, refusal: str) -> Answer:

@@ -219,8 +219,8 @@ class TelegramPlatform:
         if not message_id.isdecimal():
             raise PlatformRefused("there is no such message")
 
-        async def change(text: str, parse_mode: str | None) -> None:
-            await self._chats.act(
+        async def change(text: str, parse_mode: str | None) -> telegram.Message | bool:
+            return await self._chats.act(
                 to,
                 lambda chat: self._bot.edit_message_text(
                     text, chat, int(message_id), reply_markup=_keyboard(buttons), parse_mode=parse_mode
@@ -229,10 +229,14 @@ class TelegramPlatform:
 
         with self._failures.told():
             try:
-                await formatted(text, change)
+                changed = await formatted(text, change)
             except BadRequest as error:
                 if NOT_CHANGED not in str(error).lower():
                     raise
+                return
+        if isinstance(changed, telegram.Message) and _is_elsewhere(changed, to):
+            # A message that was found, and is not of those that were looked for: whoever misses it there finds it too.
+            raise PlatformRefused("it is in another topic")
 
     async def show_typing(self, to: Address) -> None:
         with self._failures.told():
@@ -327,6 +331,12 @@ def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None
         return None
     is_one_row = sum(len(button.text) for button in made) <= ROW_CHARS_MAX
     return telegram.InlineKeyboardMarkup([made] if is_one_row else [[button] for button in made])
+
+
+def _is_elsewhere(message: telegram.Message, to: Address) -> bool:
+    """Topics of a group are numbered together: of a number alone nobody knows in which it is."""
+    is_in_topic = message.chat.type == telegram.Chat.SUPERGROUP and message.is_topic_message
+    return bool(is_in_topic) and message.message_thread_id != _thread(to.thread)
 
 
 def _thread(thread: str | None) -> int | None:
