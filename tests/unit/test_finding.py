@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -457,3 +458,37 @@ async def test_a_beginning_becomes_the_whole_if_a_file_comes_with_it(tmp_path: P
         delivery.put(reply, files=(File("list.txt", b"eggs"),))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
+
+
+async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path: Path) -> None:
+    platform = Numbered()
+    find, edit = platform.find, platform.edit
+
+    async def find_unknown(message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        return await find(message, after, until, {*besides, *platform.known})
+
+    async def edit_slowly(*rest: Any) -> None:
+        await asyncio.sleep(0.01)
+        await edit(*rest)
+
+    platform.find, platform.edit = find_unknown, edit_slowly  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "the beginning of 1 …"))
+        platform.known.clear()
+        replies = [await stored(house, number, ReplyState.SENDING, sent_after="0") for number in (1, 2)]
+        looking = [
+            delivery.finding.look(platform, Outbound(f"{reply.turn_id}.0", CHAT, reply.text), reply, 0.0)
+            for reply in replies
+        ]
+        assert await asyncio.gather(*looking) == [finding.There("0"), finding.Nowhere()]
+
+
+async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_path: Path) -> None:
+    platform = Findable(files=True)
+    platform.lost = 1
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1), files=(File("list.txt", b"eggs"),))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        (incident,) = await incidents(house)
+        assert incident == "a file of a reply may not have reached fake chat 42"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +37,8 @@ class There(Struct, frozen=True):
     """It is out, or a beginning of it is."""
 
     message_id: str
+    is_without_files: bool = False
+    """A text was found, and files go with it: nobody knows whether these are out."""
 
 
 class Nowhere(Struct, frozen=True):
@@ -57,6 +60,7 @@ class Finding:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._looking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def remind(self, platforms: Mapping[str, Platform]) -> None:
         """Tell those that can look what is known from processes that are gone."""
@@ -100,14 +104,18 @@ class Finding:
     async def _look(
         self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, until: str = ""
     ) -> Sighting:
+        # One after another in a chat: two would find the same, and each make it to be its own.
+        looking = self._looking.setdefault((platform.name, message.to.chat), asyncio.Lock())
         others: set[str] = set()
         try:
-            while (found := await finder.find(message, reply.sent_after, until, others)) is not None:
-                if not await self._is_anothers(found, reply) and await _made(platform, message, found):
-                    # Otherwise the next part would be looked for behind the same mark, and this one taken for it.
-                    finder.know(message.to, found)
-                    return There(found)
-                others.add(found)
+            async with looking:
+                while (found := await finder.find(message, reply.sent_after, until, others)) is not None:
+                    there = None if await self._is_anothers(found, reply) else await _made(platform, message, found)
+                    if there is not None:
+                        # Otherwise the next part would be looked for behind the same mark, and this one taken for it.
+                        finder.know(message.to, found)
+                        return there
+                    others.add(found)
         except SendUncertain as error:
             return NobodyKnows(str(error))
         except PlatformRefused as error:
@@ -131,15 +139,15 @@ def _enough_s(seen: Sighting) -> float:
     return SETTLED_S if isinstance(seen, Nowhere) else KNOWN_S
 
 
-async def _made(platform: Platform, message: Outbound, message_id: str) -> bool:
+async def _made(platform: Platform, message: Outbound, message_id: str) -> There | None:
     """Let what was found read as it is to: it may be a beginning, or that of another answer. If that can't be done, it
     is somebody else's after all, or a file that has its words under it.
     """
     try:
         await platform.edit(message.to, message_id, message.text, message.buttons)
     except PlatformRefused:
-        return bool(message.files)
-    return True
+        return There(message_id) if message.files else None
+    return There(message_id, is_without_files=bool(message.files))
 
 
 def doubtful(message: Outbound, platform: Platform) -> tuple[Outbound, ...]:

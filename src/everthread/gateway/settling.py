@@ -60,8 +60,11 @@ class Settling:
             return True
         where = at(reply.key, reply.session_id, reply.turn_id)
         match seen:
-            case There(message_id):
+            case There(message_id, is_without_files):
                 await self._ledger.mark(outgoing.sent(reply, message_id, last))
+                if is_without_files:
+                    place = f"{reply.key.platform} chat {reply.key.chat}"
+                    await self._ledger.tell(reply, f"a file of a reply may not have reached {place}")
                 log.info("%s: a reply was found to be out", platform.name, extra=where)
                 settled = last
             case Nowhere():
