@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from everthread.adapters.platforms.telegram.numbers import ASKED_MAX, EMPTY_MAX, SEEN_MAX, Numbers, Search
+from everthread.adapters.platforms.telegram.numbers import ASKED_MAX, EMPTY_MAX, OWN_SEEN_MAX, SEEN_MAX, Numbers, Search
 from everthread.domain.errors import SendUncertain
 
 ANN, BEN, GROUP, SUPERGROUP, OTHER = 7, 8, -500, -1_001_000_000_007, -1_001_000_000_008
@@ -56,6 +56,25 @@ def test_only_the_last_numbers_are_kept() -> None:
         numbers.saw(ANN, number)
     assert not numbers.is_seen(ANN, 2)
     assert numbers.is_seen(ANN, 3)
+
+
+def test_of_each_supergroup_fewer_are_kept_whatever_is_seen_last() -> None:
+    numbers = Numbers()
+    for number in reversed(range(OWN_SEEN_MAX + 3)):
+        numbers.saw(SUPERGROUP, number)
+    assert [numbers.is_seen(SUPERGROUP, number) for number in (0, 1, 2, 3)] == [False, False, False, True]
+    assert numbers.is_seen(SUPERGROUP, OWN_SEEN_MAX + 2)
+
+
+def test_where_numbers_are_not_kept_any_more_nobody_can_say() -> None:
+    numbers = Numbers()
+    for number in range(7, OWN_SEEN_MAX + 10):
+        numbers.saw(SUPERGROUP, number)
+    kept = f"{SUPERGROUP}/9"
+    assert next(numbers.unknown(SUPERGROUP, kept, None)) == OWN_SEEN_MAX + 10
+    with pytest.raises(SendUncertain, match="too long ago"):
+        # What was ours among them would be taken for something that nobody has heard of.
+        next(numbers.unknown(SUPERGROUP, f"{SUPERGROUP}/8", None))
 
 
 def asked(newest: int, theirs: range, after: int = 100) -> int:
