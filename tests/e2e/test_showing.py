@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
@@ -160,3 +162,58 @@ async def test_an_end_while_a_beginning_of_a_whole_answer_goes_out_leaves_one_me
             await until(lambda: WORDS in platform.texts(), "the whole answer")
             await there.rest()
         assert platform.texts() == [WORDS]
+
+
+class Countable(Sluggish):
+    """Can be asked for what is out, and counts how often it was."""
+
+    def __init__(self, **rest: object) -> None:
+        super().__init__(**rest)  # type: ignore[arg-type]
+        self.finder = self
+        self.asked = 0
+
+    def know(self, to: Address, message_id: str) -> None: ...
+
+    def newest(self, to: Address) -> str:
+        return "1"
+
+    async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        self.asked += 1
+        return None
+
+    async def take_back(self, to: Address, message_id: str) -> None: ...
+
+
+async def test_a_beginning_that_was_certainly_not_sent_is_not_looked_for(tmp_path: Path) -> None:
+    platform = Countable(typing=True)
+    platform.faults.append(PlatformUnavailable("too much at once"))
+    async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.15)) as model:
+        async with plaza(tmp_path, model, platform) as there:
+            platform.say("tell me")
+            await until(lambda: platform.edits != [], "it was begun at the second attempt")
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]
+        assert platform.asked == 0, "whoever is told that it is too much does not ask thirty questions"
+
+
+async def test_a_beginning_of_a_process_that_is_gone_is_looked_for_until_somebody_can_say(tmp_path: Path) -> None:
+    platform, find = Countable(typing=True), Countable.find
+
+    async def find_later(*rest: Any) -> str | None:
+        found = await find(platform, *rest)
+        if platform.asked == 1:
+            raise PlatformUnavailable("too much at once")
+        return found
+
+    platform.find = find_later  # type: ignore[method-assign]
+    platform.faults.append(SendUncertain("the connection broke"))
+    async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.15)) as model:
+        async with plaza(tmp_path, model, platform, drain_s=0.0):
+            platform.say("tell me")
+            await until(lambda: not platform.faults, "a beginning may be out")
+        async with plaza(tmp_path, model, platform) as there:
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]
+        assert platform.asked > 1

@@ -48,6 +48,7 @@ class Showing:
         self._text = ""
         self._shown = ""
         self._message_id: str | None = None
+        self._is_looked_for = False
 
     def begin(self, ticket: Ticket) -> None:
         self._ticket = ticket
@@ -130,9 +131,12 @@ class Showing:
             return (await self._lifecycle.draft_reply(ticket, text, "")).platform_message_id or None
         begun = await self._lifecycle.drafted(ticket.turn_id)
         draft = await self._lifecycle.draft_reply(ticket, text, "", finder.newest(to))
-        if begun is None or begun.platform_message_id != "":
+        # Once that is known, and it is tried again, it has certainly not gone out: nobody has to be asked.
+        if self._is_looked_for or begun is None or begun.platform_message_id != "":
+            self._is_looked_for = True
             return draft.platform_message_id or None
         seen = await self._finding.look(self._platform, Outbound(f"{ticket.turn_id}.0", to, text), draft, self._since)
+        self._is_looked_for = True
         if not isinstance(seen, There):
             return None
         await self._lifecycle.draft_reply(ticket, text, seen.message_id)
