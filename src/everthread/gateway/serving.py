@@ -45,7 +45,7 @@ log = logging.getLogger("everthread.gateway")
 
 SWEEP_S = 5.0
 RETRY_S = 1.0
-RETRY_S_MAX = 60.0
+RETRY_S_MAX = 15.0
 LEAVE_S = 0.3
 """What a platform gets to stop, or to close: one that takes longer is left behind."""
 HTTP = "http"
