@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.house import House, until
 
-from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import delivery as module
-from everthread.gateway import finding, settling
+from everthread.gateway import finding, ledger, settling
 from everthread.gateway.delivery import Delivery
 from everthread.gateway.finding import MAY_BE_TWICE
 from everthread.ports.platform import Address, File, Outbound
@@ -492,3 +492,26 @@ async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_p
         assert platform.texts() == ["reply 1"]
         (incident,) = await incidents(house)
         assert incident == "a file of a reply may not have reached fake chat 42"
+
+
+async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "LATER_S", 0.01)
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING)
+        peek, failed = house.store.peek, []
+
+        async def peek_later(work: Any) -> Any:
+            found = await peek(work)
+            if isinstance(found, Reply) and found.state is ReplyState.AMBIGUOUS and not failed:
+                failed.append(found)
+                raise StoreError("the disk is full")
+            return found
+
+        monkeypatch.setattr(house.store, "peek", peek_later)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert failed
+        assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]

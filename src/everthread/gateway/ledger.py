@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -19,6 +20,8 @@ from everthread.ports.store import Incident
 log = logging.getLogger("everthread.gateway")
 
 LATER_S = 2.0
+
+T = TypeVar("T")
 
 
 class Ledger:
@@ -52,14 +55,17 @@ class Ledger:
 
     async def has_its_words(self, reply: Reply) -> bool:
         """Whether nobody has had it forgotten since it was read."""
-        known = await self._store.peek(lambda uow: uow.inbox.reply(reply.turn_id))
+        known = await self._insisting(lambda: self._store.peek(lambda uow: uow.inbox.reply(reply.turn_id)))
         return known is not None and known.text == reply.text
 
     async def _write(self, work: Callable[[UnitOfWork], None]) -> None:
         """What became of a part must be written down, however long that takes: nobody else knows."""
+        await self._insisting(lambda: self._store.write(work))
+
+    async def _insisting(self, act: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
-                return await self._store.write(work)
+                return await act()
             except StoreError as error:
                 log.warning("what became of a reply is written down later: %s", error)
                 await self._clock.sleep(LATER_S)
