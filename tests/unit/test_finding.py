@@ -515,3 +515,14 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
         await until(lambda: not delivery.waiting)
         assert failed
         assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]
+
+
+async def test_after_a_long_outage_what_came_in_is_waited_for_as_well(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
+        reply = await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        platform.refusals = [SendUncertain("100 messages that came in are not known yet")] * 3
+        lost = Outbound("turn-1.0", CHAT, "reply 1")
+        long_ago = asyncio.get_running_loop().time() - 3600.0
+        assert await delivery.finding.look(platform, lost, reply, long_ago) == finding.There("0")

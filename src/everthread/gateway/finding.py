@@ -83,10 +83,14 @@ class Finding:
         assert finder is not None, "nobody looks where nothing can be found"
         if not reply.sent_after:
             return NobodyKnows("nothing was known of that chat when it was handed over")
+        began_at = asyncio.get_running_loop().time()
         while True:
             # Before it is asked: what comes while it is asked may be missed.
             passed_s, newest = asyncio.get_running_loop().time() - gone_at, finder.newest(message.to)
             seen = await self._look(platform, finder, message, reply)
+            if isinstance(seen, NobodyKnows):
+                # Not from when the connection broke: while it was broken, nothing could become known.
+                passed_s = min(passed_s, asyncio.get_running_loop().time() - began_at)
             if passed_s >= _enough_s(seen):
                 return seen
             if isinstance(seen, Nowhere) and newest != reply.sent_after:
