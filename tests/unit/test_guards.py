@@ -240,6 +240,15 @@ async def test_a_session_can_only_be_forgotten_with_its_words(tmp_path: Path) ->
             await house.cross(CLI, Forget(session))
 
 
+async def test_a_session_that_somebody_only_goes_back_to_expires_too(tmp_path: Path) -> None:
+    """Nothing is said after it: the boundary alone must set the timer."""
+    async with House(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=10.0))) as house:
+        old = (await house.turn(TELEGRAM, "first")).ref.session_id
+        assert (await house.cross(CLI, Resume(old))).ref is not None
+        due = await house.store.read(lambda uow: uow.lanes.due_timers(house.clock.now() + 3600.0, 10))
+        assert {timer.key for timer in due} == {TELEGRAM, CLI}
+
+
 async def test_what_a_key_is_for_outlives_its_sessions(tmp_path: Path) -> None:
     policies = ResetPolicies(ResetPolicy(idle_s=10.0))
     async with House(tmp_path, policies=policies) as house:
