@@ -31,7 +31,7 @@ RECALLED_AT_ONCE = 30
 SESSIONS_AT_ONCE = 100
 ROWS_PER_INSERT = 16
 # The index writes a segment each time it is fed, and merges them later: words of several turns at once cost it half.
-TURNS_PER_INDEXING = 32
+TURNS_PER_INDEXING = 128
 _ROLES = by_value(Role)
 _STATUSES = by_value(TurnStatus)
 _SHOWN_TO_PEOPLE = f"({SHOWN} OR status = '{TurnStatus.SET_ASIDE.value}')"
