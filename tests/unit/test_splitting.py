@@ -139,3 +139,9 @@ def test_no_part_but_the_last_leaves_code_open(text: str, chars_max: int) -> Non
     assert [part for part in parts if left_open(part)] == []
     if not left_open(text.strip("\n")):
         assert not left_open(last)
+
+
+def test_no_part_begins_with_a_fence_that_was_none() -> None:
+    words = "word " * 15
+    assert split(f"{words}  ```Q and more words that go on for a while", 80)[1].startswith("word   ```Q and")
+    assert split("a" * 78 + "b```c" + "a" * 70, 79) == ["a" * 78, "b```c" + "a" * 70]

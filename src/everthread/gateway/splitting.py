@@ -7,6 +7,7 @@ import re
 from everthread.ports.platform import Capabilities
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+_LIKE_A_FENCE = re.compile(r" {0,3}(?:`{3}|~{3})")
 _SMALLEST = 64
 
 
@@ -66,13 +67,21 @@ def _cut(text: str, chars_max: int) -> tuple[str, str]:
 
 
 def _place(text: str, chars_max: int) -> int:
-    """Where to cut: after a paragraph, a line or a word, whichever is last in the second half; else anywhere."""
-    window = text[:chars_max]
+    """Where to cut: after a paragraph, a line or a word, whichever is last in the second half; else anywhere.
+
+    Not within a line where the next part would begin with what looks like a fence there, and was none.
+    """
+    window, least = text[:chars_max], chars_max // 2
     for mark in ("\n\n", "\n", " "):
         found = window.rfind(mark)
-        if found >= chars_max // 2:
+        while mark == " " and found >= least and _LIKE_A_FENCE.match(text, found + 1):
+            found = window.rfind(mark, 0, found)
+        if found >= least:
             return found + len(mark)
-    return chars_max
+    place = chars_max
+    while place > least and _LIKE_A_FENCE.match(text, place):
+        place -= 1
+    return place
 
 
 def _opens(text: str, opening: re.Match[str], chars_max: int) -> bool:
