@@ -22,8 +22,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from everthread.adapters.stores import sqlite
-from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.stores.sqlite import SqliteStore, writing
 from everthread.adapters.stores.sqlite.connection import connect
 from everthread.adapters.stores.sqlite.migrate import Migration, known_migrations, migrate
 from everthread.domain.errors import (
@@ -141,6 +140,88 @@ async def test_nobody_is_told_of_a_commit_before_the_disk_has_it(path: Path) -> 
             assert time.monotonic() - begun >= 0.15
 
 
+# On the spot ----------------------------------------------------------------------------------------------------------
+
+
+def here(uow: UnitOfWork) -> bool:
+    """Whether it is the event loop's own thread that writes."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@in_loop
+async def test_one_who_writes_alone_does_so_on_the_spot_and_several_together(path: Path) -> None:
+    with counted_syncs() as syncs:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            assert any([await store.jot(here) for _ in range(50)])
+            before = syncs.count
+            assert await asyncio.gather(*(store.jot(here) for _ in range(20))) == [False] * 20
+            assert syncs.count - before <= 2
+            writing = asyncio.ensure_future(store.write(here))
+            assert await asyncio.gather(store.jot(here), writing) == [False, False]
+
+
+@in_loop
+async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_one_was_quick(path: Path) -> None:
+    def add(uow: UnitOfWork, number: int) -> bool:
+        uow.sessions.add(plain_session(f"s{number}"))
+        return here(uow)
+
+    with counted_syncs() as syncs:
+        async with aclosing(await SqliteStore.open(path)) as store:
+            syncs.pause_s = 0.02
+            await store.jot(lambda uow: add(uow, 0))
+            assert [await store.jot(lambda uow, n=n: add(uow, n)) for n in (1, 2, 3)] == [False] * 3
+            syncs.pause_s = 0.0
+            assert any([await store.jot(lambda uow, n=n: add(uow, n)) for n in range(4, 100)])
+
+
+@in_loop
+async def test_somebody_elses_lock_is_not_waited_for_on_the_spot(path: Path) -> None:
+    async with aclosing(await SqliteStore.open(path)) as store:
+        other = raw(path)
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        writing = asyncio.ensure_future(store.jot(here))
+        await asyncio.sleep(0.05)
+        assert time.monotonic() - begun < 1
+        assert not writing.done()
+        other.execute("ROLLBACK")
+        assert await writing is False
+        other.close()
+
+
+@in_loop
+async def test_an_interrupt_while_something_is_jotted_reaches_who_jots_it(path: Path) -> None:
+    def interrupted(uow: UnitOfWork) -> None:
+        uow.sessions.add(plain_session("s1"))
+        raise KeyboardInterrupt
+
+    async with aclosing(await SqliteStore.open(path)) as store:
+        with pytest.raises(KeyboardInterrupt):
+            # Caught in the task: it would end the loop otherwise, as it should.
+            await store.jot(interrupted)
+        await store.jot(lambda uow: uow.sessions.add(plain_session("s2")))
+        found = await store.read(lambda uow: uow.sessions.matching("s", 9))
+        assert [session.id for session in found] == ["s2"]
+
+
+@in_loop
+async def test_a_long_log_is_moved_into_the_file_and_new_words_are_indexed_meanwhile(path: Path) -> None:
+    log = path.with_name(path.name + "-wal")
+    async with aclosing(await SqliteStore.open(path)) as store:
+        talk = Talk(store)
+        for n in range(260):
+            await talk.say(f"zanzibar {n} " + "x" * 6000, KEY)
+        assert log.stat().st_size < 4 * 4096 * writing.LOG_PAGES_MAX
+        # Of those after the last 128 nobody has indexed anything: nobody has searched.
+        for _ in range(100):
+            found = await store.read(lambda uow: uow.turns.search("ann", "zanzibar", limit=1000))
+            if len(found) >= 256:
+                break
+            await talk.say("what else", KEY)
+        assert len(found) >= 256
+
+
 # A unit that costs the others their transaction -----------------------------------------------------------------------
 
 
@@ -230,7 +311,7 @@ def make_fail(store: SqliteStore, errors: dict[str, BaseException]) -> None:
             raise errors[sql]
         return True
 
-    cast(Any, store)._writer.exec_trace = trace  # noqa: SLF001 - there is no other way to break just these
+    cast(Any, store)._writer._connection.exec_trace = trace  # noqa: SLF001 - there is no other way to break just these
 
 
 @pytest.mark.parametrize(
@@ -275,7 +356,7 @@ async def test_a_writer_that_can_not_be_reconnected_yet_is_later(path: Path, mon
     async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
         make_fail(store, {"COMMIT": apsw.IOError("disk"), "ROLLBACK": apsw.IOError("disk")})
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite, "connect", refuse)
+            patch.setattr(writing, "connect", refuse)
             for n in range(3):
                 with pytest.raises(StoreError):
                     await store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}")))

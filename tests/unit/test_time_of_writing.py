@@ -41,6 +41,9 @@ class StoppedBeforeWriting:
         self._clock.time += 3600.0
         return await self._store.write(work)
 
+    async def jot(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        return await self.write(work)
+
 
 def with_lifecycle(path: Path, story: Callable[[Lifecycle, SqliteStore, Clock], Awaitable[None]]) -> None:
     async def run() -> None:

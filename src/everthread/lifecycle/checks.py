@@ -13,10 +13,12 @@ TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 KEYS_KNOWN = 4096
 
 
-def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> None:
+def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> int:
+    """How many characters there are, if there are not too many."""
     size = sum(map(len, texts))
     if size > chars_max:
         raise TooLarge(f"{what} has at most {chars_max} characters; this one has {size}")
+    return size
 
 
 def check_key(key: SessionKey) -> None:

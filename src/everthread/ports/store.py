@@ -129,6 +129,10 @@ class Store(Protocol):
         """Run one unit of work in one transaction; returns once it is durable."""
         ...
 
+    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+        """`write` for a few rows that somebody waits for: done on the spot where nobody is held up by it."""
+        ...
+
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run a function that only reads, on one consistent snapshot."""
         ...

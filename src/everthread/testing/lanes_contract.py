@@ -87,6 +87,9 @@ class MoodyStore:
         self.writes += 1
         return await self._store.write(work)
 
+    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.write(work)
+
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         self._refuse("read")
         return await self._store.read(work)

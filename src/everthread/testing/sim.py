@@ -233,6 +233,9 @@ class SimStore:
         await self._process.pause()
         return result
 
+    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.write(work)
+
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._process.pause()
         return work(self._tables)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from everthread.domain.policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle.crossing import Setting
-from everthread.ports import Clock, Store
+from everthread.ports import Clock, Store, UnitOfWork
+
+T = TypeVar("T")
+JOTTED_CHARS_MAX = 100_000
 
 
 class Units:
@@ -39,6 +43,10 @@ class Units:
         self._review_every = review_every
         self._told_of_expiry = told_of_expiry
         self._remove_file = remove_file
+
+    async def _kept(self, work: Callable[[UnitOfWork], T], chars: int) -> T:
+        """What is short is written on the spot. What is long is not: it would hold up everybody else here."""
+        return await (self._store.jot(work) if chars <= JOTTED_CHARS_MAX else self._store.write(work))
 
     def _setting(self, actor: str, order: int | None = None) -> Setting:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""

@@ -42,7 +42,7 @@ class BoundaryUnits(Units):
             raise TypeError(f"{key!r} is no session key")
         check_key(key)
         check_owner(owner)
-        crossed = await self._store.write(
+        crossed = await self._store.jot(
             lambda uow: crossing.cross(uow, key, boundary, owner, self._setting(actor, order))
         )
         log_crossing(crossed)

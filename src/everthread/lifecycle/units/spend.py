@@ -45,7 +45,7 @@ class SpendUnits(Units):
                 return _passed(ref, limit_of_turn)
             return uow.spend.reserve(ref, turn_id, model, amount, now)
 
-        reserved = await self._store.write(reserve)
+        reserved = await self._store.jot(reserve)
         if isinstance(reserved, str):
             raise BudgetSpent(reserved)
         return reserved

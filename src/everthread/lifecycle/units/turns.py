@@ -30,6 +30,9 @@ from everthread.lifecycle.turn import Committed, Ticket
 from everthread.lifecycle.units import Units
 from everthread.ports.store import UnitOfWork
 
+_CHARS_OF_A_ROW = 300
+"""A row costs about as much as that many characters in it."""
+
 
 class TurnUnits(Units):
     """A turn, what runs in it, and what became of it."""
@@ -39,7 +42,7 @@ class TurnUnits(Units):
 
         One that is `only_into` a session is answered there or set aside there. Raises `KeyMoved` if that can't be.
         """
-        check_size("a message", inbound.text)
+        chars = check_size("a message", inbound.text)
         check_key(inbound.key)
         check_owner(inbound.owner)
         if inbound.update_id == "":
@@ -52,7 +55,7 @@ class TurnUnits(Units):
                 turn.keep_to(uow, row, only_into, self._setting("message"))
             return row, new
 
-        return await self._store.write(take)
+        return await self._kept(take, chars)
 
     async def answer_order(self, row: InboxRow, text: str | None) -> Reply | None:
         """A command was carried out: this is what is said to it, if whoever gave it is told by way of the outbox."""
@@ -79,7 +82,7 @@ class TurnUnits(Units):
     async def begin_turn(self, key: SessionKey) -> Ticket | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
         check_key(key)
-        return await self._store.write(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
+        return await self._store.jot(lambda uow: turn.begin(uow, key, self._new_id(), self._setting("message")))
 
     async def begin_scheduled(
         self, schedule_id: str, due_at: float, profile: str
@@ -100,23 +103,23 @@ class TurnUnits(Units):
         self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
     ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
-        check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
+        chars = check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
         row = ToolRow(ticket.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
             uow.slots.start_tool(row, ticket.ref.owner)
 
-        await self._store.write(start)
+        await self._kept(start, chars)
 
     async def finish_tool(self, ticket: Ticket, call_id: str, result: str) -> None:
-        check_size("a tool's result", result)
+        chars = check_size("a tool's result", result)
 
         def finish(uow: UnitOfWork) -> None:
             turn.held(uow, ticket)
             uow.slots.finish_tool(ticket.turn_id, call_id, result)
 
-        await self._store.write(finish)
+        await self._kept(finish, chars)
 
     async def drafted(self, turn_id: str) -> Reply | None:
         """What is noted so far of a turn's reply."""
@@ -162,11 +165,12 @@ class TurnUnits(Units):
     ) -> Committed:
         """Store a turn whole, and what it has cost. Raises `Fenced` if it is no longer this ticket's to write."""
         texts = [part for message in messages for part in message.texts()]
-        check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
-        committed = await self._store.write(
+        chars = check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
+        committed = await self._kept(
             lambda uow: turn.commit(
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
-            )
+            ),
+            chars + len(messages) * _CHARS_OF_A_ROW,
         )
         log_turn(committed, ticket.turn_id)
         return committed

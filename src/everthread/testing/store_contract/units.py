@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +24,7 @@ from everthread.domain.model import (
     Timer,
 )
 from everthread.lifecycle import Ticket
-from everthread.ports import UnitOfWork
+from everthread.ports import Store, UnitOfWork
 from everthread.ports.store import Whereabouts
 from everthread.testing import in_loop
 from everthread.testing.store_contract.stage import (
@@ -37,12 +39,20 @@ from everthread.testing.store_contract.stage import (
     plain_session,
 )
 
+T = TypeVar("T")
+EITHER_WAY = pytest.mark.parametrize("how", ["write", "jot"])
+
+
+def put(store: Store, how: str, work: Callable[[UnitOfWork], T]) -> Awaitable[T]:
+    return store.jot(work) if how == "jot" else store.write(work)
+
 
 class UnitsOfWork(OnAStore):
     # Units of work ---------------------------------------------------------------------------------------------------
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_unit_that_raises_leaves_nothing_behind(self, open_store: OpenStore) -> None:
+    async def test_a_unit_that_raises_leaves_nothing_behind(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork) -> None:
             uow.sessions.add(plain_session("s1"))
             uow.sessions.bind(Binding(KEY, "ann", "s1", 1))
@@ -50,11 +60,12 @@ class UnitsOfWork(OnAStore):
 
         async with aclosing(await open_store()) as store:
             with pytest.raises(ValueError, match="changed my mind"):
-                await store.write(work)
+                await put(store, how, work)
             assert await store.read(lambda uow: (uow.sessions.get("s1"), uow.sessions.binding(KEY))) == (None, None)
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_unit_that_raises_takes_no_other_with_it(self, open_store: OpenStore) -> None:
+    async def test_a_unit_that_raises_takes_no_other_with_it(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork, number: int) -> int:
             uow.sessions.add(plain_session(f"s{number}"))
             if number % 3 == 0:
@@ -63,7 +74,7 @@ class UnitsOfWork(OnAStore):
 
         async with aclosing(await open_store()) as store:
             results = await asyncio.gather(
-                *(store.write(lambda uow, n=n: work(uow, n)) for n in range(20)), return_exceptions=True
+                *(put(store, how, lambda uow, n=n: work(uow, n)) for n in range(20)), return_exceptions=True
             )
             for number, result in enumerate(results):
                 there = await store.read(lambda uow, n=number: uow.sessions.get(f"s{n}"))
@@ -75,15 +86,16 @@ class UnitsOfWork(OnAStore):
                     assert result == number
                     assert there is not None
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_unit_sees_what_it_has_written(self, open_store: OpenStore) -> None:
+    async def test_a_unit_sees_what_it_has_written(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork) -> Session | None:
             uow.sessions.add(plain_session("s1"))
             uow.sessions.save(plain_session("s1").but(last_turn=7))
             return uow.sessions.get("s1")
 
         async with aclosing(await open_store()) as store:
-            assert await store.write(work) == plain_session("s1").but(last_turn=7)
+            assert await put(store, how, work) == plain_session("s1").but(last_turn=7)
 
     @in_loop
     async def test_a_key_is_at_the_generation_of_its_session(self, open_store: OpenStore) -> None:
@@ -176,31 +188,34 @@ class UnitsOfWork(OnAStore):
             keys = await store.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
             assert keys == [(), (KEY,)]
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore) -> None:
+    async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore, how: str) -> None:
         """Whoever hears of a result finds its rows through any other handle, at once."""
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             for number in range(30):
-                await store.write(lambda uow, n=number: uow.sessions.add(plain_session(f"s{n}")))
+                await put(store, how, lambda uow, n=number: uow.sessions.add(plain_session(f"s{n}")))
                 assert await other.read(lambda uow, n=number: uow.sessions.get(f"s{n}")) is not None
 
+    @EITHER_WAY
     @in_loop
-    async def test_what_was_reported_is_there_after_a_crash(self, open_store: OpenStore) -> None:
+    async def test_what_was_reported_is_there_after_a_crash(self, open_store: OpenStore, how: str) -> None:
         store = await open_store()
         await asyncio.gather(
-            *(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n:02d}"))) for n in range(20))
+            *(put(store, how, lambda uow, n=n: uow.sessions.add(plain_session(f"s{n:02d}"))) for n in range(20))
         )
         await self.crash(store)
         async with aclosing(await open_store()) as after:
             found = await after.read(lambda uow: uow.sessions.matching("s", 100))
             assert [session.id for session in found] == [f"s{n:02d}" for n in range(20)]
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_write_lands_although_its_caller_stopped_waiting(self, open_store: OpenStore) -> None:
+    async def test_a_write_lands_although_its_caller_stopped_waiting(self, open_store: OpenStore, how: str) -> None:
         async with aclosing(await open_store()) as store:
             for steps in range(1, 8):
                 session = plain_session(f"s{steps}")
-                task = asyncio.ensure_future(store.write(lambda uow, s=session: uow.sessions.add(s)))
+                task = asyncio.ensure_future(put(store, how, lambda uow, s=session: uow.sessions.add(s)))
                 for _ in range(steps):
                     await one_step()
                 task.cancel()
@@ -210,11 +225,27 @@ class UnitsOfWork(OnAStore):
                     await one_step()
 
     @in_loop
-    async def test_closing_finishes_what_was_handed_in(self, open_store: OpenStore) -> None:
+    async def test_what_is_asked_for_first_is_written_first_whichever_way(self, open_store: OpenStore) -> None:
+        ways = ["jot", "jot", "write", "jot", "write", "write", "jot", "jot", "jot", "write"]
+        async with aclosing(await open_store()) as store:
+            for steps in range(3):
+                order: list[int] = []
+                writing: list[asyncio.Future[None]] = []
+                for number, how in enumerate(ways):
+                    work = put(store, how, lambda uow, n=number, o=order: o.append(n))
+                    writing.append(asyncio.ensure_future(work))
+                    for _ in range(steps):
+                        await one_step()
+                await asyncio.gather(*writing)
+                assert order == list(range(len(ways)))
+
+    @EITHER_WAY
+    @in_loop
+    async def test_closing_finishes_what_was_handed_in(self, open_store: OpenStore, how: str) -> None:
         for steps in range(3):
             store = await open_store()
             waiting = [
-                asyncio.ensure_future(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))))
+                asyncio.ensure_future(put(store, how, lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))))
                 for n in range(20 * steps, 20 * (steps + 1))
             ]
             for _ in range(steps):
@@ -224,24 +255,26 @@ class UnitsOfWork(OnAStore):
         async with aclosing(await open_store()) as after:
             assert len(await after.read(lambda uow: uow.sessions.matching("s", 100))) == 60
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_closed_handle_says_so_and_may_be_closed_again(self, open_store: OpenStore) -> None:
+    async def test_a_closed_handle_says_so_and_may_be_closed_again(self, open_store: OpenStore, how: str) -> None:
         store = await open_store()
         await store.aclose()
         await store.aclose()
         with pytest.raises(StoreError):
-            await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            await put(store, how, lambda uow: uow.sessions.add(plain_session("s1")))
         with pytest.raises(StoreError):
             await store.read(lambda uow: uow.sessions.get("s1"))
         with pytest.raises(StoreError):
             await store.changed()
 
+    @EITHER_WAY
     @in_loop
-    async def test_two_handles_work_side_by_side(self, open_store: OpenStore) -> None:
+    async def test_two_handles_work_side_by_side(self, open_store: OpenStore, how: str) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
             await asyncio.gather(
                 *(
-                    handle.write(lambda uow, n=n, h=h: uow.sessions.add(plain_session(f"s-{h}-{n}")))
+                    put(handle, how, lambda uow, n=n, h=h: uow.sessions.add(plain_session(f"s-{h}-{n}")))
                     for h, handle in enumerate((one, two))
                     for n in range(40)
                 )
@@ -267,15 +300,16 @@ class UnitsOfWork(OnAStore):
             await other.write(lambda uow: uow.sessions.add(plain_session("s3")))
             assert await store.read(lambda uow: uow.sessions.get("s3")) is not None
 
+    @EITHER_WAY
     @in_loop
-    async def test_a_commit_by_anyone_shows_in_the_change_number(self, open_store: OpenStore) -> None:
+    async def test_a_commit_by_anyone_shows_in_the_change_number(self, open_store: OpenStore, how: str) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
-            await store.write(lambda uow: uow.sessions.add(plain_session("s0")))
+            await put(store, how, lambda uow: uow.sessions.add(plain_session("s0")))
             numbers = [await store.changed()]
             assert await store.changed() == numbers[0]
-            await other.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            await put(other, how, lambda uow: uow.sessions.add(plain_session("s1")))
             numbers.append(await store.changed())
-            await store.write(lambda uow: uow.sessions.add(plain_session("s2")))
+            await put(store, how, lambda uow: uow.sessions.add(plain_session("s2")))
             numbers.append(await store.changed())
             assert len(set(numbers)) == 3
             await store.read(lambda uow: uow.sessions.get("s1"))

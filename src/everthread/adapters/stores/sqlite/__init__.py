@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, one writer thread, group commit.
+"""The embedded store: one SQLite file, one writer, group commit.
 
 Units of work that are handed in together share one `BEGIN IMMEDIATE` and one fsync, each inside a savepoint of its
 own, so that one that fails takes nothing else with it. Every commit is durable before anyone is told of it.
@@ -15,17 +15,11 @@ from typing import TypeVar
 
 import apsw
 
-from everthread.adapters.stores.sqlite.connection import (
-    BUSY_S_MAX,
-    CACHE_KIB,
-    Connection,
-    connect,
-    connect_bare,
-    translated,
-)
+from everthread.adapters.stores.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
 from everthread.adapters.stores.sqlite.files import copy_file
-from everthread.adapters.stores.sqlite.handing import Job, Jobs
+from everthread.adapters.stores.sqlite.handing import Jobs
 from everthread.adapters.stores.sqlite.migrate import migrate, refuse_others
+from everthread.adapters.stores.sqlite.writing import Writer
 from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.errors import StoreError, StoreUnwritable
 from everthread.ports.store import UnitOfWork
@@ -33,8 +27,6 @@ from everthread.ports.store import UnitOfWork
 T = TypeVar("T")
 BATCH_MAX = 256
 TIDY_S_MAX = 0.5
-WRITER_CACHE_KIB = 8_192
-"""What is delivered is read here too, once: with more room, a long backlog would stay in memory."""
 _READERS = 2
 
 
@@ -44,8 +36,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
         self._path = str(path)
         self._busy_s_max = busy_s_max
-        self._writer = self._connected(WRITER_CACHE_KIB)
-        self._unit = Tables(self._writer.cursor().execute)
+        self._writer = Writer(self._path, busy_s_max=busy_s_max)
         self._here = self._connected()
         self._tables_here = Tables(self._here.cursor().execute)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
@@ -63,19 +54,20 @@ class SqliteStore:
         return cls(path, busy_s_max=busy_s_max)
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
-        if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+        self._check_open()
         # A commit that has begun is not undone by whoever stops waiting for it: only the news of it is lost.
         return await self._jobs.hand_in(work)
 
+    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._check_open()
+        return await self._jobs.do_or_hand_in(work, self._writer.commit_at_once)
+
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
-        if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+        self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
-        if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+        self._check_open()
         return self._snapshot(self._here, self._tables_here, work)
 
     async def index(self) -> None:
@@ -83,21 +75,18 @@ class SqliteStore:
             await self.write(lambda uow: uow.turns.index())
 
     async def changed(self) -> int:
-        if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+        self._check_open()
         try:
             return self._here.pragma("data_version")
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
     async def tidy(self) -> bool:
-        if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+        self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._empty_the_log)
 
     async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+        self._check_open()
         await asyncio.to_thread(copy_file, self._path, target, progress)
 
     async def aclose(self) -> None:
@@ -112,9 +101,13 @@ class SqliteStore:
         for connection in (*self._opened, self._here, self._writer):
             connection.close()
 
-    def _connected(self, cache_kib: int = CACHE_KIB) -> Connection:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+
+    def _connected(self) -> Connection:
         try:
-            return connect(self._path, busy_s_max=self._busy_s_max, cache_kib=cache_kib)
+            return connect(self._path, busy_s_max=self._busy_s_max)
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
@@ -151,26 +144,9 @@ class SqliteStore:
     def _write_batches(self) -> None:
         # Whatever has come while the last batch was being made durable goes together.
         while jobs := self._jobs.take(BATCH_MAX):
-            self._commit(jobs)
+            self._writer.commit(jobs)
             self._jobs.finished(jobs)
-
-    def _commit(self, jobs: list[Job]) -> None:
-        """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
-        try:
-            try:
-                commit_together(self._writer, self._unit, jobs, self._path)
-            finally:
-                if self._writer.in_transaction:
-                    self._reconnect()
-        except BaseException as error:  # noqa: BLE001 - without this thread, every later write would wait for ever
-            for job in jobs:
-                job.error = job.error or _in_our_words(error, self._path)
-
-    def _reconnect(self) -> None:
-        """A transaction that can't be rolled back ends with its connection."""
-        left, self._writer = self._writer, self._connected(WRITER_CACHE_KIB)
-        self._unit = Tables(self._writer.cursor().execute)
-        left.close()
+            self._writer.do_chores()
 
 
 def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
@@ -202,66 +178,3 @@ def _look_before_touching(path: Path, busy_s_max: float) -> None:
         refuse_others(connection, str(path))
     finally:
         connection.close()
-
-
-def commit_together(connection: Connection, unit: UnitOfWork, jobs: list[Job], path: str) -> None:
-    """Run the jobs in one transaction and leave each its result or its error."""
-    waiting = jobs
-    while waiting:
-        culprit = _try_together(connection, unit, waiting, path)
-        # SQLite gave up the whole transaction because of one job: the others have lost nothing but time.
-        waiting = [job for job in waiting if job is not culprit] if culprit else []
-
-
-def _try_together(connection: Connection, unit: UnitOfWork, jobs: list[Job], path: str) -> Job | None:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        if len(jobs) == 1:
-            return _run_alone(connection, unit, jobs[0], path)
-        for job in jobs:
-            if not _run_in_savepoint(connection, unit, job, path):
-                return job
-        connection.execute("COMMIT")
-    except apsw.Error as error:
-        for job in jobs:
-            job.error = translated(error, path)
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-    return None
-
-
-def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> None:
-    """With nobody to be kept from harm, the transaction itself is the savepoint."""
-    try:
-        job.result, job.error = job.work(unit), None
-    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
-        job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        return
-    connection.execute("COMMIT")
-
-
-def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> bool:
-    """Whether the transaction is still there afterwards."""
-    connection.execute("SAVEPOINT unit")
-    try:
-        job.result, job.error = job.work(unit), None
-    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
-        job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
-        if not connection.in_transaction:
-            return False
-        connection.execute("ROLLBACK TO unit")
-    connection.execute("RELEASE unit")
-    return True
-
-
-def _can_be_handed_on(error: BaseException) -> bool:
-    """What is meant to end a program or a thread must not reach an event loop; no future takes a StopIteration."""
-    return isinstance(error, Exception) and not isinstance(error, apsw.Error | StopIteration)
-
-
-def _in_our_words(error: BaseException, path: str) -> StoreError:
-    said = translated(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
-    said.__cause__ = error
-    return said

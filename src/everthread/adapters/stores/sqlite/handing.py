@@ -21,10 +21,13 @@ _RINGS_HEARD_AT_ONCE = 4096
 
 class Job(Struct, eq=False):
     work: Callable[[UnitOfWork], Any]
-    done: asyncio.Future[Any]
-    desk: Desk
     result: Any = None
     error: BaseException | None = None
+
+
+class HandedIn(Job, eq=False, kw_only=True):
+    done: asyncio.Future[Any]
+    desk: Desk
 
 
 class Desk:
@@ -32,12 +35,28 @@ class Desk:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._finished: deque[Job] = deque()
+        self._unfinished = 0
+        self.held_back: list[HandedIn] = []
+        self._finished: deque[HandedIn] = deque()
         self._bell, self._cord = os.pipe()
         os.set_blocking(self._cord, False)
         loop.add_reader(self._bell, self._hear)
 
-    def put(self, job: Job) -> None:
+    def expect(self, work: Callable[[UnitOfWork], Any]) -> HandedIn:
+        """A job that somebody here waits for from now on."""
+        self._unfinished += 1
+        return HandedIn(work, done=self._loop.create_future(), desk=self)
+
+    def is_only(self, job: HandedIn) -> bool:
+        """Whether nobody here waits for anything else."""
+        return self._unfinished == 1 and self.held_back == [job]
+
+    def let_go(self, job: HandedIn) -> None:
+        """It was done here, and nobody need be told."""
+        self._unfinished -= 1
+        self.held_back.remove(job)
+
+    def put(self, job: HandedIn) -> None:
         """From the writer. To be followed by `ring`, once for all that are put."""
         self._finished.append(job)
 
@@ -75,6 +94,7 @@ class Desk:
     def _hand_out(self) -> None:
         while self._finished:
             job = self._finished.popleft()
+            self._unfinished -= 1
             if job.done.cancelled():
                 continue
             if job.error is not None:
@@ -87,22 +107,39 @@ class Jobs:
     """What waits for the writer."""
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[Job | None] = SimpleQueue()
+        self._waiting: SimpleQueue[HandedIn | None] = SimpleQueue()
         self._desks: dict[asyncio.AbstractEventLoop, Desk] = {}
 
     def hand_in(self, work: Callable[[UnitOfWork], Any]) -> asyncio.Future[Any]:
         """From an event loop, which is told there what comes of it."""
-        loop = asyncio.get_running_loop()
-        desk = self._desks.get(loop)
-        if desk is None:
-            desk = self._desks[loop] = Desk(loop)
-        done = loop.create_future()
-        self._waiting.put(Job(work, done, desk))
-        return done
+        desk = self._desk()
+        job = desk.expect(work)
+        self._put_what_was_held_back(desk)
+        self._waiting.put(job)
+        return job.done
 
-    def take(self, most: int) -> list[Job]:
+    async def do_or_hand_in(self, work: Callable[[UnitOfWork], Any], do: Callable[[Job], bool]) -> Any:
+        """Have `do` do the work here, if nobody else here has anything to write and it can; else hand it in."""
+        desk = self._desk()
+        job = desk.expect(work)
+        desk.held_back.append(job)
+        try:
+            # No time passes, but whoever else is about to write comes to say so: what comes together goes together.
+            await asyncio.sleep(0)  # noqa: TID251 - see above
+            if desk.is_only(job) and do(job):
+                desk.let_go(job)
+                return _outcome(job)
+        except asyncio.CancelledError:
+            # Nobody waits for it any more. It is done all the same, in its turn.
+            job.done.cancel()
+            raise
+        finally:
+            self._put_what_was_held_back(desk)
+        return await job.done
+
+    def take(self, most: int) -> list[HandedIn]:
         """From the writer: what has come in meanwhile. Waits until there is something; nothing if no more will come."""
-        jobs: list[Job] = []
+        jobs: list[HandedIn] = []
         while (job := self._waiting.get()) is not None:
             jobs.append(job)
             if len(jobs) == most or self._waiting.empty():
@@ -113,7 +150,7 @@ class Jobs:
         return jobs
 
     @staticmethod
-    def finished(jobs: list[Job]) -> None:
+    def finished(jobs: list[HandedIn]) -> None:
         """From the writer: tell those who wait for these, each loop once."""
         for job in jobs:
             job.desk.put(job)
@@ -122,9 +159,30 @@ class Jobs:
 
     def end(self) -> None:
         """No more will be handed in; the writer is done once it has seen to what was."""
+        for desk in self._desks.values():
+            self._put_what_was_held_back(desk)
         self._waiting.put(None)
 
     def close(self) -> None:
         """To be called once the writer is done."""
         for desk in self._desks.values():
             desk.close()
+
+    def _desk(self) -> Desk:
+        loop = asyncio.get_running_loop()
+        desk = self._desks.get(loop)
+        if desk is None:
+            desk = self._desks[loop] = Desk(loop)
+        return desk
+
+    def _put_what_was_held_back(self, desk: Desk) -> None:
+        held_back, desk.held_back = desk.held_back, []
+        for job in held_back:
+            self._waiting.put(job)
+
+
+def _outcome(job: Job) -> Any:
+    if job.error is None:
+        return job.result
+    # Here, in the caller's own thread, an interrupt concerns the caller.
+    raise job.error.__cause__ if isinstance(job.error.__cause__, KeyboardInterrupt) else job.error

@@ -56,6 +56,8 @@ class TurnTables:
     def __init__(self, execute: Execute, sessions: SessionTables) -> None:
         self._execute = execute
         self._sessions = sessions
+        self.is_behind = False
+        """Whether so many turns have been added that their words should be indexed."""
 
     def add(
         self,
@@ -80,8 +82,7 @@ class TurnTables:
         # Many rows with few statements: each costs more than the row it writes.
         for values, given in _together(rows):
             run(self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given))
-        if row_id % TURNS_PER_INDEXING == 0:
-            self.index()
+        self.is_behind = self.is_behind or row_id % TURNS_PER_INDEXING == 0
 
     def index(self) -> None:
         rows = self._execute(
@@ -93,6 +94,7 @@ class TurnTables:
             words = (number, index_text(content), owner_token(owner))
             run(self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words))
         run(self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)"))
+        self.is_behind = False
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
         rows = self._execute(
