@@ -45,14 +45,21 @@ def _plain_boundaries(now: float) -> dict[str, _Made]:
 
 async def crossed(folder: Path) -> dict[str, Figure]:
     """Each boundary from a session of one turn, waiting for each."""
-    figures: dict[str, Figure] = {}
+    samples: dict[str, list[float]] = {}
     async with staged(folder) as stage:
         four = list(islice(texts_of_one_size(), 4))
-        for name, made in _plain_boundaries(stage.clock.now()).items():
-            figures[f"cross_cpu_ms.{name}"] = await cpu_ms(_crossings(stage, four, made))
-        figures["cross_cpu_ms.resume"] = await cpu_ms(_resumes(stage, four))
-        figures["forget_session_cpu_ms"] = await cpu_ms(_forgettings(stage, four))
-    return figures
+        plain = _plain_boundaries(stage.clock.now())
+        batches = {name: _crossings(stage, four, made) for name, made in plain.items()}
+        batches["resume"] = _resumes(stage, four)
+        # In turns, because they are compared with each other and with one target.
+        for _ in range(BATCHES):
+            for name, calls in batches.items():
+                samples.setdefault(name, []).append(await batch_cpu_ms(await anext(calls)))
+        forgettings = await cpu_ms(_forgettings(stage, four))
+    return {
+        **{f"cross_cpu_ms.{name}": Figure.of(taken[1:]) for name, taken in samples.items()},
+        "forget_session_cpu_ms": forgettings,
+    }
 
 
 async def branched(folder: Path) -> dict[str, Figure]:
