@@ -138,9 +138,7 @@ async def _commits(
         yield calls
 
 
-async def _one_row(
-    stage: Stage, put: Callable[[Callable[[UnitOfWork], None]], Awaitable[None]]
-) -> AsyncIterator[Calls]:
+async def _one_row(stage: Stage, put: _Put) -> AsyncIterator[Calls]:
     """The least that a durable write can cost here: one fsync and, by the writer's thread, two changes of thread."""
 
     def work(uow: UnitOfWork) -> None:

@@ -13,6 +13,10 @@ TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
 KEYS_KNOWN = 4096
 
 
+JOTTED_CHARS_MAX = 100_000
+"""What has more takes long enough to write to hold others up."""
+
+
 def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> int:
     """How many characters there are, if there are not too many."""
     size = sum(map(len, texts))

@@ -51,6 +51,7 @@ from everthread.lifecycle.reviewing import note_rest
 from everthread.ports.store import BoundaryRow, UnitOfWork, Whereabouts
 
 REWIND_MAX = 1_000_000
+JOTTED_TURNS_MAX = 100
 ENDED_BY_ITSELF = {
     Cause.IDLE: "Nobody wrote here for a while, so that conversation has ended; /resume goes back to it.",
     Cause.DAILY: "A new day: yesterday's conversation has ended; /resume goes back to it.",
@@ -106,6 +107,8 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     if step.refusal is not None:
         return Crossing(kind, ref_to(session, key, binding.epoch) if session else None, refusal=step.refusal)
 
+    if step.sets_aside and here.awaited:
+        uow.takes_long()
     unanswered = _settle_running(uow, session, step, owner) if session is not None else ()
     waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside and here.awaited else ()
     aside: tuple[InboxRow, ...] = ()
@@ -201,6 +204,8 @@ def _look(uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Bounda
         return place
     match boundary:
         case Rewind():
+            if boundary.turns > JOTTED_TURNS_MAX:
+                uow.takes_long()
             return replace(place, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
         case Compress():
             return replace(place, burials=uow.forgetting.burials(owner))

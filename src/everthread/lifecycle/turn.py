@@ -29,6 +29,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.domain.spend import Spent
+from everthread.lifecycle.checks import JOTTED_CHARS_MAX
 from everthread.lifecycle.crossing import Setting, arm_expiry, cross
 from everthread.lifecycle.log import append, close_if_left, ref_to
 from everthread.lifecycle.reviewing import note_full, note_rest
@@ -77,6 +78,8 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
     row = uow.inbox.next(key)
     if row is None or row.inbound.command or row.inbound.is_packed:
         return None
+    if len(row.inbound.text) > JOTTED_CHARS_MAX:
+        uow.takes_long()
     session, epoch = _admit(uow, key, row, setting)
     if uow.slots.live(session.id) is not None:
         raise Busy(f"a turn is running in session {session.id}; wait for it or stop it")

@@ -122,6 +122,9 @@ class UnitOfWork(Protocol):
     def news(self) -> News: ...
     @property
     def schedules(self) -> Schedules: ...
+    def takes_long(self) -> None:
+        """To be called before what is more than a few short rows: what was to be done on the spot is done elsewhere."""
+        ...
 
 
 class Store(Protocol):
@@ -130,7 +133,10 @@ class Store(Protocol):
         ...
 
     async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
-        """`write` for a few rows that somebody waits for: done on the spot where nobody is held up by it."""
+        """`write` for a few short rows that somebody waits for: done on the spot where nobody is held up by it.
+
+        A unit of work that finds more to do than that says so (`takes_long`).
+        """
         ...
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle.checks import JOTTED_CHARS_MAX
 from everthread.lifecycle.crossing import Setting
 from everthread.ports import Clock, Store, UnitOfWork
 
 T = TypeVar("T")
-JOTTED_CHARS_MAX = 100_000
 
 
 class Units:
@@ -44,8 +44,8 @@ class Units:
         self._told_of_expiry = told_of_expiry
         self._remove_file = remove_file
 
-    async def _kept(self, work: Callable[[UnitOfWork], T], chars: int) -> T:
-        """What is short is written on the spot. What is long is not: it would hold up everybody else here."""
+    async def _jot_if_short(self, work: Callable[[UnitOfWork], T], chars: int) -> T:
+        """Write on the spot what is short."""
         return await (self._store.jot(work) if chars <= JOTTED_CHARS_MAX else self._store.write(work))
 
     def _setting(self, actor: str, order: int | None = None) -> Setting:

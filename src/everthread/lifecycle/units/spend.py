@@ -31,6 +31,9 @@ class SpendUnits(Units):
 
         def reserve(uow: UnitOfWork) -> int | str:
             now = self._clock.now()
+            if limit_of_session is not None:
+                # All that was ever spent is looked through for it.
+                uow.takes_long()
             for paid in spent:
                 uow.spend.settle(paid, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:

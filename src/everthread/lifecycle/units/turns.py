@@ -55,7 +55,7 @@ class TurnUnits(Units):
                 turn.keep_to(uow, row, only_into, self._setting("message"))
             return row, new
 
-        return await self._kept(take, chars)
+        return await self._jot_if_short(take, chars)
 
     async def answer_order(self, row: InboxRow, text: str | None) -> Reply | None:
         """A command was carried out: this is what is said to it, if whoever gave it is told by way of the outbox."""
@@ -110,7 +110,7 @@ class TurnUnits(Units):
             turn.held(uow, ticket)
             uow.slots.start_tool(row, ticket.ref.owner)
 
-        await self._kept(start, chars)
+        await self._jot_if_short(start, chars)
 
     async def finish_tool(self, ticket: Ticket, call_id: str, result: str) -> None:
         chars = check_size("a tool's result", result)
@@ -119,7 +119,7 @@ class TurnUnits(Units):
             turn.held(uow, ticket)
             uow.slots.finish_tool(ticket.turn_id, call_id, result)
 
-        await self._kept(finish, chars)
+        await self._jot_if_short(finish, chars)
 
     async def drafted(self, turn_id: str) -> Reply | None:
         """What is noted so far of a turn's reply."""
@@ -166,7 +166,7 @@ class TurnUnits(Units):
         """Store a turn whole, and what it has cost. Raises `Fenced` if it is no longer this ticket's to write."""
         texts = [part for message in messages for part in message.texts()]
         chars = check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
-        committed = await self._kept(
+        committed = await self._jot_if_short(
             lambda uow: turn.commit(
                 uow, ticket, messages, reply, self._setting("turn"), interrupted=interrupted, spent=spent
             ),

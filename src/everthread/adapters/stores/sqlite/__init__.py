@@ -26,7 +26,6 @@ from everthread.ports.store import UnitOfWork
 
 T = TypeVar("T")
 BATCH_MAX = 256
-TIDY_S_MAX = 0.5
 _READERS = 2
 
 
@@ -60,7 +59,7 @@ class SqliteStore:
 
     async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
-        return await self._jobs.do_or_hand_in(work, self._writer.commit_at_once)
+        return await self._jobs.do_or_hand_in(work, self._writer.commit_on_the_spot)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
@@ -83,7 +82,7 @@ class SqliteStore:
 
     async def tidy(self) -> bool:
         self._check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._empty_the_log)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._writer.empty_the_log)
 
     async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
         self._check_open()
@@ -111,18 +110,6 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
-    def _empty_the_log(self) -> bool:
-        """Move the write-ahead log into the file, unless others need the log for longer than a moment."""
-        try:
-            connection = connect(self._path, busy_s_max=min(self._busy_s_max, TIDY_S_MAX))
-            try:
-                ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                return not busy
-            finally:
-                connection.close()
-        except apsw.Error as error:
-            raise translated(error, self._path) from error
-
     def _read(self, work: Callable[[UnitOfWork], T]) -> T:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
@@ -147,6 +134,7 @@ class SqliteStore:
             self._writer.commit(jobs)
             self._jobs.finished(jobs)
             self._writer.do_chores()
+        self._writer.do_chores()
 
 
 def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:

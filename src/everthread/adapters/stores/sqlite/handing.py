@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
 from msgspec import Struct
 
+from everthread.domain.errors import StoreError
 from everthread.ports.store import UnitOfWork
 
 _RINGS_HEARD_AT_ONCE = 4096
@@ -36,7 +39,7 @@ class Desk:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._unfinished = 0
-        self.held_back: list[HandedIn] = []
+        self._held_back: list[HandedIn] = []
         self._finished: deque[HandedIn] = deque()
         self._bell, self._cord = os.pipe()
         os.set_blocking(self._cord, False)
@@ -47,14 +50,25 @@ class Desk:
         self._unfinished += 1
         return HandedIn(work, done=self._loop.create_future(), desk=self)
 
-    def is_only(self, job: HandedIn) -> bool:
-        """Whether nobody here waits for anything else."""
-        return self._unfinished == 1 and self.held_back == [job]
+    def hold_back(self, job: HandedIn) -> None:
+        """Keep a job until it is known whether others come with it."""
+        self._held_back.append(job)
 
-    def let_go(self, job: HandedIn) -> None:
-        """It was done here, and nobody need be told."""
+    def held_back(self) -> list[HandedIn]:
+        """What was held back until now. Whoever asks sees to it."""
+        jobs, self._held_back = self._held_back, []
+        return jobs
+
+    def took_alone(self, job: HandedIn) -> bool:
+        """Take back a job that was held back, if nobody here waits for anything else."""
+        if self._unfinished > 1 or self._held_back != [job]:
+            return False
+        self._held_back.clear()
+        return True
+
+    def let_go(self) -> None:
+        """A job was done here, and nobody need be told."""
         self._unfinished -= 1
-        self.held_back.remove(job)
 
     def put(self, job: HandedIn) -> None:
         """From the writer. To be followed by `ring`, once for all that are put."""
@@ -109,32 +123,36 @@ class Jobs:
     def __init__(self) -> None:
         self._waiting: SimpleQueue[HandedIn | None] = SimpleQueue()
         self._desks: dict[asyncio.AbstractEventLoop, Desk] = {}
+        self._ending = threading.Lock()
+        self._ended = False
 
     def hand_in(self, work: Callable[[UnitOfWork], Any]) -> asyncio.Future[Any]:
         """From an event loop, which is told there what comes of it."""
         desk = self._desk()
         job = desk.expect(work)
-        self._put_what_was_held_back(desk)
-        self._waiting.put(job)
+        self._put(*desk.held_back(), job)
         return job.done
 
     async def do_or_hand_in(self, work: Callable[[UnitOfWork], Any], do: Callable[[Job], bool]) -> Any:
         """Have `do` do the work here, if nobody else here has anything to write and it can; else hand it in."""
         desk = self._desk()
         job = desk.expect(work)
-        desk.held_back.append(job)
+        desk.hold_back(job)
         try:
             # No time passes, but whoever else is about to write comes to say so: what comes together goes together.
             await asyncio.sleep(0)  # noqa: TID251 - see above
-            if desk.is_only(job) and do(job):
-                desk.let_go(job)
-                return _outcome(job)
         except asyncio.CancelledError:
             # Nobody waits for it any more. It is done all the same, in its turn.
             job.done.cancel()
+            with suppress(StoreError):
+                self._put(*desk.held_back())
             raise
-        finally:
-            self._put_what_was_held_back(desk)
+        if not desk.took_alone(job):
+            self._put(*desk.held_back())
+        elif _is_done_here(job, do):
+            return _outcome(job)
+        else:
+            self._put(job)
         return await job.done
 
     def take(self, most: int) -> list[HandedIn]:
@@ -160,8 +178,10 @@ class Jobs:
     def end(self) -> None:
         """No more will be handed in; the writer is done once it has seen to what was."""
         for desk in self._desks.values():
-            self._put_what_was_held_back(desk)
-        self._waiting.put(None)
+            self._put(*desk.held_back())
+        with self._ending:
+            self._ended = True
+            self._waiting.put(None)
 
     def close(self) -> None:
         """To be called once the writer is done."""
@@ -175,14 +195,31 @@ class Jobs:
             desk = self._desks[loop] = Desk(loop)
         return desk
 
-    def _put_what_was_held_back(self, desk: Desk) -> None:
-        held_back, desk.held_back = desk.held_back, []
-        for job in held_back:
-            self._waiting.put(job)
+    def _put(self, *jobs: HandedIn) -> None:
+        with self._ending:
+            if jobs and self._ended:
+                # By another event loop, in this very moment: nobody is there any more to see to them.
+                raise StoreError("the store is closed")
+            for job in jobs:
+                self._waiting.put(job)
+
+
+def _is_done_here(job: HandedIn, do: Callable[[Job], bool]) -> bool:
+    """Whatever ends it, an interrupt too, it is not waited for any more, nor done once more."""
+    done = True
+    try:
+        done = do(job)
+    finally:
+        if done:
+            job.desk.let_go()
+    return done
 
 
 def _outcome(job: Job) -> Any:
     if job.error is None:
         return job.result
-    # Here, in the caller's own thread, an interrupt concerns the caller.
-    raise job.error.__cause__ if isinstance(job.error.__cause__, KeyboardInterrupt) else job.error
+    cause = job.error.__cause__
+    if cause is None or isinstance(cause, Exception | asyncio.CancelledError | GeneratorExit):
+        raise job.error
+    # What ends a program concerns the caller: it came here, in the caller's own thread.
+    raise cause

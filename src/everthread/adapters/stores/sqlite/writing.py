@@ -2,7 +2,7 @@
 
 Whoever holds the pen writes: the writer's thread, which takes all that was handed in together, or an event loop that
 has one short thing to write. To go to another thread and back costs as much as such a commit, so a loop does it itself
-as long as it has to wait for nobody and the disk is quick; how long the last commit took says that best.
+as long as it has to wait for nobody and the disk is quick; how long the last commits took says that best.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import apsw
 
 from everthread.adapters.stores.sqlite.connection import Connection, connect, translated
 from everthread.adapters.stores.sqlite.handing import Job
-from everthread.adapters.stores.tables.unit import Tables
+from everthread.adapters.stores.tables.unit import Tables, TakesLong
 from everthread.domain.errors import StoreBusy, StoreError
 from everthread.ports.store import UnitOfWork
 
@@ -23,15 +24,20 @@ CACHE_KIB = 8_192
 """What is delivered is read here too, once: with more room, a long backlog would stay in memory."""
 LOG_PAGES_MAX = 1_000
 """What SQLite itself takes for a long log."""
+EMPTY_S_MAX = 0.5
 QUICK_S_MAX = 0.002
+QUICK_IN_A_ROW = 8
+"""As many commits must have been quick: a disk that hesitates now and then would hold up the loop again and again."""
 
 
 class Writer:
     def __init__(self, path: str, *, busy_s_max: float) -> None:
         self._path = path
         self._busy_s_max = busy_s_max
-        self._pen = threading.Lock()
-        self._quick = True
+        # One that knows whose it is: an interrupt may come between taking it and knowing that it was taken.
+        self._pen = threading.RLock()
+        self._slow_until = 0
+        self._commits = 0
         self._log_pages = 0
         self._connect()
 
@@ -40,15 +46,21 @@ class Writer:
         with self._pen:
             self._commit(jobs, self._busy_s_max)
 
-    def commit_at_once(self, job: Job) -> bool:
-        """The same for one job that takes next to no time, unless it would have to wait; false if it would."""
-        if not self._quick or self._is_due_for_chores() or not self._pen.acquire(blocking=False):
+    def commit_on_the_spot(self, job: Job) -> bool:
+        """The same for one job, in an event loop's thread, if that holds up nobody; false if it would."""
+        if self._commits < self._slow_until or self._is_due_for_chores():
             return False
         try:
+            if not self._pen.acquire(blocking=False):
+                return False
+            self._unit.on_the_spot = True
             self._commit([job], 0.0)
         finally:
-            self._pen.release()
-        if isinstance(job.error, StoreBusy):
+            with suppress(RuntimeError):
+                # It is ours from the moment in which it was taken.
+                self._unit.on_the_spot = False
+                self._pen.release()
+        if isinstance(job.error, StoreBusy | TakesLong):
             job.error = None
             return False
         return True
@@ -59,14 +71,29 @@ class Writer:
             return
         with self._pen:
             if self._unit.turns.is_behind:
-                # Should that fail, it is done by the next search, which then says so.
                 self._commit([Job(_index)], self._busy_s_max)
+                # Even if that failed: the next search does it, and says so if it can't.
                 self._unit.turns.is_behind = False
             if self._log_pages >= LOG_PAGES_MAX:
                 self._shorten_the_log()
 
+    def empty_the_log(self) -> bool:
+        """Move the log into the file, unless others need it for longer than a moment."""
+        try:
+            # Not while it is shortened here: SQLite would say at once that somebody else does so.
+            with self._pen:
+                connection = connect(self._path, busy_s_max=min(self._busy_s_max, EMPTY_S_MAX))
+                try:
+                    ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    return not busy
+                finally:
+                    connection.close()
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
     def close(self) -> None:
-        self._connection.close()
+        with self._pen:
+            self._connection.close()
 
     def _connect(self) -> None:
         try:
@@ -104,7 +131,9 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - without the writer, every later write would wait for ever
             for job in jobs:
                 job.error = job.error or _in_our_words(error, self._path)
-        self._quick = time.monotonic() - begun < QUICK_S_MAX
+        self._commits += 1
+        if time.monotonic() - begun > QUICK_S_MAX:
+            self._slow_until = self._commits + QUICK_IN_A_ROW
 
     def _reconnect(self) -> None:
         """A transaction that can't be rolled back ends with its connection."""

@@ -20,7 +20,14 @@ from everthread.adapters.stores.tables.tokens import TokenTables
 from everthread.adapters.stores.tables.turns import TurnTables
 
 
+class TakesLong(Exception):
+    """Not here: somebody would be held up."""
+
+
 class Tables:
+    on_the_spot = False
+    """Whether an event loop waits for what is done with them now."""
+
     def __init__(self, execute: Execute) -> None:
         execute = at_once(execute)
         self.sessions = SessionTables(execute)
@@ -40,3 +47,7 @@ class Tables:
         self.tokens = TokenTables(execute)
         self.news = NewsTables(execute)
         self.schedules = ScheduleTables(execute)
+
+    def takes_long(self) -> None:
+        if self.on_the_spot:
+            raise TakesLong
