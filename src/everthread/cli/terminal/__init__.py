@@ -21,7 +21,6 @@ from everthread.cli.status import Status, status_line
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.layout import Lower
 from everthread.cli.terminal.live import Live
-from everthread.cli.terminal.recapping import recap_panel
 from everthread.cli.terminal.wrapping import wrapped
 from everthread.config.display import Display
 from everthread.daemon_thread import in_daemon_thread
@@ -145,6 +144,8 @@ class Terminal:
             self._lower.prefix = _PROMPT
 
     def recap(self, recap: Recap) -> None:
+        from everthread.cli.terminal.recapping import recap_panel
+
         self._print(recap_panel(recap, self._columns, self._ink))
 
     def show_status(self, status: Status) -> None:
