@@ -239,6 +239,15 @@ def test_one_can_write_before_everything_is_there(home: Home, opened: Open) -> N
     assert [turn.user_text for turn in home.turns()] == ["early bird"]
 
 
+def test_what_was_entered_before_everything_is_there_is_answered_before_one_leaves(home: Home, opened: Open) -> None:
+    home.scripted(ready_s=1.0)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("early bird" + ENTER + CTRL_D)
+        assert seen.ended() == 0
+        assert re.search(r"(?s)Everthread with.*> early bird.*echo early bird", seen.shown())
+
+
 def test_what_was_entered_is_wrapped_between_words(home: Home, opened: Open) -> None:
     with opened(columns=40) as seen:
         seen.expect(PROMPT)
