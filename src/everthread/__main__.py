@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from everthread import collecting
-from everthread.cli import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +17,12 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    collecting.seldom()
-    sys.exit(run(open_runtime, glance=glance, open_serving=open_serving))
+    collecting.start()
+    from everthread.cli import run  # noqa: PLC0415 - what it imports is there to stay, and not to be searched
+
+    code = run(open_runtime, glance=glance, open_serving=open_serving)
+    collecting.end()
+    sys.exit(code)
 
 
 def open_runtime(settings: Settings) -> Runtime:

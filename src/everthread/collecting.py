@@ -10,11 +10,13 @@ import gc
 
 YOUNG_MAX = 10_000
 """Forty turns side by side have some thousand objects in use: looked at more often, each is looked at in vain."""
+STARTING_MAX = 100_000
+"""More than a program makes until it has answered for the first time."""
 
 
-def seldom() -> None:
+def start() -> None:
     """For every process of ours, before it imports what it needs: all that is made then is there to stay."""
-    gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
+    gc.set_threshold(STARTING_MAX, *gc.get_threshold()[1:])
 
 
 def settle() -> None:
@@ -27,4 +29,9 @@ def settle() -> None:
 def settle_at_once() -> None:
     """The same where somebody waits, and would feel that search: the little that is dead by now stays, too."""
     gc.freeze()
-    seldom()
+    gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
+
+
+def end() -> None:
+    """For a process that is done: Python would go through all that is left, only to free what the system takes back."""
+    gc.freeze()

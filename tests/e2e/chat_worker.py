@@ -103,6 +103,7 @@ class ScriptedRuntime(Runtime):
 
     async def ready(self) -> tuple[str, ...]:
         await self.start()
+        await asyncio.sleep(self._script.get("ready_s", 0.0))
 
         async def look(arguments: Any, use: Any) -> str:
             await asyncio.sleep(self._script.get("tool_s", 0.0))

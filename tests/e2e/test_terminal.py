@@ -226,6 +226,28 @@ def test_what_is_typed_before_the_input_is_there_is_entered(home: Home, opened: 
     assert [turn.user_text for turn in home.turns()] == ["early bird", "one\ntwo"]
 
 
+def test_one_can_write_before_everything_is_there(home: Home, opened: Open) -> None:
+    home.scripted(ready_s=3.0)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("early bird" + ENTER + "/res")
+        assert "Everthread with" not in seen.expect("> /res")
+        seen.expect("Getting ready")
+        seen.expect("echo early bird")
+        # What it may be completed to is looked up as soon as that can be.
+        seen.expect("/reset")
+    assert [turn.user_text for turn in home.turns()] == ["early bird"]
+
+
+def test_what_was_entered_before_everything_is_there_is_answered_before_one_leaves(home: Home, opened: Open) -> None:
+    home.scripted(ready_s=1.0)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        seen.type("early bird" + ENTER + CTRL_D)
+        assert seen.ended() == 0
+        assert re.search(r"(?s)Everthread with.*> early bird.*echo early bird", seen.shown())
+
+
 def test_what_was_entered_is_wrapped_between_words(home: Home, opened: Open) -> None:
     with opened(columns=40) as seen:
         seen.expect(PROMPT)
@@ -321,6 +343,23 @@ def test_ctrl_c_clears_the_line_then_stops_the_answer_and_twice_leaves(home: Hom
         assert re.search(r"everthread -r \w{26} goes on from here", seen.shown())
     [turn] = home.turns()
     assert turn.status.value == "interrupted"
+
+
+@pytest.mark.parametrize("how", [CTRL_C, signal.SIGTERM])
+def test_one_need_not_wait_for_everything_to_be_there_to_leave(
+    home: Home, opened: Open, how: str | signal.Signals
+) -> None:
+    home.scripted(ready_s=60.0)
+    with opened() as seen:
+        seen.expect(PROMPT)
+        if isinstance(how, signal.Signals):
+            os.kill(seen.process.pid, how)
+            assert seen.ended() == 128 + how
+        else:
+            seen.type(how)
+            seen.expect("Ctrl-C again, or Ctrl-D, leaves")
+            seen.type(how)
+            assert seen.ended() == 0
 
 
 def test_the_terminal_is_as_it_was_after_leaving(home: Home, opened: Open) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from everthread.agent.events import Compressed, TurnBegan, TurnEnded, TurnEvent
-from everthread.agent.turn import Manner
 from everthread.cli.approving import Approving
 from everthread.cli.face import Face
 from everthread.cli.opened import Runtime
@@ -56,6 +55,8 @@ class Answering:
 
     async def answer(self) -> bool:
         """Have the next message answered; false if none waits, or it can't be."""
+        from everthread.agent.turn import Manner
+
         self.stopping = False
         try:
             try:

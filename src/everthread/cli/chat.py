@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.answering import Answering
@@ -19,16 +20,15 @@ from everthread.cli.opened import Runtime
 from everthread.cli.recovering import Recovery
 from everthread.cli.talking import Wish, entered, left, made_ready
 from everthread.collecting import settle_at_once
-from everthread.commands import Desk, Document, Offer, Order, Said, Unknown, carry_out, parse
-from everthread.commands.completing import Candidate, candidates
-from everthread.commands.desk import called, listed
-from everthread.commands.moving import recap_here
 from everthread.config.display import display
 from everthread.config.schema import Background
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
 from everthread.domain.wording import counted, excerpt
-from everthread.gateway.access import Access
+
+if TYPE_CHECKING:
+    from everthread.commands import Desk, Document, Offer, Order, Said
+    from everthread.commands.completing import Candidate
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
@@ -39,8 +39,6 @@ _LOOK_S = 0.01
 async def chat(runtime: Runtime, wish: Wish, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
     face = face_for(wish, runtime.settings.terminal.background, interactive=interactive)
-    for problem in await made_ready(runtime, face.notice):
-        face.complain(problem)
     talk = Chat(runtime, wish, await entered(runtime, wish), face)
     try:
         return await talk.run()
@@ -75,6 +73,8 @@ class Chat:
         self._recovery = Recovery(
             runtime, key, lambda: runtime.choices(self._model), self._finished, self._not_finished
         )
+        self._ready = asyncio.Event()
+        """What answers and commands need is there."""
         self._left = asyncio.Event()
         self._look = asyncio.Event()
         self._approving = Approving(face)
@@ -95,15 +95,33 @@ class Chat:
 
     async def run(self) -> int:
         with self._signals():
-            if self._face.interactive:
-                await self._welcome()
             try:
+                # Before all else, so that nobody waits to type: what is entered meanwhile is read when all is there.
                 async with self._face.open(self):
-                    self._face.prompt()
-                    await self._talk()
+                    if await self._get_ready():
+                        if self._face.interactive:
+                            await self._welcome()
+                        self._face.prompt()
+                        await self._talk()
             finally:
                 await self._goodbye()
         return self._code
+
+    async def _get_ready(self) -> bool:
+        """Have everything there that is needed; false if the user would not wait for it."""
+        getting = asyncio.ensure_future(made_ready(self._runtime, self._face.notice))
+        leaving = asyncio.ensure_future(self._left.wait())
+        try:
+            await asyncio.wait({getting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                return False
+            for problem in getting.result():
+                self._face.complain(problem)
+        finally:
+            getting.cancel()
+            leaving.cancel()
+        self._ready.set()
+        return True
 
     async def _talk(self) -> None:
         work = [self._work(), self._read()]
@@ -143,6 +161,8 @@ class Chat:
         self._leave()
 
     async def _take(self, typed: Typed) -> None:
+        from everthread.commands import Order, Unknown, parse
+
         text = typed.text
         found = parse(text)
         if found is None and self._approving.take(text):
@@ -176,6 +196,8 @@ class Chat:
     # --- Commands ----------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, order: Order) -> None:
+        from everthread.commands import carry_out
+
         said = await carry_out(self._desk(), order)
         if said.offers and self._face.capable:
             if not said.ok:
@@ -190,6 +212,8 @@ class Chat:
         self._look.set()
 
     async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Order | None:
+        from everthread.commands import Order, parse
+
         index = await self._face.pick(
             f"/{order.command.name} {order.argument}".rstrip(), [offer.label for offer in offers]
         )
@@ -229,6 +253,9 @@ class Chat:
             self._code = REFUSED
 
     def _desk(self) -> Desk:
+        from everthread.commands import Desk
+        from everthread.gateway.access import Access
+
         runtime, settings = self._runtime, self._runtime.settings
         return Desk(
             runtime.lifecycle,
@@ -265,6 +292,9 @@ class Chat:
             self._face.notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
 
     async def candidates(self, text: str) -> Sequence[Candidate]:
+        from everthread.commands.completing import candidates
+
+        await self._ready.wait()
         return await candidates(self._desk(), text)
 
     async def asked_before(self) -> Sequence[str]:
@@ -377,6 +407,9 @@ class Chat:
 
     async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""
+        from everthread.commands.desk import called
+        from everthread.commands.moving import recap_here
+
         small = False
         try:
             choice = self._runtime.choices(self._model)[0]
@@ -401,6 +434,8 @@ class Chat:
             return
         aside = await left(self._runtime, self._key)
         if aside:
+            from everthread.commands.desk import listed
+
             self._face.notice(f"Set aside without an answer: {listed(aside)}")
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and self._face.interactive:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
-from everthread.agent.asking import Choice
 from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
-from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
-from everthread.commands.desk import excerpt
 from everthread.domain.errors import Busy, EverthreadError
 from everthread.domain.model import HANDED_OVER, Fate, SessionKey, SessionRef, Slot
+from everthread.domain.wording import excerpt
 from everthread.ports import UnitOfWork
+
+if TYPE_CHECKING:
+    from everthread.agent.asking import Choice
+    from everthread.agent.turn import Manner
 
 RECOVER_S = 5.0
 
@@ -61,6 +64,8 @@ class Recovery:
                 pass
 
     async def _finish(self, work: Callable[[Manner], Awaitable[TurnEnded | None]]) -> bool:
+        from everthread.agent.turn import Manner
+
         try:
             ended = await work(Manner(self._choices(), self._hear))
         except Busy:
@@ -114,6 +119,8 @@ async def finish_what_is_in_the_way(
         raise Busy(
             f"an answer for {where} was cut off in this conversation; it is finished once {where} is served again"
         )
+
+    from everthread.agent.turn import Manner
 
     def hear(event: TurnEvent) -> None:
         if isinstance(event, TurnBegan):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from everthread.agent.events import TurnEnded
-from everthread.agent.turn import Manner
 from everthread.cli.opened import Runtime
 from everthread.cli.recovering import finish_what_is_in_the_way
-from everthread.commands.moving import recent
 from everthread.domain.boundary import Refusal, Resume, Suspend
 from everthread.domain.errors import Busy, NotFound
 from everthread.domain.model import ChatType, InboxRow, SessionKey
 from everthread.lifecycle.finding import find_session
+
+if TYPE_CHECKING:
+    from everthread.agent.events import TurnEnded
+    from everthread.agent.turn import Manner
 
 BUSY_S_MAX = 900.0
 """Longer than any turn may take."""
@@ -45,6 +47,8 @@ async def entered(runtime: Runtime, wish: Wish) -> SessionKey:
     if wish.resume:
         target = await runtime.store.read(lambda uow: find_session(uow, wish.resume, owner=settings.owner))
     else:
+        from everthread.commands.moving import recent
+
         found = await runtime.store.read(lambda uow: recent(uow, settings.owner, 1))
         if not found:
             raise NotFound("there is no conversation to go on with yet; start one without -c")

@@ -18,7 +18,7 @@ _NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[1-9][0-9]{0,8})", re.DOTALL
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs"})
 # Unicode's Default_Ignorable_Code_Point outside those categories: fillers that count as letters, variation selectors,
 # and code points reserved for more of the same. A title made of them looks empty, or like another title.
-_INVISIBLE = re.compile(
+_INVISIBLE = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 _BRAILLE_BLANK = "\u2800"  # a symbol to Unicode, a space to the eye
@@ -31,7 +31,8 @@ def clean(text: str) -> str:
     """
     if len(text) > _INPUT_CHARS_MAX:
         raise BadTitle(f"The title has {len(text)} characters: shorten it to at most {TITLE_CHARS_MAX}.")
-    visible = "".join(c for c in _INVISIBLE.sub("", text.replace(_BRAILLE_BLANK, " ")) if _is_shown(c))
+    # Compiled when the first title is looked at: it takes as long as importing a module, and many starts name nothing.
+    visible = "".join(c for c in re.sub(_INVISIBLE, "", text.replace(_BRAILLE_BLANK, " ")) if _is_shown(c))
     # Composed last: what was taken out may have kept a letter from its accent.
     title = unicodedata.normalize("NFC", " ".join(visible.split()))
     if not title:

@@ -35,7 +35,7 @@ _RUN = (
 )
 # Optional or invisible: accents left over by NFKC, Hebrew and Arabic vowel points, soft hyphens, zero-width
 # characters, variation selectors. Left in, they would make equal words differ.
-_IGNORED = re.compile(
+_IGNORED = (
     "[\u00ad\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u06d6-\u06ed\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
 )
@@ -110,7 +110,7 @@ _SPACE = re.compile(r"\s")
 _FOLDED = _Folding()
 
 
-# These two classes take longer to compile than the rest of the program's patterns together, and English needs neither.
+# These classes take longer to compile than the rest of the program's patterns together, and English needs none of them.
 @cache
 def _runs() -> re.Pattern[str]:
     return re.compile(_RUN)
@@ -119,6 +119,11 @@ def _runs() -> re.Pattern[str]:
 @cache
 def _special() -> re.Pattern[str]:
     return re.compile(_SPECIAL)
+
+
+@cache
+def _ignored() -> re.Pattern[str]:
+    return re.compile(_IGNORED)
 
 
 def begins_with_run(text: str) -> bool:
@@ -139,7 +144,7 @@ def normalised(text: str) -> str:
     if not _special().search(text):
         return text
     # A lone surrogate cannot be stored as UTF-8, so it becomes "?".
-    return _IGNORED.sub("", text.encode("utf-8", "replace").decode())
+    return _ignored().sub("", text.encode("utf-8", "replace").decode())
 
 
 def terms(query: str) -> list[tuple[str, bool]]:

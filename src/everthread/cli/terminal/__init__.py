@@ -21,7 +21,6 @@ from everthread.cli.status import Status, status_line
 from everthread.cli.terminal.ink import Ink
 from everthread.cli.terminal.layout import Lower
 from everthread.cli.terminal.live import Live
-from everthread.cli.terminal.recapping import recap_panel
 from everthread.cli.terminal.wrapping import wrapped
 from everthread.config.display import Display
 from everthread.daemon_thread import in_daemon_thread
@@ -55,6 +54,8 @@ class Terminal:
         self._drawer: Drawing | None = None
         self._lower: Lower | None = None
         self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
+        self._early: list[str | None] | None = []
+        """What was entered before anybody was welcomed: it is to stand below that. `None` is the end, as above."""
         self._status = Status()
         self._held: list[str] = []
         """What is to be printed once the input is there."""
@@ -72,7 +73,7 @@ class Terminal:
             self._display,
             status=lambda: status_line(self._status, self._columns),
             submit=self._submit,
-            leave=lambda: self._typed.put_nowait(None),
+            leave=lambda: self._submit(None),
         )
         # What was said before the input is there comes out above it.
         self._let_go()
@@ -141,10 +142,15 @@ class Terminal:
 
     def prompt(self) -> None:
         """The input is always there; what was asked may not be open any more."""
+        early, self._early = self._early, None
+        for text in early or ():
+            self._submit(text)
         if self._lower is not None:
             self._lower.prefix = _PROMPT
 
     def recap(self, recap: Recap) -> None:
+        from everthread.cli.terminal.recapping import recap_panel
+
         self._print(recap_panel(recap, self._columns, self._ink))
 
     def show_status(self, status: Status) -> None:
@@ -154,7 +160,13 @@ class Terminal:
 
     # --- Drawing -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, text: str) -> None:
+    def _submit(self, text: str | None) -> None:
+        if self._early is not None:
+            self._early.append(text)
+            return
+        if text is None:
+            self._typed.put_nowait(None)
+            return
         if self._lower is not None:
             self._lower.prefix = _PROMPT
         if text.strip():

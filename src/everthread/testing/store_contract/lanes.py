@@ -89,6 +89,21 @@ class CursorsAndLanes(OnAStore):
             assert {session.id for session in everything} == {parent, child.session_id}
 
     @in_loop
+    async def test_the_last_active_are_listed_first_whenever_they_were_begun(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            assert await store.read(lambda uow: uow.sessions.conversations(2)) == ()
+            keys = [key_named(str(n)) for n in range(5)]
+            begun = [await talk.new(key) for key in keys]
+            for number in (4, 1, 3, 0):
+                talk.clock.time += 10.0
+                await talk.say("hello", keys[number])
+            for limit in (1, 2, 3, 4, 5, 9):
+                listed = await store.read(lambda uow, limit=limit: uow.sessions.conversations(limit))
+                wanted = [begun[number] for number in (0, 3, 1, 4, 2)][:limit]
+                assert [session.id for session in listed] == wanted
+
+    @in_loop
     async def test_discovery_goes_in_slices_and_misses_nothing(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             talk = Talk(store)

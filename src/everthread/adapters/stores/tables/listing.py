@@ -40,11 +40,15 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
     Work that was delegated or scheduled is left out, unless it is asked for.
     """
     left_out = (Kind.NOTES, Kind.NOTES) if delegated else (Kind.SUBAGENT, Kind.CRON)
+    kinds = (Kind.NOTES.value, *(kind.value for kind in left_out))
+    shown = "forgotten_seq IS NULL AND kind NOT IN (?, ?, ?)"
     rows = execute(
         # The newest are chosen by as little as possible: sorting whole rows of many sessions would take twice as long.
-        f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM sessions WHERE forgotten_seq IS NULL "
-        "AND kind NOT IN (?, ?, ?) ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
-        (Kind.NOTES.value, *(kind.value for kind in left_out), limit),
+        # And of few: as many as are wanted were begun last, and all of those were active since the first of them was.
+        f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM sessions WHERE active_at >= "
+        f"(SELECT MIN(active_at) FROM (SELECT active_at FROM sessions WHERE {shown} ORDER BY id DESC LIMIT ?) begun) "
+        f"AND {shown} ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
+        (*kinds, limit, *kinds, limit),
     )
     return tuple(session_of(row) for row in rows)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -42,6 +41,8 @@ def to_json(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
+        import json  # noqa: PLC0415 - hardly ever, and people wait for a list of sessions
+
         return whole(json.dumps(value, ensure_ascii=False))
 
 
