@@ -26,6 +26,8 @@ LOG_PAGES_MAX = 1_000
 """What SQLite itself takes for a long log."""
 EMPTY_S_MAX = 0.5
 QUICK_S_MAX = 0.002
+JOB_S = 0.000_5
+"""What each job adds that is committed together with others, at most: that much is not the disk's doing."""
 QUICK_IN_A_ROW = 8
 """As many commits must have been quick: a disk that hesitates now and then would hold up the loop again and again."""
 
@@ -44,7 +46,9 @@ class Writer:
     def commit(self, jobs: Sequence[Job]) -> None:
         """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
         with self._pen:
+            begun = time.monotonic()
             self._commit(jobs, self._busy_s_max)
+            self._weigh(time.monotonic() - begun, len(jobs))
 
     def commit_on_the_spot(self, job: Job) -> bool:
         """The same for one job, in an event loop's thread, if that holds up nobody; false if it would."""
@@ -54,7 +58,9 @@ class Writer:
             if not self._pen.acquire(blocking=False):
                 return False
             self._unit.on_the_spot = True
+            begun = time.monotonic()
             self._commit([job], 0.0)
+            self._weigh(time.monotonic() - begun)
         finally:
             with suppress(RuntimeError):
                 # It is ours from the moment in which it was taken.
@@ -120,7 +126,6 @@ class Writer:
         self._log_pages = 0
 
     def _commit(self, jobs: Sequence[Job], busy_s_max: float) -> None:
-        begun = time.monotonic()
         try:
             try:
                 self._connection.set_busy_timeout(int(busy_s_max * 1000))
@@ -131,8 +136,11 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - without the writer, every later write would wait for ever
             for job in jobs:
                 job.error = job.error or _in_our_words(error, self._path)
+
+    def _weigh(self, took_s: float, jobs: int = 1) -> None:
+        """Whether the disk is quick, by a commit of that many jobs."""
         self._commits += 1
-        if time.monotonic() - begun > QUICK_S_MAX:
+        if took_s > QUICK_S_MAX + (jobs - 1) * JOB_S:
             self._slow_until = self._commits + QUICK_IN_A_ROW
 
     def _reconnect(self) -> None:
