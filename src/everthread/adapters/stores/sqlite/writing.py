@@ -2,14 +2,14 @@
 
 Whoever holds the pen writes: the writer's thread, which takes all that was handed in together, or an event loop that
 has one short thing to write. To go to another thread and back costs as much as such a commit, so a loop does it itself
-as long as it has to wait for nobody and the disk is quick; how long the last commits took says that best.
+as long as it has to wait for nobody and the disk is quick; how long the last commits took to reach it says that best.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import apsw
@@ -26,8 +26,6 @@ LOG_PAGES_MAX = 1_000
 """What SQLite itself takes for a long log."""
 EMPTY_S_MAX = 0.5
 QUICK_S_MAX = 0.002
-JOB_S = 0.000_5
-"""What each job adds that is committed together with others, at most: that much is not the disk's doing."""
 QUICK_IN_A_ROW = 8
 """As many commits must have been quick: a disk that hesitates now and then would hold up the loop again and again."""
 
@@ -46,9 +44,7 @@ class Writer:
     def commit(self, jobs: Sequence[Job]) -> None:
         """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
         with self._pen:
-            begun = time.monotonic()
             self._commit(jobs, self._busy_s_max)
-            self._weigh(time.monotonic() - begun, len(jobs))
 
     def commit_on_the_spot(self, job: Job) -> bool:
         """The same for one job, in an event loop's thread, if that holds up nobody; false if it would."""
@@ -58,9 +54,7 @@ class Writer:
             if not self._pen.acquire(blocking=False):
                 return False
             self._unit.on_the_spot = True
-            begun = time.monotonic()
             self._commit([job], 0.0)
-            self._weigh(time.monotonic() - begun)
         finally:
             with suppress(RuntimeError):
                 # It is ours from the moment in which it was taken.
@@ -129,7 +123,7 @@ class Writer:
         try:
             try:
                 self._connection.set_busy_timeout(int(busy_s_max * 1000))
-                commit_together(self._connection, self._unit, jobs, self._path)
+                commit_together(self._connection, self._unit, jobs, self._path, self._make_durable)
             finally:
                 if self._connection.in_transaction:
                     self._reconnect()
@@ -137,10 +131,11 @@ class Writer:
             for job in jobs:
                 job.error = job.error or _in_our_words(error, self._path)
 
-    def _weigh(self, took_s: float, jobs: int = 1) -> None:
-        """Whether the disk is quick, by a commit of that many jobs."""
+    def _make_durable(self) -> None:
+        begun = time.monotonic()
+        self._connection.execute("COMMIT")
         self._commits += 1
-        if took_s > QUICK_S_MAX + (jobs - 1) * JOB_S:
+        if time.monotonic() - begun > QUICK_S_MAX:
             self._slow_until = self._commits + QUICK_IN_A_ROW
 
     def _reconnect(self) -> None:
@@ -154,24 +149,28 @@ def _index(uow: UnitOfWork) -> None:
     uow.turns.index()
 
 
-def commit_together(connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str) -> None:
+def commit_together(
+    connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
+) -> None:
     """Run the jobs in one transaction and leave each its result or its error."""
     waiting = jobs
     while waiting:
-        culprit = _try_together(connection, unit, waiting, path)
+        culprit = _try_together(connection, unit, waiting, path, make_durable)
         # SQLite gave up the whole transaction because of one job: the others have lost nothing but time.
         waiting = [job for job in waiting if job is not culprit] if culprit else []
 
 
-def _try_together(connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str) -> Job | None:
+def _try_together(
+    connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
+) -> Job | None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         if len(jobs) == 1:
-            return _run_alone(connection, unit, jobs[0], path)
+            return _run_alone(connection, unit, jobs[0], path, make_durable)
         for job in jobs:
             if not _run_in_savepoint(connection, unit, job, path):
                 return job
-        connection.execute("COMMIT")
+        make_durable()
     except apsw.Error as error:
         for job in jobs:
             job.error = translated(error, path)
@@ -180,7 +179,7 @@ def _try_together(connection: Connection, unit: UnitOfWork, jobs: Sequence[Job],
     return None
 
 
-def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> None:
+def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str, make_durable: Callable[[], None]) -> None:
     """With nobody to be kept from harm, the transaction itself is the savepoint."""
     try:
         job.result, job.error = job.work(unit), None
@@ -189,7 +188,7 @@ def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str) ->
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         return
-    connection.execute("COMMIT")
+    make_durable()
 
 
 def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> bool:
