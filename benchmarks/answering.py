@@ -19,17 +19,16 @@ from msgspec.structs import replace
 from benchmarks import corpus
 from benchmarks.command import child_cpu_ms
 from benchmarks.measuring import Calls, Figure, cpu_ms
-from everthread.agent.asking import Choice
-from everthread.agent.prepared import Preparer
+from everthread.agent.model_call import Choice
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.tools import Toolbox
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Compression, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
-from everthread.ports import Tool
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
+from everthread.ports.tools import Tool, ToolUse
 
 TOOLS = 31
 OWN_TOOLS = 3
@@ -63,7 +62,7 @@ def tools(count: int) -> tuple[Tool, ...]:
 async def model_server(*options: str) -> AsyncIterator[str]:
     """The base URL of a stub in another process."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everthread.testing.model_server", "--port", "0", *options),
+        *(sys.executable, "-m", "everthread.testing.model_server.server", "--port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None

@@ -15,7 +15,7 @@ from benchmarks.stage import OWNER, Stage, keys, staged
 from benchmarks.turns import texts_of_one_size
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Reset, Resume, Rewind, Suspend
 from everthread.domain.model import SessionKey, SessionRef
-from everthread.domain.policy import ResetPolicy
+from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import ForgetSession
 
 BATCH = 25

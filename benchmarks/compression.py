@@ -18,15 +18,15 @@ from benchmarks.answering import Office, model_server
 from benchmarks.boundaries import LONG_SESSION_MESSAGES, LONG_TURN_MESSAGES
 from benchmarks.measuring import Calls, Figure, cpu_ms, run
 from benchmarks.stage import OWNER, keys, staged
-from everthread.agent.compressing import Compressor
-from everthread.agent.compression import Fill
+from everthread.agent.compression.policy import Fill
+from everthread.agent.compression.service import Compressor
+from everthread.agent.compression.summarizer import SECTIONS
 from everthread.agent.events import Compressed, Reviewed
-from everthread.agent.summarising import SECTIONS
-from everthread.bootstrap import Runtime
-from everthread.collecting import settle
-from everthread.config import Compression, Provider, Review, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef
+from everthread.gc_tuning import settle
 
 BATCH = 500
 BATCHES = 9

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import aiohttp
 
 from benchmarks.measuring import Figure, run
-from everthread.domain.tokens import made_of
-from everthread.testing.loopback.people import People
+from everthread.domain.api_key import made_of
+from everthread.testing.loopback.users import People
 
 SESSIONS = (50, 200, 2_000, 10_000)
 BATCHES = 5
@@ -126,7 +126,7 @@ async def serving(
     folder: Path, crowd: Crowd, platform_url: str, tokens: Sequence[str] = (), *, kind: str = "loop"
 ) -> AsyncIterator[Measured]:
     """The gateway in its process, and its model, for a platform that is there."""
-    with Server("everthread.testing.model_server") as model:
+    with Server("everthread.testing.model_server.server") as model:
         given = {
             "home": str(folder),
             "model": f"http://127.0.0.1:{model.port}/v1",

@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-from everthread.bootstrap import Runtime
-from everthread.collecting import settle
-from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
-from everthread.domain.tokens import hashed
-from everthread.ports.tokens import Token
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
+from everthread.domain.api_key import hashed
+from everthread.gc_tuning import settle
+from everthread.store.api_keys import Token
 from everthread.testing.loopback.platform import LoopbackPlatform
 
 TOKEN = "42:a-token-for-measurements"

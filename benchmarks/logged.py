@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from benchmarks.measuring import Figure
-from everthread.config import Settings
+from everthread.config.settings import Settings
 from everthread.domain.model import ChatType, SessionKey, SessionRef, TurnStatus
 from everthread.lifecycle import Committed
-from everthread.lifecycle.logged import log_turn
+from everthread.lifecycle.turns import log_turn
 from everthread.log_file import log_to_file
 
 BATCHES = 7

@@ -22,7 +22,7 @@ from tests import fake_back_ends
 from tests.back_end import BackEnd
 from tests.fault_days import LIMITS, PATIENT, Day, lived
 
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
 
 MakeBackEnd = Callable[[], AbstractContextManager[BackEnd]]
 """An empty back end for one day."""
@@ -71,7 +71,7 @@ def _mem0() -> Iterator[MakeBackEnd]:
     """The real library, which waits a second for its model, and a folder for each day. Facts are drawn."""
     from tests.servers.mem0_house import mem0
 
-    from everthread.adapters.memory.mem0 import library
+    from everthread.adapters.memory.mem0 import local_client as library
 
     library.REQUEST_S_MAX = 1.0
 

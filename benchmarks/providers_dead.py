@@ -17,9 +17,9 @@ from pathlib import Path
 from benchmarks.answering import SAID_WORDS, Office, model_server, texts, tools
 from benchmarks.measuring import Figure, batch_cpu_ms
 from benchmarks.providers_remote import Remote
-from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Settings
-from everthread.ports import MemoryProvider
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Compression, Provider, Settings
+from everthread.ports.memory import MemoryProvider
 
 CLOSED_PORT = 9
 ROUNDS = 1200

@@ -17,7 +17,7 @@ from benchmarks.providers_remote import Remote
 from benchmarks.stage import Stage, keys, staged
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.memory import MemoryManager
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 SESSIONS, TURNS_EACH = 40, 50
 ROUNDS = 3

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.providers_delivery import BACKLOG, BACKLOG_SESSIONS, backlog, drained
 from benchmarks.stage import Stage
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.ports import MemoryProvider
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.ports.memory import MemoryProvider
 
 
 class Taking(MemoryProvider):

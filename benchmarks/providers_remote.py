@@ -11,7 +11,7 @@ import msgspec
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import SessionRef
-from everthread.ports import Capability, MemoryProvider, RecallItem
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 
 
 class Remote(MemoryProvider):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from everthread.testing.http_server import HttpServer, read_request, respond
+from everthread.testing.model_server.http import HttpServer, read_request, respond
 
 
 class Sink(HttpServer):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.model import (
     Binding,
     Cause,
@@ -26,10 +26,11 @@ from everthread.domain.model import (
     SessionKey,
     ToolCall,
 )
-from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Lifecycle, Ticket, turn
-from everthread.lifecycle.crossing import Setting
-from everthread.ports.store import UnitOfWork
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import Lifecycle, Ticket
+from everthread.lifecycle import turns as turn
+from everthread.lifecycle.base import Setting
+from everthread.store.unit_of_work import UnitOfWork
 
 OWNER = "ann"
 HOLDER = "bench:1"

@@ -10,7 +10,7 @@ from benchmarks.measuring import Calls, Figure, cpu_ms
 from benchmarks.stage import MESSAGES_PER_TURN, OWNER, Stage, keys, staged
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.domain.model import SessionRef
-from everthread.ports import UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 MESSAGES = 100_000
 TURNS_PER_SESSION = 50

@@ -19,14 +19,14 @@ from pathlib import Path
 from benchmarks.gateway import BATCH, BATCHES, Measured, Server, serving
 from benchmarks.gateway_process import TOKEN
 from benchmarks.measuring import Figure, run
-from everthread.testing.telegram import wire
-from everthread.testing.telegram.people import People
+from everthread.testing.telegram import protocol as wire
+from everthread.testing.telegram.users import People
 
 CHATS = 50
 FIRST_PERSON = 1000
 IMPORTS = 7
 ADAPTER = "everthread.adapters.platforms.telegram"
-GATEWAY = "everthread.bootstrap, everthread.gateway.serving, everthread.web.serving, aiohttp"
+GATEWAY = "everthread.bootstrap.runtime, everthread.gateway.server, everthread.web.server, aiohttp"
 """What a gateway has imported, whichever its platforms are."""
 
 

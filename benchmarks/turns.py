@@ -18,8 +18,8 @@ from benchmarks.stage import HOLDER, OWNER, Stage, keys, staged, turn_of
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.domain.model import Inbound, SessionKey
 from everthread.memory import MemoryManager
-from everthread.ports import MemoryProvider
-from everthread.ports.store import UnitOfWork
+from everthread.ports.memory import MemoryProvider
+from everthread.store.unit_of_work import UnitOfWork
 
 _Put = Callable[[Callable[[UnitOfWork], None]], Awaitable[None]]
 TEXT_CHARS = 430

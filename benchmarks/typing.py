@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.answering import model_server
 from benchmarks.measuring import Figure
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 COMMAND = Path(sys.executable).parent / "everthread"
 RUNS = 9

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from everthread.cli import everthread
-from everthread.commands import COMMANDS
+from everthread.cli.main import everthread
+from everthread.commands.registry import COMMANDS
 
 REFERENCE = Path(__file__).parent / "reference"
 BEGIN = "<!-- Made from the program by `make docs`: change it there. -->"

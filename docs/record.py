@@ -19,8 +19,8 @@ from docs.drawn import svg
 from everthread.agent.titles import INSTRUCTION
 from everthread.domain.model import ToolCall
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import Reply, Say
-from everthread.testing.model_rules import Chat, Messages
+from everthread.testing.model_server.replies import Reply, Say
+from everthread.testing.model_server.validation import Chat, Messages
 
 PICTURE = Path(__file__).parent / "terminal.svg"
 COLUMNS, ROWS = 92, 44

@@ -7,26 +7,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from everthread.agent.asking import Asker, Choice
-from everthread.agent.compressing import Compressor
-from everthread.agent.condensing import Room, Wrote
+from everthread.agent.compression.service import Compressor
+from everthread.agent.compression.summarizer import Summariser
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
-from everthread.agent.prepared import Preparer
+from everthread.agent.model_call import Asker, Choice
+from everthread.agent.note_compaction import Room, Wrote
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import review_tools
-from everthread.agent.reviewing import Reviewer
-from everthread.agent.skill_folders import SkillFolders
-from everthread.agent.summarising import Summariser
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.review import Reviewer, review_tools
+from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.titles import Titler
-from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, Manner, TurnLimits
-from everthread.config import Compression, Review
-from everthread.domain import review as domain_review
+from everthread.config.settings import Compression, Review
+from everthread.domain import review_window as domain_review
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
-from everthread.memory.notes import CHARS_MAX
-from everthread.ports import ContextEngine, Tool
+from everthread.memory.note_files import CHARS_MAX
+from everthread.ports.context import ContextEngine
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
+from everthread.ports.tools import Tool, ToolUse
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, House
 

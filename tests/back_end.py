@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from everthread.ports import MemoryProvider
-from everthread.testing.provider_contract import Faults
-from everthread.testing.recording import Effect
+from everthread.ports.memory import MemoryProvider
+from everthread.testing.contracts.memory_provider import Faults
+from everthread.testing.recording_provider import Effect
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from everthread.testing.telegram import wire
+from everthread.testing.telegram import protocol as wire
 
 VOICE = wire.Attached("voice", b"OggS some sounds", duration_s=3)
 

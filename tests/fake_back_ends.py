@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everthread.adapters.memory.honcho.wording import session_name
-from everthread.testing.fake_honcho import FakeHoncho
-from everthread.testing.fake_mem0 import FakeMem0
-from everthread.testing.fake_supermemory import FakeSupermemory
+from everthread.adapters.memory.honcho.codec import session_name
 from tests.back_end import BackEnd
 from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
+from tests.fakes.honcho import FakeHoncho
+from tests.fakes.mem0 import FakeMem0
+from tests.fakes.supermemory import FakeSupermemory
 from tests.mem0_held import held as held_by_mem0
 from tests.mem0_held import parent_of
 
@@ -20,7 +20,7 @@ from tests.mem0_held import parent_of
 def honcho() -> Iterator[BackEnd]:
     with FakeHoncho(key="k-1234", derives_s=0.1, deletes_s=0.1) as fake:
         yield BackEnd(
-            "everthread.adapters.memory.honcho:Honcho",
+            "everthread.adapters.memory.honcho.provider:Honcho",
             {"url": fake.address, "workspace": "everthread", "api_key": "k-1234"},
             fake,
             lambda: held_by_honcho(fake),
@@ -34,7 +34,7 @@ def honcho() -> Iterator[BackEnd]:
 def mem0(*, infer: bool = True) -> Iterator[BackEnd]:
     with FakeMem0(key="k-1234", takes_in_s=0.05, deletes_s=0.1) as fake:
         yield BackEnd(
-            "everthread.adapters.memory.mem0:Mem0",
+            "everthread.adapters.memory.mem0.provider:Mem0",
             {"mode": "platform", "url": fake.address, "api_key": "k-1234", "infer": infer},
             fake,
             lambda: held_by_mem0(fake.memories),
@@ -49,7 +49,7 @@ def mem0(*, infer: bool = True) -> Iterator[BackEnd]:
 def supermemory() -> Iterator[BackEnd]:
     with FakeSupermemory(key="k-1234", takes_in_s=0.1) as fake:
         yield BackEnd(
-            "everthread.adapters.memory.supermemory:Supermemory",
+            "everthread.adapters.memory.supermemory.provider:Supermemory",
             {"url": fake.address, "namespace": "everthread", "api_key": "k-1234"},
             fake,
             lambda: held_by_supermemory(fake),

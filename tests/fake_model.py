@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
-from everthread.agent.asking import Choice
+from everthread.agent.model_call import Choice
 from everthread.domain.errors import ModelRefused
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.domain.spend import Price

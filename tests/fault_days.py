@@ -23,8 +23,8 @@ import pytest
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.events import Delivery
 from everthread.domain.model import SessionRef
-from everthread.memory.journal import Limits
-from everthread.ports import MemoryProvider
+from everthread.memory.delivery import Limits
+from everthread.ports.memory import MemoryProvider
 from everthread.testing.fault_proxy import FaultProxy
 from tests.back_end import BackEnd
 from tests.house import CLI, TELEGRAM, House, opened

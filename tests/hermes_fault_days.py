@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.hermes_bridge import person
-from everthread.memory.journal import Limits
-from everthread.testing.recording import Effect
+from everthread.adapters.memory.hermes_bridge import user_plugin as person
+from everthread.memory.delivery import Limits
+from everthread.testing.recording_provider import Effect
 from tests import spoiled_python
 from tests.back_end import BackEnd
 from tests.fault_days import Day, Spoiling

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from everthread.testing.recording import Effect
+from everthread.testing.recording_provider import Effect
 
 PLUGINS = Path(__file__).parent / "fixtures" / "hermes_plugins"
 

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.domain.model import Role, SessionKey
-from everthread.hermes.lineage import family
-from everthread.hermes.rows import MessageRow, SessionRow
-from everthread.hermes.translating import Arriving, Place, Translator
+from everthread.hermes_import.convert import Arriving, Place, Translator
+from everthread.hermes_import.lineage import family
+from everthread.hermes_import.rows import MessageRow, SessionRow
 
 START = 1_700_000_000.0
 LATER = START + 1_000_000

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from everthread import plugins as plugin_hooks
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.boundary import Boundary, Compress
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import (
@@ -30,12 +30,12 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
 )
-from everthread.domain.policy import ResetPolicies
+from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange
 from everthread.memory import MemoryManager
-from everthread.memory.journal import Limits
-from everthread.ports import Capability, MemoryProvider, RecallItem
-from everthread.ports.store import Hit
+from everthread.memory.delivery import Limits
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
+from everthread.store.turns import Hit
 
 ME = "me"
 CLI = SessionKey.parse("agent:main:cli:dm:1")

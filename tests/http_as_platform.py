@@ -17,13 +17,13 @@ from typing import Any, NoReturn
 
 import aiohttp
 
-from everthread.config import Gateway
+from everthread.config.settings import Gateway
 from everthread.domain.errors import BadConfig, PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import ChatType, Inbound
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
 from everthread.testing.fault_proxy import Fault, FaultProxy
-from everthread.testing.model_replies import End, Fail, Reply, Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import End, Fail, Reply, Say
+from everthread.testing.model_server.server import ModelServer
 from tests.site import Answer, Place, site
 
 PER_MINUTE = 6

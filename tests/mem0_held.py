@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.wire.naming import decoded
-from everthread.testing.recording import Effect
+from everthread.adapters.memory.common.encoding import decoded
+from everthread.testing.recording_provider import Effect
 
 
 def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:

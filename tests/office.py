@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from everthread.agent.skill_folders import SkillFolders
-from everthread.commands import Desk, Order, Said, carry_out, parse
+from everthread.agent.skills.folders import SkillFolders
+from everthread.commands.registry import Desk, Order, Said, carry_out, parse
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.memory.notes import Notebook
+from everthread.memory.note_files import Notebook
 from tests.agent_house import AgentHouse
 from tests.house import CLI, ME
 

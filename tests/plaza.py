@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from everthread.bootstrap import TIMERS_LANE, Runtime
-from everthread.config import PlatformAccount, Provider, Review, Settings
+from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
+from everthread.config.settings import PlatformAccount, Provider, Review, Settings
 from everthread.domain.model import Session, SessionKey, Turn
-from everthread.gateway.serving import Gateway
-from everthread.ports import Tool
-from everthread.testing.model_server import ModelServer
+from everthread.gateway.server import Gateway
+from everthread.ports.tools import Tool
+from everthread.testing.model_server.server import ModelServer
 from tests.fake_platform import FakePlatform
 from tests.house import MovableClock, until
 

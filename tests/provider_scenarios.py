@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, Kind, SessionKey, SessionRef
-from everthread.memory.journal import Limits
-from everthread.ports import MemoryProvider
+from everthread.memory.delivery import Limits
+from everthread.ports.memory import MemoryProvider
 from tests.back_end import BackEnd
 from tests.hermes_house import HermesHouse
 from tests.house import CLI, TELEGRAM, House, opened

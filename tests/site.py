@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from everthread.config import Gateway, Http
-from everthread.domain.tokens import hashed, made_of
-from everthread.ports.tokens import Token
-from everthread.testing.model_server import ModelServer
+from everthread.config.settings import Gateway, Http
+from everthread.domain.api_key import hashed, made_of
+from everthread.store.api_keys import Token
+from everthread.testing.model_server.server import ModelServer
 from everthread.web import Web
 from tests.plaza import Plaza, plaza
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from everthread.bootstrap import TIMERS_LANE, Runtime
+from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
 from everthread.domain.model import ChatType, Session, SessionKey, Turn
-from everthread.gateway.serving import Gateway
-from everthread.testing.model_server import ModelServer
-from everthread.testing.telegram import wire
+from everthread.gateway.server import Gateway
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.telegram import protocol as wire
 from tests.fake_platform import FakePlatform
 from tests.house import MovableClock, until
 from tests.plaza import ANNA, Plaza, plaza

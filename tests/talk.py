@@ -6,7 +6,7 @@ from typing import Any
 
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, Turn, TurnStatus
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 AT = 86_400.0
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import aiohttp
 
-from everthread.bootstrap import Runtime
-from everthread.config import PlatformAccount, Provider, Review, Settings, Variables
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.model import Session, SessionKey, Turn
-from everthread.gateway.serving import Gateway
-from everthread.testing.model_server import ModelServer
-from everthread.testing.telegram.people import People
+from everthread.gateway.server import Gateway
+from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram.server import TelegramEmulator
+from everthread.testing.telegram.users import People
 from tests.house import until
 
 TOKEN = "42:a-secret-that-must-never-be-seen"

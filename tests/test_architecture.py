@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "everthread"
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 # The testing kit plays every part, and the adapters are the tables.
 PRODUCT = {name: tree for name, tree in MODULES.items() if not name.startswith("testing/")}
-CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith("adapters/")}
+CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith(("adapters/", "store/"))}
 
 # What a part of the store is asked; whatever else it can do is a write.
 READS = {
@@ -27,7 +27,7 @@ READS = {
 }
 WRITERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sessions", "turns", "slots", "log", "archive"), ("lifecycle/",)),
-    "cursors": ("memory/journal.py", "memory/outcomes.py"),
+    "cursors": ("memory/delivery.py",),
 }
 
 # Variables that hold parts of statements, each put together from constants only.
@@ -55,7 +55,7 @@ STRANGERS = "pairings wrong_codes".split()
 UNOWNED = """serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests
     discarded moved_chats""".split()
 
-CACHES = {"adapters/stores/tables/rows.py": {"_KEYS"}}
+CACHES = {"store/sql.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")
 # A recall is of one place from its beginning to its end.
 KEEPS_A_REF = {"memory/recall.py"}
@@ -63,7 +63,7 @@ KEEPS_A_REF = {"memory/recall.py"}
 
 def protocol(part: str) -> set[str]:
     """The methods of a part of the store."""
-    ports = [tree for name, tree in MODULES.items() if name.startswith("ports/")]
+    ports = [tree for name, tree in MODULES.items() if name.startswith("store/")]
     [found] = [c for tree in ports for c in tree.body if isinstance(c, ast.ClassDef) and c.name.lower() == part]
     return {method.name for method in found.body if isinstance(method, ast.FunctionDef)}
 
@@ -73,11 +73,13 @@ def names(node: ast.AST) -> set[str]:
 
 
 def adapters() -> list[str]:
-    places = [path for kind in (SOURCE / "adapters").iterdir() if kind.is_dir() for path in kind.iterdir()]
-    found = [path.relative_to(SOURCE).with_suffix("").as_posix() for path in places if not path.stem.startswith("__")]
-    # What several adapters share is none itself.
-    shared = ("adapters/stores/tables", "adapters/models/wire", "adapters/memory/wire")
-    return sorted(name for name in found if name not in shared)
+    """The packages and modules that implement a port; modules that several of them share are none themselves."""
+    kinds = ("lanes", "memory", "models", "platforms")
+    found = [path for kind in kinds for path in (SOURCE / "adapters" / kind).iterdir()]
+    shared = {"common", "http", "connection", "errors", "sse", "tool_calls"}
+    names = [path.relative_to(SOURCE).with_suffix("").as_posix() for path in found]
+    named = [name for name in names if name.rsplit("/", 1)[-1] not in shared and "__" not in name]
+    return sorted([*named, "adapters/sqlite", "adapters/mcp", "adapters/transcription"])
 
 
 @pytest.mark.parametrize("part", READS)
@@ -95,7 +97,7 @@ def test_sessions_turns_slots_and_logs_are_written_from_lifecycle_and_cursors_fr
 
 def test_nothing_but_constants_is_put_into_a_statement() -> None:
     for name, tree in MODULES.items():
-        for node in ast.walk(tree) if name.startswith("adapters/stores/") else ():
+        for node in ast.walk(tree) if name.startswith(("store/", "adapters/sqlite/")) else ():
             for part in _put_in(node):
                 unknown = {n for n in names(part) - SQL_PARTS if not CONSTANT.fullmatch(n)}
                 assert not unknown, (
@@ -148,7 +150,9 @@ def test_every_adapter_has_a_contract_test(adapter: str) -> None:
         tree = ast.parse(path.read_text())
         imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         kits = [base for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases]
-        if module in imports and any(name.endswith("Contract") for base in kits for name in names(base)):
+        if any(name and (name == module or name.startswith(f"{module}.")) for name in imports) and any(
+            name.endswith("Contract") for base in kits for name in names(base)
+        ):
             return
     raise AssertionError(f"{module} has no contract test")
 

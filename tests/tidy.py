@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 P = TypeVar("P", bound=MemoryProvider)
 

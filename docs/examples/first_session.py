@@ -2,11 +2,11 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, Role, SessionKey
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 HERE = SessionKey.parse("agent:main:cli:dm:1")  # where the conversation takes place
 told = []

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shelf import Shelf
 
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import ForgetFact, NoteChange
 

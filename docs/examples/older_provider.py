@@ -4,8 +4,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 
 HERE = SessionKey.parse("agent:main:cli:dm:1")

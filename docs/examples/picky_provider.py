@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from everthread.bootstrap import Runtime
-from everthread.config import load
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import load
 from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound, Message, Role, SessionKey
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 HERE = SessionKey.parse("agent:main:cli:dm:1")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.events import ForgetScope
-from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 
 TEXT_CHARS_MAX = 100_000
 SCHEMA = """

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from everthread.bootstrap import Runtime
-from everthread.config import load
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import load
 
 
 def entries(uow):

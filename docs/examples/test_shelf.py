@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 from shelf import Shelf
 
-from everthread.testing.provider_contract import ProviderContract
-from everthread.testing.recording import Effect
+from everthread.testing.contracts.memory_provider import ProviderContract
+from everthread.testing.recording_provider import Effect
 
 
 class Unacknowledged(sqlite3.Connection):

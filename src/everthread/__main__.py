@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from everthread import collecting
+from everthread import gc_tuning as collecting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from everthread.bootstrap import Runtime
-    from everthread.config import Settings
+    from everthread.bootstrap.runtime import Runtime
+    from everthread.config.settings import Settings
     from everthread.domain.model import Session
 
 
 def main() -> None:
     collecting.start()
-    from everthread.cli import run  # noqa: PLC0415 - what it imports is there to stay, and not to be searched
+    from everthread.cli.main import run  # noqa: PLC0415 - what it imports is there to stay, and not to be searched
 
     code = run(open_runtime, glance=glance, open_serving=open_serving)
     collecting.end()
@@ -26,21 +26,21 @@ def main() -> None:
 
 
 def open_runtime(settings: Settings) -> Runtime:
-    from everthread.bootstrap import Runtime  # noqa: PLC0415 - a help text need not wait for the store
-    from everthread.config import working_folder  # noqa: PLC0415 - as above
+    from everthread.bootstrap.runtime import Runtime  # noqa: PLC0415 - a help text need not wait for the store
+    from everthread.config.settings import working_folder  # noqa: PLC0415 - as above
 
     return Runtime(settings, project=working_folder())
 
 
 def open_serving(settings: Settings) -> Runtime:
     """For a gateway: it knows the rules of expiry, and belongs to no project."""
-    from everthread.bootstrap import Runtime  # noqa: PLC0415 - as above
+    from everthread.bootstrap.runtime import Runtime  # noqa: PLC0415 - as above
 
     return Runtime(settings, policies=settings.reset)
 
 
 def glance(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:
-    from everthread.glance import newest_sessions  # noqa: PLC0415 - as above
+    from everthread.fast_list import newest_sessions  # noqa: PLC0415 - as above
 
     return newest_sessions(path, limit)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from everthread.config import Settings
 from everthread.config.secrets import key_like, named_like_one
+from everthread.config.settings import Settings
 
 BYTES_MAX = 5_000_000
 KEPT = 3

@@ -21,11 +21,14 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from everthread.daemon_thread import as_exception, in_daemon_thread
+from everthread.concurrency import as_exception, in_daemon_thread
 from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
-from everthread.ports import Clock, ContextEngine, Store, UnitOfWork
-from everthread.ports.store import BoundaryRow, Incident, QueuedHook
+from everthread.ports.clock import Clock
+from everthread.ports.context import ContextEngine
+from everthread.store.leases import Incident, QueuedHook
+from everthread.store.sessions import BoundaryRow
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.plugins")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from everthread.adapters.models.anthropic import Anthropic
-from everthread.testing.model_contract import MakeClient, ModelContract
-from everthread.testing.model_replies import Protocol
+from everthread.testing.contracts.model_client import MakeClient, ModelContract
+from everthread.testing.model_server.replies import Protocol
 
 
 class TestAnthropic(ModelContract):

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from everthread.adapters.memory.builtin import BuiltinMemory
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.adapters.stores.sqlite import prepare as prepare_file
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.adapters.sqlite.store import prepare as prepare_file
 from everthread.domain.events import Delivery
 from everthread.domain.model import (
     Cause,
@@ -28,11 +28,11 @@ from everthread.domain.model import (
     SessionRef,
     TurnStatus,
 )
-from everthread.ports import RecallItem, Store, UnitOfWork
-from everthread.ports.memory import is_told
-from everthread.testing.provider_contract import EffectsOf, ProviderContract
-from everthread.testing.recording import Effect
-from everthread.testing.store_contract.stage import StillClock
+from everthread.ports.memory import RecallItem, is_told
+from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract
+from everthread.testing.contracts.store.fixtures import StillClock
+from everthread.testing.recording_provider import Effect
 
 
 class FedByHand(BuiltinMemory):

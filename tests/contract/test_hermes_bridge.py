@@ -10,11 +10,11 @@ import pytest
 from tests.hermes_plugins import Diaries
 from tests.tidy import tidy
 
-from everthread.adapters.memory.hermes_bridge import HermesBridge
+from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.domain.errors import Rejected, Unavailable
-from everthread.memory.calling import Caller
+from everthread.memory.provider_calls import Caller
 from everthread.testing import in_loop
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract, Session
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract, Session
 
 
 class TestHermesBridge(ProviderContract):

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.fakes.honcho import FakeHoncho
 from tests.tidy import tidy
 
-from everthread.adapters.memory.honcho import Honcho
-from everthread.adapters.memory.honcho.wording import our_session
-from everthread.testing.fake_honcho import FakeHoncho
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording import Effect
+from everthread.adapters.memory.honcho.codec import our_session
+from everthread.adapters.memory.honcho.provider import Honcho
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
+from everthread.testing.recording_provider import Effect
 
 
 def held(fake: FakeHoncho) -> list[Effect]:

@@ -12,14 +12,14 @@ from tests.house import until
 from tests.http_as_platform import Building, Callers, HttpAsPlatform
 from tests.site import Place, site
 
-from everthread.config import Gateway
+from everthread.config.settings import Gateway
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import SessionKey
-from everthread.ports import Platform
+from everthread.ports.platform import Platform
 from everthread.testing import in_loop
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.platform_contract import CHAT, PlatformContract, There, to_be_sent
+from everthread.testing.contracts.platform import CHAT, PlatformContract, There, to_be_sent
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 
 class TestHttp(PlatformContract):

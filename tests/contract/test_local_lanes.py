@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.ports import Clock, Lanes, Store
-from everthread.testing.lanes_contract import LanesContract, MakeLanes
-from everthread.testing.store_contract import OpenStore
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.ports.clock import Clock
+from everthread.ports.lanes import Lanes
+from everthread.store.unit_of_work import Store
+from everthread.testing.contracts.lanes import LanesContract, MakeLanes
+from everthread.testing.contracts.store import OpenStore
 
 
 class TestLocalLanes(LanesContract):

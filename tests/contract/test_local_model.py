@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.toy_model import WEIGHTS, PlainClient, a_request, asked, ends, is_running, make_folder, pids, wait_until
 
-from everthread.adapters.models.local import CONTEXT_TOKENS, OUTPUT_TOKENS_MAX, LocalModel
+from everthread.adapters.models.local.client import CONTEXT_TOKENS, OUTPUT_TOKENS_MAX, LocalModel
 from everthread.domain.errors import ModelUnavailable, ModelUnknown
 from everthread.domain.model import Message, Role
 from everthread.ports.model import Answer, Delta, ModelClient, Prompt

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from everthread.ports import Platform
-from everthread.testing.loopback import wire
-from everthread.testing.loopback.people import People
+from everthread.ports.platform import Platform
+from everthread.testing.contracts.platform import PlatformContract, There
+from everthread.testing.loopback import protocol as wire
 from everthread.testing.loopback.platform import LoopbackPlatform
-from everthread.testing.platform_contract import PlatformContract, There
+from everthread.testing.loopback.users import People
 
 
 class Server:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from everthread.adapters.tools.mcp import McpServer, McpServers
+from everthread.adapters.mcp.servers import McpServer, McpServers
 from everthread.domain.errors import ToolFailed
 from everthread.ports.tools import Tool
-from everthread.testing.lanes_contract import RealClock
-from everthread.testing.store_contract.stage import StillClock
-from everthread.testing.tools_contract import USE, MakeOffer, Offer, ToolsContract
+from everthread.testing.contracts.lanes import RealClock
+from everthread.testing.contracts.store.fixtures import StillClock
+from everthread.testing.contracts.tools import USE, MakeOffer, Offer, ToolsContract
 
 FIXTURES = Path(__file__).parents[1] / "servers" / "mcp_fixtures"
 SECRET = "secret-token-123"

@@ -12,15 +12,15 @@ import pytest
 import supermemory
 from honcho.http.exceptions import NotFoundError, UnprocessableEntityError
 from supermemory.errors.not_found_error import NotFoundError as NoSuchDocument
+from tests.fakes.honcho import FakeHoncho
+from tests.fakes.supermemory import FakeSupermemory
 
-from everthread.adapters.memory.honcho import Honcho
-from everthread.adapters.memory.honcho.wording import agent, person, session_name
-from everthread.adapters.memory.supermemory import Supermemory
-from everthread.adapters.memory.supermemory.wording import space, turn_id
+from everthread.adapters.memory.honcho.codec import agent, person, session_name
+from everthread.adapters.memory.honcho.provider import Honcho
+from everthread.adapters.memory.supermemory.codec import space, turn_id
+from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.testing.fake_honcho import FakeHoncho
-from everthread.testing.fake_supermemory import FakeSupermemory
 
 REF = SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, "ann")
 

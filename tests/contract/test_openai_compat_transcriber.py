@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from everthread.adapters.hearing.openai_compat import OpenAICompatTranscriber
+from everthread.adapters.transcription import OpenAICompatTranscriber
 from everthread.domain.errors import ModelUnavailable
 from everthread.ports.transcriber import Transcriber
 from everthread.testing import in_loop
-from everthread.testing.transcriber_contract import Speech, TranscriberContract
+from everthread.testing.contracts.transcriber import Speech, TranscriberContract
 
 
 class Endpoint:

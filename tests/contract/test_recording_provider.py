@@ -7,10 +7,10 @@ import pytest
 
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.ports import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.testing import in_loop
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording import Effect, RecordingProvider
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
+from everthread.testing.recording_provider import Effect, RecordingProvider
 
 REF = SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, "ann")
 

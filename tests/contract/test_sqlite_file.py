@@ -22,9 +22,10 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from everthread.adapters.stores.sqlite import SqliteStore, writing
-from everthread.adapters.stores.sqlite.connection import connect
-from everthread.adapters.stores.sqlite.migrate import Migration, known_migrations, migrate
+from everthread.adapters.sqlite import writer as writing
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.migrate import Migration, known_migrations, migrate
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.boundary import Rewind
 from everthread.domain.errors import (
     DiskFull,
@@ -36,10 +37,10 @@ from everthread.domain.errors import (
 )
 from everthread.domain.model import NoteAction, NoteTarget
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
-from everthread.ports import Store, UnitOfWork
-from everthread.ports.store import Redelivery
+from everthread.store.cursors import Redelivery
+from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.store_contract.stage import Talk, key_named, plain_session
+from everthread.testing.contracts.store.fixtures import Talk, key_named, plain_session
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "store_v1.sql"
 KEY, OTHER_KEY = key_named("42"), key_named("43")
@@ -785,7 +786,7 @@ def in_a_process_of_its_own(code: str, path: Path) -> str:
 def test_statements_that_are_kept_ready_leave_room_for_those_that_run(path: Path) -> None:
     code = """
 import sys, apsw
-from everthread.adapters.stores.sqlite.connection import connect
+from everthread.adapters.sqlite.connection import connect
 connection = connect(sys.argv[1])
 for number in range(100):
     list(connection.execute(f"SELECT {number}, name FROM sqlite_schema WHERE type = ? ORDER BY name", ("table",)))
@@ -802,7 +803,7 @@ theirs = apsw.Connection(":memory:")
 theirs.execute("CREATE TABLE here (word)")
 theirs.execute("INSERT INTO here VALUES ('kept')")
 taken = apsw.memory_used()
-from everthread.adapters.stores.sqlite.connection import connect
+from everthread.adapters.sqlite.connection import connect
 ours = connect(sys.argv[1])
 ours.execute("CREATE TABLE there (word)")
 print(theirs.execute("SELECT word FROM here").get, apsw.memory_used() > taken > 0)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.ports import Store
-from everthread.testing.store_contract import OpenStore, StoreContract
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.store.unit_of_work import Store
+from everthread.testing.contracts.store import OpenStore, StoreContract
 
 
 class TestSqliteStore(StoreContract):

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.fakes.supermemory import FakeSupermemory
 from tests.tidy import tidy
 
-from everthread.adapters.memory.supermemory import Supermemory
-from everthread.testing.fake_supermemory import FakeSupermemory
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording import Effect
+from everthread.adapters.memory.supermemory.provider import Supermemory
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
+from everthread.testing.recording_provider import Effect
 
 
 def held(fake: FakeSupermemory) -> list[Effect]:

@@ -11,11 +11,11 @@ import pytest
 from tests.telegram_town import TOKEN, EmulatorProcess, acquaint
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.config import PlatformAccount
-from everthread.ports import Platform
-from everthread.testing.platform_contract import CHAT, OTHER_CHAT, PlatformContract, There
-from everthread.testing.telegram import wire
-from everthread.testing.telegram.people import People
+from everthread.config.settings import PlatformAccount
+from everthread.ports.platform import Platform
+from everthread.testing.contracts.platform import CHAT, OTHER_CHAT, PlatformContract, There
+from everthread.testing.telegram import protocol as wire
+from everthread.testing.telegram.users import People
 
 
 class ThroughPeople:

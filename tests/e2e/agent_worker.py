@@ -17,13 +17,12 @@ from typing import Any
 
 from everthread.agent.events import TextWritten, ToolBegan, ToolEnded, TurnEnded, TurnEvent
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
 from everthread.domain.spend import Price
-from everthread.ports import Tool
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
+from everthread.ports.tools import Tool, ToolUse
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
 OWNER = "me"

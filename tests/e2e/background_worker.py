@@ -15,10 +15,10 @@ from pathlib import Path
 from tests.e2e.agent_worker import KEY, LIFE_S, OWNER, FastClock
 
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Review, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.model import Inbound
-from everthread.ports import UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 CONTEXT_TOKENS = 50_000
 REVIEW_EVERY = 2

@@ -18,18 +18,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.agent_house import tool
 from tests.fake_model import FakeModel
 
-from everthread import cli
-from everthread.agent.asking import Asker, Choice
-from everthread.agent.prepared import Preparer
+from everthread.agent.model_call import Asker, Choice
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli import main as cli
+from everthread.config.settings import Settings
 from everthread.domain import errors
 from everthread.domain.model import ToolCall
-from everthread.ports import MemoryProvider, RecallItem
-from everthread.ports.memory import Capability
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.ports.model import Request
 
 

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.stores.sqlite.connection import connect
-from everthread.testing.consistency import inconsistencies
+from tests.simulator.store_consistency import inconsistencies
+
+from everthread.adapters.sqlite.connection import connect
 
 
 def everthread(home: Path, *arguments: str, answer: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, New
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 

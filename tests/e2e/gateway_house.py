@@ -98,7 +98,7 @@ class GatewayHouse:
 @contextmanager
 def model(*, delay_ms: int = 0) -> Iterator[str]:
     """A stub server of models; its address."""
-    command = [sys.executable, "-m", "everthread.testing.model_server", "--delay-ms", str(delay_ms)]
+    command = [sys.executable, "-m", "everthread.testing.model_server.server", "--delay-ms", str(delay_ms)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from everthread import cli
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli import main as cli
+from everthread.config.settings import Settings
 from everthread.domain.errors import PlatformUnavailable
 from everthread.domain.model import ChatType
 from everthread.plugins import hookimpl
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
 
 NAME = "post"

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.adapters.stores.sqlite.connection import connect
-from everthread.bootstrap import ulids
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.bootstrap.runtime import ulids
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
 from everthread.domain.errors import Busy, Fenced, StoreBusy
 from everthread.domain.events import Delivery
@@ -42,10 +42,11 @@ from everthread.domain.model import (
     ToolCall,
     ToolState,
 )
-from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, NoteChange, Ticket
 from everthread.memory import MemoryManager
-from everthread.ports import Capability, MemoryProvider, UnitOfWork
+from everthread.ports.memory import Capability, MemoryProvider
+from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 

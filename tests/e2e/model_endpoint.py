@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everthread.testing.model_server import ModelServer, Say, Script
+from everthread.testing.model_server.server import ModelServer, Say, Script
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.e2e.telegram_libraries import Library
 
-from everthread.testing.telegram.people import People
 from everthread.testing.telegram.server import TelegramEmulator
+from everthread.testing.telegram.users import People
 
 ANN = 7
 

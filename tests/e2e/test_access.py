@@ -11,14 +11,14 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import Gateway, PlatformAccount, Price
+from everthread.config.settings import Gateway, PlatformAccount, Price
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
-from everthread.gateway import serving
-from everthread.gateway.reception import FOR_ADMINS
+from everthread.gateway import server as serving
+from everthread.gateway.inbound import FOR_ADMINS
 from everthread.lifecycle.pairing import LET_IN, TERMINAL, Pairings
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 CODE = re.compile(r"\b[2-9A-HJKMNP-Z]{8}\b")
 ADMIN = PlatformAccount("fake", admins=("root",))

@@ -12,14 +12,14 @@ import pytest
 from tests.house import until
 
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Provider, Review, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Provider, Review, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall, TurnStatus
 from everthread.memory.recall import FENCE
-from everthread.ports import MemoryProvider
-from everthread.testing.model_replies import Fail, Say
-from everthread.testing.model_server import ModelServer, Script
+from everthread.ports.memory import MemoryProvider
+from everthread.testing.model_server.replies import Fail, Say
+from everthread.testing.model_server.server import ModelServer, Script
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
 ME = "me"

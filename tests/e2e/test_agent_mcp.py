@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import McpServer, Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import McpServer, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 FIXTURES = Path(__file__).parents[1] / "servers" / "mcp_fixtures"
 KEY = SessionKey("main", "cli", ChatType.DM, "1")

@@ -15,11 +15,11 @@ from tests.agent_house import tool
 from tests.house import until
 
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Role, SessionKey, ToolCall, TurnStatus
-from everthread.testing.model_replies import End, Fail, Say, Thinks
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import End, Fail, Say, Thinks
+from everthread.testing.model_server.server import ModelServer
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
 LOOK = Say("", (ToolCall("c1", "look", '{"n": 1}'), ToolCall("c2", "look", '{"n": 2}')), reasoning="Both, I think.")

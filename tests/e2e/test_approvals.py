@@ -13,14 +13,13 @@ from tests.house import until
 from tests.plaza import Plaza, plaza
 from tests.site import site
 
-from everthread.config import Gateway, PlatformAccount, Tools
+from everthread.config.settings import Gateway, PlatformAccount, Tools
 from everthread.domain.errors import PlatformUnavailable
 from everthread.domain.model import ChatType, ReplyState, ToolCall, TurnStatus
-from everthread.ports import Tool
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.ports.tools import Tool, ToolUse
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 ADMIN = PlatformAccount("fake", allow_all=True, admins=("42",))
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.testing.back_end_model import BackEndModel
-from everthread.testing.embedding import embedding
-from everthread.testing.extracting import facts_in, least, program, reply_to
+from everthread.testing.backend_model.embedding import embedding
+from everthread.testing.backend_model.extraction import facts_in, least, program, reply_to
+from everthread.testing.backend_model.server import BackEndModel
 
 SAID = 'user: My dog\'s name is "Biscuit"\nassistant: What a name.\nuser: I live in Porto'
 FACTS = ['My dog\'s name is "Biscuit"', "I live in Porto"]
@@ -187,7 +187,7 @@ def test_what_is_to_be_concluded_from_facts_is_each_of_them() -> None:
 
 async def test_a_process_is_told_over_http() -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everthread.testing.back_end_model", "--dimensions", "8"),
+        *(sys.executable, "-m", "everthread.testing.backend_model.server", "--dimensions", "8"),
         stdout=asyncio.subprocess.PIPE,
     )
     try:

@@ -23,17 +23,17 @@ from typing import Any
 import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
 
-from everthread.adapters.stores.sqlite.connection import connect
-from everthread.agent.skill_folders import SkillFolders
-from everthread.agent.skills import Written
-from everthread.bootstrap import Runtime
-from everthread.cli.safekeeping import put_in_place, unpack
-from everthread.config import Settings
+from everthread.adapters.sqlite.connection import connect
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.skills.format import Written
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli.commands.backup.archive import put_in_place, unpack
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreCorrupt, StoreUnwritable
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.testing.recording import RecordingProvider
+from everthread.testing.recording_provider import RecordingProvider
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import pytest
 from tests.e2e.chat_worker import ScriptedRuntime
 
-from everthread import cli
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.config import Settings
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.cli import main as cli
+from everthread.config.settings import Settings
 from everthread.domain.boundary import Resume
 from everthread.domain.model import ChatType, Inbound, SessionKey, Turn, TurnStatus
 
@@ -566,7 +566,7 @@ def test_one_question_that_has_to_wait_too_long_is_set_aside(
     with home.terminal("-r", session) as terminal:
         terminal.type("first\n")
         terminal.expect("alpha")
-        monkeypatch.setattr("everthread.cli.talking.BUSY_S_MAX", 0.0)
+        monkeypatch.setattr("everthread.cli.chat.session.BUSY_S_MAX", 0.0)
         done = run("-r", session, "-p", "me too")
         assert (done.returncode, done.stdout) == (75, "")
         assert "what you asked is set aside there" in done.stderr

@@ -21,18 +21,18 @@ from typing import Any
 
 import pytest
 
-from everthread import cli
-from everthread.agent.skill_changes import Origin
-from everthread.agent.skill_folders import SkillFolders
-from everthread.agent.skills import Written
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.skills.format import Written
+from everthread.agent.skills.history import Origin
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli import main as cli
+from everthread.config.settings import Settings
 from everthread.domain import titles
 from everthread.domain.boundary import Branch, New
 from everthread.domain.errors import BadTitle, Rejected
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.ports import Capability, MemoryProvider
+from everthread.ports.memory import Capability, MemoryProvider
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 CHAT = SessionKey.parse("agent:main:telegram:dm:42")
@@ -213,7 +213,7 @@ def test_help_imports_nothing_of_the_core() -> None:
     modules = set(done.stdout.splitlines()[-1].split())
     assert "click" in modules
     assert not modules & {"apsw", "msgspec", "asyncio", "pluggy", "importlib.metadata", "json", "everthread.domain"}
-    assert not modules & {"dataclasses", "tomllib", "everthread.config"}
+    assert not modules & {"dataclasses", "tomllib", "everthread.config.settings"}
 
 
 @pytest.mark.parametrize(

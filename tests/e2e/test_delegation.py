@@ -15,22 +15,21 @@ from tests.agent_house import AgentHouse, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, AsyncDiary, until
 
-from everthread.agent.asking import Asker, Choice
 from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded
-from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.model_call import Asker, Choice
+from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, Manner, TurnLimits
-from everthread.bootstrap import Runtime
-from everthread.config import Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Provider, Settings
 from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Cause, Kind, Session, SessionKey, SessionRef, ToolCall, ToolState, TurnStatus
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession, Ticket
-from everthread.ports import Tool
-from everthread.ports.tools import ToolUse
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.ports.tools import Tool, ToolUse
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 DONE = "the answer is 42"
 

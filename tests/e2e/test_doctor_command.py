@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 from tests.e2e.model_endpoint import model_endpoint
 
-from everthread.bootstrap import Runtime
-from everthread.cli.gateway import reporting
-from everthread.cli.gateway.holding import Held, Holding
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli.commands.gateway import report as reporting
+from everthread.cli.commands.gateway.lock import Held, Holding
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Reply, ReplyState, Role, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.ports import MemoryProvider
-from everthread.ports.store import Incident
-from everthread.ports.tokens import Token
-from everthread.testing.model_server import ModelServer
+from everthread.ports.memory import MemoryProvider
+from everthread.store.api_keys import Token
+from everthread.store.leases import Incident
+from everthread.testing.model_server.server import ModelServer
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 ME = "me"

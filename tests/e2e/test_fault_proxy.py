@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from everthread.testing.fault_proxy import ACTED, Fault, FaultProxy
-from everthread.testing.http_server import HttpServer, read_request, respond
+from everthread.testing.model_server.http import HttpServer, read_request, respond
 
 BODY = b'{"answer": "' + b"x" * 400 + b'"}'
 

@@ -9,10 +9,10 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import plaza
 
-from everthread.config import Gateway
+from everthread.config.settings import Gateway
 from everthread.domain.model import TurnStatus
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 
 def echo(request: Any) -> Say:
@@ -77,7 +77,7 @@ async def test_each_of_many_messages_that_are_set_aside_is_named(tmp_path: Path)
 
 
 async def test_a_stranger_hears_nothing(tmp_path: Path) -> None:
-    from everthread.config import PlatformAccount
+    from everthread.config.settings import PlatformAccount
 
     account = PlatformAccount("fake", allow=("bert",))
     async with (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli.gateway import systemd
-from everthread.config import Gateway, Settings
+from everthread.cli.commands.gateway import systemd
+from everthread.config.settings import Gateway, Settings
 
 SCRIPT = """#!/bin/sh
 echo "$*" >> "$ASKED"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.faults.scene import Scene, answer_to
 
-from everthread.testing.loopback import wire
+from everthread.testing.loopback import protocol as wire
 
 pytestmark = pytest.mark.timeout(90)
 

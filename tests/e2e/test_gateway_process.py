@@ -125,7 +125,9 @@ def test_the_files_of_a_gateway_are_for_its_owner_only(house: GatewayHouse) -> N
 
 def test_looking_at_the_lock_all_the_time_keeps_nobody_from_starting(house: GatewayHouse) -> None:
     (house.home / "gateway.lock").touch(mode=0o600)
-    look = "import sys, pathlib, everthread.cli.gateway.holding as h\nwhile True: h.look(pathlib.Path(sys.argv[1]))"
+    look = (
+        "import sys, pathlib, everthread.cli.commands.gateway.lock as h\nwhile True: h.look(pathlib.Path(sys.argv[1]))"
+    )
     with subprocess.Popen([sys.executable, "-c", look, str(house.home)]) as looking:
         assert house.end(house.run())[0] == 0
         looking.kill()

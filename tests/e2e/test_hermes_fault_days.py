@@ -11,7 +11,7 @@ from tests.fault_days import FAULTS_MIN, lived
 from tests.hermes_fault_days import LIMITS, spoiled
 from tests.hermes_plugins import Diaries
 
-from everthread.adapters.memory.hermes_bridge import HermesBridge
+from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 
 
 class Diary(HermesBridge):

@@ -9,17 +9,17 @@ from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
+from tests.fakes.honcho import FakeHoncho
+from tests.fakes.supermemory import FakeSupermemory
 from tests.fault_days import FaultDays
 from tests.house import CLI, until
 from tests.provider_scenarios import ProviderScenarios
 
-from everthread import config
-from everthread.bootstrap import Runtime
 from everthread.bootstrap.memory_providers import configured
+from everthread.bootstrap.runtime import Runtime
+from everthread.config import settings as config
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import Inbound, Message, Role
-from everthread.testing.fake_honcho import FakeHoncho
-from everthread.testing.fake_supermemory import FakeSupermemory
 
 
 class OnHoncho:

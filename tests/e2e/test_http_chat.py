@@ -13,11 +13,11 @@ import pytest
 from tests.house import until
 from tests.site import site
 
-from everthread.config import Gateway, Limits, Price
+from everthread.config.settings import Gateway, Limits, Price
 from everthread.domain.model import SessionKey, ToolCall, TurnStatus
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import End, Fail, Raw, Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import End, Fail, Raw, Say
+from everthread.testing.model_server.server import ModelServer
 
 WEATHER = {
     "type": "function",

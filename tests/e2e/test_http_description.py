@@ -22,11 +22,11 @@ from schemathesis.specs.openapi.checks import (
 from tests.e2e.test_http_hooks import ENVIRONMENT
 from tests.site import site
 
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 from everthread.web.app import OPERATIONS, make_app
-from everthread.web.description import of
-from everthread.web.site import Site
+from everthread.web.openapi import of
+from everthread.web.request import Site
 
 SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 EXAMPLES = 8

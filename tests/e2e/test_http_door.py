@@ -10,11 +10,11 @@ import pytest
 from tests.plaza import Plaza, plaza
 from tests.site import site
 
-from everthread.config import Gateway, Http, Webhook
+from everthread.config.settings import Gateway, Http, Webhook
 from everthread.domain.errors import BadConfig
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.recording import RecordingProvider
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.recording_provider import RecordingProvider
 from everthread.web import Web
 
 MODEL = lambda _: Say("Hello.")  # noqa: E731
@@ -97,7 +97,7 @@ async def test_a_door_to_everybody_is_not_opened_without_tokens(tmp_path: Path) 
     async with ModelServer(MODEL) as model, plaza(tmp_path, model) as there:
         with pytest.raises(BadConfig, match="tokens new"):
             await bound_to(there, "0.0.0.0").start()
-        from everthread.ports.tokens import Token
+        from everthread.store.api_keys import Token
 
         await there.runtime.store.write(lambda uow: uow.tokens.add(Token("h", "anna", "x", 1.0)))
         web = bound_to(there, "0.0.0.0")

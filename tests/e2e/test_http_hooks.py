@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.site import Answer, Place, site
 
-from everthread.config import Gateway, Variables, Webhook
+from everthread.config.settings import Gateway, Variables, Webhook
 from everthread.domain.model import SessionKey
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.web.hooks import words
-from everthread.web.refusals import Refused
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.web.errors import Refused
+from everthread.web.webhooks import words
 
 SECRET = "not for strangers"
 TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
@@ -108,7 +108,7 @@ async def test_names_of_webhooks_can_not_be_found_out(tmp_path: Path, monkeypatc
         return digest(key, content, kind)
 
     async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
-        monkeypatch.setattr("everthread.web.hooks.hmac.new", counted)
+        monkeypatch.setattr("everthread.web.webhooks.hmac.new", counted)
         now, body = str(int(time.time())), b"x" * 100_000
         wrong = {"X_Signature": "sha256=" + "0" * 64, "X_Timestamp": now}
         for headers in (wrong, {**wrong, "X_Timestamp": "1"}, {"X_Hub_Signature_256": "sha256=" + "0" * 64}, {}):

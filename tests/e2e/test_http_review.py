@@ -13,14 +13,15 @@ import pytest
 from tests.house import until
 from tests.site import Place, site
 
-from everthread.config import Gateway, Price
+from everthread.config.settings import Gateway, Price
 from everthread.domain.boundary import New
 from everthread.domain.model import SessionKey
 from everthread.lifecycle import ForgetOwner
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.web import connections, conversing
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.web import connections
+from everthread.web import conversation as conversing
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -367,7 +368,7 @@ async def test_a_turn_takes_longer_than_a_head_may(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everthread.web.site.BODY_S_MAX", 0.3)
+    monkeypatch.setattr("everthread.web.request.BODY_S_MAX", 0.3)
     async with ModelServer(echo) as model, site(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())

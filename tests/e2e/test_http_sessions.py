@@ -12,9 +12,9 @@ from tests.site import Place, site
 
 from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.web import places
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.web import ownership as places
 from everthread.web.app import OPERATIONS
 
 BODIES: dict[tuple[str, str], Any] = {
@@ -190,7 +190,7 @@ async def test_what_is_deleted_is_gone_from_every_answer(tmp_path: Path) -> None
 
 
 async def test_an_export_is_the_file_that_the_command_writes(tmp_path: Path) -> None:
-    from everthread.cli.sessions_export import write_lines
+    from everthread.cli.commands.sessions.export import write_lines
 
     async with ModelServer(echo) as model, site(tmp_path, model) as there:
         session_id = await talk(there, "one", "two")

@@ -15,7 +15,7 @@ from tests.house import House
 
 from everthread.domain.boundary import Boundary, Expire, New, Resume
 from everthread.domain.model import SessionKey
-from everthread.domain.policy import ResetPolicy
+from everthread.domain.reset_policy import ResetPolicy
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -37,9 +37,9 @@ from tests.e2e.kill_worker import (
     uses_a_tool,
 )
 
-from everthread.adapters.stores.sqlite.connection import Connection, connect, connect_bare
-from everthread.adapters.stores.tables.unit import Tables
+from everthread.adapters.sqlite.connection import Connection, connect, connect_bare
 from everthread.domain.model import Role, Session
+from everthread.store.unit_of_work import Tables
 
 WORKER = Path(__file__).parent / "kill_worker.py"
 MESSAGES_PER_LIFE = 10

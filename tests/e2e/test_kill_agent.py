@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from tests.e2e.agent_worker import KEY, OWNER
 
-from everthread.adapters.stores.sqlite.connection import connect
-from everthread.adapters.stores.tables.unit import Tables
+from everthread.adapters.sqlite.connection import connect
 from everthread.agent.transcript import OUTCOME_UNKNOWN
 from everthread.domain.model import Role, Turn, TurnStatus
+from everthread.store.unit_of_work import Tables
 
 WORKER = Path(__file__).parent / "agent_worker.py"
 KILLS = 20
@@ -33,7 +33,7 @@ PATIENCE_S = 30.0
 
 @contextmanager
 def model_server(log: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "everthread.testing.model_server", "--delay-ms", "3", "--log", str(log)]
+    command = [sys.executable, "-m", "everthread.testing.model_server.server", "--delay-ms", "3", "--log", str(log)]
     process = subprocess.Popen([*command, "--tool", "mark:{}"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

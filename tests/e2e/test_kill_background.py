@@ -23,14 +23,14 @@ from typing import Any
 import pytest
 from tests.e2e.agent_worker import KEY, OWNER
 from tests.e2e.background_worker import REVIEW_EVERY
+from tests.simulator.store_consistency import inconsistencies
 
-from everthread.adapters.stores.sqlite.connection import connect
-from everthread.adapters.stores.tables.unit import Tables
+from everthread.adapters.sqlite.connection import connect
 from everthread.domain.model import Cause, NoteTarget, ToolCall
 from everthread.ports.model import Usage
-from everthread.testing.consistency import inconsistencies
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.store.unit_of_work import Tables
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = "tests.e2e.background_worker"

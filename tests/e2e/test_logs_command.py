@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.e2e.model_endpoint import model_endpoint
 
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.server import ModelServer
 
 KEY = "hunter2-hunter2"
 

@@ -10,15 +10,15 @@ from tests import fake_back_ends
 from tests.back_end import BackEnd
 from tests.bad_day import BadDay
 from tests.e2e.test_chat import Terminal
+from tests.fakes.mem0 import FakeMem0
 from tests.fault_days import FaultDays
 from tests.house import CLI, until
 from tests.mem0_held import held
 from tests.provider_scenarios import ProviderScenarios
 
-from everthread import config
-from everthread.bootstrap import Runtime
+from everthread.bootstrap.runtime import Runtime
+from everthread.config import settings as config
 from everthread.domain.model import Inbound, Message, Role
-from everthread.testing.fake_mem0 import FakeMem0
 
 
 class OnMem0:

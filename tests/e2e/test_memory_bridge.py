@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.hermes_plugins import PLUGINS, Ways
 
-from everthread.bootstrap import Runtime
-from everthread.config import load
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import load
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 ME = "me"

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from tests.e2e.test_chat import Terminal
 
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 
@@ -29,7 +29,7 @@ TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 SESSIONS, TURNS = 12, 5
 PROVIDER = '''
 import asyncio, os, sqlite3
-from everthread.config.memory_providers import Field
+from everthread.config.provider_settings import Field
 from everthread.domain.errors import Rejected, Unavailable
 from everthread.ports import Capability, MemoryProvider
 

@@ -16,7 +16,7 @@ from everthread.adapters.models.openai_compat import OpenAICompat
 from everthread.domain.errors import ModelUnauthorized
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.ports.model import Answer, ModelClient, Prompt, Request
-from everthread.testing.model_server import ModelServer, Say
+from everthread.testing.model_server.server import ModelServer, Say
 
 HELLO = Message(Role.USER, "hello")
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -27,7 +27,13 @@ USE: dict[str, Any] = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 async def running(*options: str) -> AsyncIterator[str]:
     """The server in a process of its own; its base URL."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "everthread.testing.model_server", "--port", "0", *options, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "everthread.testing.model_server.server",
+        "--port",
+        "0",
+        *options,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stdout is not None

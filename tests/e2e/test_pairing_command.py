@@ -12,13 +12,13 @@ from tests.e2e.test_command import assert_one_line, everthread, printed
 from tests.house import until
 from tests.plaza import plaza
 
-from everthread.bootstrap import Runtime
-from everthread.config import PlatformAccount, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import PlatformAccount, Settings
 from everthread.domain.model import SessionKey
-from everthread.gateway import serving
+from everthread.gateway import server as serving
 from everthread.lifecycle.pairing import LET_IN, Pairings
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 CODE = "K7WM3XQP"
 DM = SessionKey.parse("agent:main:telegram:dm:7")

@@ -12,13 +12,13 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import PlatformAccount
+from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import DiskFull, PlatformUnavailable, StoreBusy, StoreError
 from everthread.domain.model import ChatType
-from everthread.gateway import serving
+from everthread.gateway import server as serving
 from everthread.ports.platform import Media, Quoted, Update
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 HALF = "\ud83d"
 PLAIN = Update("fake", "bot", "1", "42", ChatType.DM, "42", "hello")

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from everthread.bootstrap import SHUTDOWN_S_MAX, Runtime, ulids
-from everthread.config import Settings
+from everthread.bootstrap.runtime import SHUTDOWN_S_MAX, Runtime, ulids
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import Inbound, Message, Role, SessionKey
-from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.plugins import hookimpl
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
 MARGIN_S = 2.0

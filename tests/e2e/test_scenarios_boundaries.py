@@ -18,7 +18,7 @@ from everthread.domain.model import (
     Role,
     SessionKey,
 )
-from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import NoteChange
 from everthread.plugins import hookimpl
 

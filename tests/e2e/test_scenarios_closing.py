@@ -15,7 +15,7 @@ from everthread.domain.model import (
     Inbound,
     Kind,
 )
-from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 
 HOUR_S = 3600.0
 IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))

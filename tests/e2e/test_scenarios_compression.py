@@ -15,21 +15,21 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, AsyncDiary, Call, until
 
 from everthread.adapters.memory.builtin import BuiltinMemory
-from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, TurnEvent
-from everthread.agent.memory_tools import session_search
-from everthread.agent.summarising import INSTRUCTION
+from everthread.agent.tools.memory import session_search
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Review, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
-from everthread.lifecycle.finding import find_session
+from everthread.lifecycle.session_lookup import find_session
 from everthread.plugins import hookimpl
 from everthread.ports.context import Middle, Reader, Rollover
 from everthread.ports.model import Request, Usage
 from everthread.ports.tools import ToolUse
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer, Script
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer, Script
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
 SUMMARY = "## Goal\n- sail around the world\n\n## Facts\n- the boat is called Bruno"

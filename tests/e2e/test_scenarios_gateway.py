@@ -13,15 +13,15 @@ from tests.house import AsyncDiary, MovableClock, until
 from tests.plaza import ANNA, Plaza, plaza
 
 from everthread import plugins as plugin_hooks
-from everthread.commands import COMMANDS
-from everthread.config import Compression, Gateway, PlatformAccount, Provider, Review
+from everthread.commands.registry import COMMANDS
+from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Review
 from everthread.domain.boundary import Resume
 from everthread.domain.model import Inbound, NoteTarget, SessionKey, ToolCall, TurnStatus
-from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.ports import UnitOfWork
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.ports.model import Usage
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 HOUR_S = 3600.0
 IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))

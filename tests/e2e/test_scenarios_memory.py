@@ -19,9 +19,9 @@ from everthread.domain.model import (
     SessionRef,
     TurnStatus,
 )
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
 from everthread.memory.recall import Recall
-from everthread.ports import RecallItem
+from everthread.ports.memory import RecallItem
 
 
 async def boundary_named(house: House, name: str) -> Boundary:
@@ -174,7 +174,7 @@ async def test_s03_an_outage_parks_nothing_however_long_it_lasts(tmp_path: Path)
 async def test_s03_a_provider_that_is_slow_to_initialise_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everthread.memory.calling.INITIALIZE_S_MAX", 0.02)
+    monkeypatch.setattr("everthread.memory.provider_calls.INITIALIZE_S_MAX", 0.02)
 
     class Slow(AsyncDiary):
         def initialize(self, **settings: Any) -> None:

@@ -11,9 +11,9 @@ from tests.spot import Where, ended, later, running, seen, session_of, spot, tur
 
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Kind, TurnStatus
-from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.parametrize("where", ["fake", "telegram"])]
 

@@ -16,13 +16,13 @@ from tests.house import ME, AsyncDiary, until
 from tests.seen import CTRL_D, ENTER, Seen
 
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.commands.curating import Curator
-from everthread.commands.notes import author
-from everthread.config import Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.commands.memory import author
+from everthread.commands.note_history import Curator
+from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, NoteTarget, SessionKey, ToolCall
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer, Script
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer, Script
 
 TERMINAL = SessionKey("main", "cli", ChatType.DM, "1")
 CHAT = SessionKey("main", "telegram", ChatType.DM, "42")

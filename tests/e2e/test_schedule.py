@@ -13,21 +13,21 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import Plaza, plaza
 
-from everthread.config import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
-from everthread.domain.access import Paired
+from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
 from everthread.domain.model import Kind, SessionKey
+from everthread.domain.pairing import Paired
 from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
-from everthread.gateway import schedule
-from everthread.gateway.handing_over import signature
+from everthread.gateway import scheduler as schedule
+from everthread.gateway.schedule_output import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
-from everthread.lifecycle.scheduling import Scheduling, Wish
+from everthread.lifecycle.schedules import Scheduling, Wish
 from everthread.ports.model import Usage
-from everthread.testing.http_server import HttpServer, Received, read_request, respond
-from everthread.testing.model_replies import Fail, Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.recording import RecordingProvider
+from everthread.testing.model_server.http import HttpServer, Received, read_request, respond
+from everthread.testing.model_server.replies import Fail, Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.recording_provider import RecordingProvider
 
 pytestmark = pytest.mark.timeout(60)
 

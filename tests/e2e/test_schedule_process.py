@@ -15,11 +15,11 @@ from tests.e2e.gateway_house import GatewayHouse, model, until
 from tests.faults.scene import Scene
 from tests.faults.worker import FastClock
 
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.bootstrap import ulids
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.bootstrap.runtime import ulids
 from everthread.domain.recurrence import Missed, occurrences
 from everthread.domain.schedule import Schedule, Target, TargetKind
-from everthread.lifecycle.scheduling import Scheduling, Wish
+from everthread.lifecycle.schedules import Scheduling, Wish
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -19,13 +19,13 @@ import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
 from tests.seen import DOWN, ENTER, ESCAPE, Seen
 
-from everthread.bootstrap import Runtime
-from everthread.cli.sessions_export import for_a_terminal
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli.commands.sessions.export import for_a_terminal
+from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import Inbound, Kind, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
 from everthread.lifecycle import ForgetSession, NoteChange
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 TERMINAL = SessionKey.parse("agent:main:cli:dm:1")
 CHAT = SessionKey.parse("agent:main:telegram:dm:42")
@@ -239,7 +239,7 @@ def browsing(home: Path) -> Seen:
 
 LONG_LIST = """
 import asyncio
-from everthread.cli.picking import pick
+from everthread.cli.picker import pick
 print("said before\\n" * 12)
 print("taken:", asyncio.run(pick("Many", [f"row {number} of a list that is long and wide" for number in range(60)])))
 """

@@ -16,7 +16,7 @@ from tests.e2e.model_endpoint import model_endpoint
 from tests.e2e.test_chat import Terminal
 
 from everthread.config.schema import built_in_providers
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.server import ModelServer
 
 KEY = "sk-right-0123456789abcdefghij"
 WRONG = "sk-wrong-0123456789abcdefghij"

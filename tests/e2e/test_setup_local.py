@@ -22,10 +22,10 @@ import pytest
 from msgspec.structs import replace
 from tests.toy_model import PlainClient, a_request, make_wheels, wait_until
 
-from everthread.adapters.models.local import LocalModel
-from everthread.cli.local_files import PACKAGES, Package, install, is_installed
-from everthread.config import load, wants_local_model
+from everthread.adapters.models.local.client import LocalModel
+from everthread.cli.commands.setup.local_model import PACKAGES, Package, install, is_installed
 from everthread.config.schema import built_in_providers
+from everthread.config.settings import load, wants_local_model
 from everthread.domain.errors import BadConfig, DiskFull
 from everthread.ports.model import Answer
 

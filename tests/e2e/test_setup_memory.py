@@ -15,7 +15,7 @@ from tests.e2e.test_chat import Terminal
 
 KEY = "hush-0123456789"
 PROVIDER = """
-from everthread.config.memory_providers import Field
+from everthread.config.provider_settings import Field
 from everthread.ports import Capability, MemoryProvider
 
 class Attic(MemoryProvider):

@@ -15,10 +15,11 @@ from tests.plaza import ANNA, plaza
 from everthread.domain.boundary import New
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.model import ReplyState
-from everthread.gateway import delivery, streaming
+from everthread.gateway import outbox as delivery
+from everthread.gateway import streaming
 from everthread.ports.platform import Address, Button, Outbound
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 WORDS = " ".join(f"word{n}" for n in range(24))
 SLOW = Say(WORDS, chunks=24, delay_s=0.05)

@@ -15,16 +15,16 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME
 
 from everthread.agent.events import ToolEnded
-from everthread.agent.skill_folders import SkillFolders
-from everthread.agent.skill_tools import skill_tools
-from everthread.agent.skills import Written, parse
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.skills.format import Written, parse
+from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn import Manner
-from everthread.bootstrap import Runtime
-from everthread.config import Provider, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Provider, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, SessionRef, ToolCall
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 
 def call(tool: str, /, **arguments: str) -> ToolCall:

@@ -13,15 +13,15 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import ANNA, Plaza, plaza
 
-from everthread.bootstrap import Runtime
-from everthread.config import Gateway, PlatformAccount
-from everthread.domain.access import Paired
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Gateway, PlatformAccount
 from everthread.domain.boundary import Resume
 from everthread.domain.errors import SendUncertain
 from everthread.domain.model import Inbound, Message, Role, SessionKey, TurnStatus
+from everthread.domain.pairing import Paired
 from everthread.ports.platform import Outbound
-from everthread.testing.model_replies import End, Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import End, Say
+from everthread.testing.model_server.server import ModelServer
 
 CLI = SessionKey.parse("agent:main:cli:dm:desk")
 

@@ -16,20 +16,19 @@ from tests.house import until
 from tests.telegram_town import ANN, BOB, TOKEN, acquaint, settings_of, town
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.bootstrap import Runtime
-from everthread.config import Gateway, PlatformAccount, Provider
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Gateway, PlatformAccount, Provider
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.model import SessionKey, ToolCall
-from everthread.gateway.luggage import NO_EARS, NOT_HEARD
-from everthread.ports import Tool
+from everthread.gateway.attachments import NO_EARS, NOT_HEARD
 from everthread.ports.model import ToolSchema
 from everthread.ports.platform import Address, Button, File, Media, Outbound
-from everthread.ports.tools import ToolUse
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.telegram import wire
-from everthread.testing.telegram.people import People
+from everthread.ports.tools import Tool, ToolUse
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
+from everthread.testing.telegram.users import People
 
 GROUP = wire.Group(-1001, "The office")
 FORUM = wire.Group(-1002, "The forum", is_forum=True)

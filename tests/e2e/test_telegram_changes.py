@@ -11,14 +11,14 @@ from tests.house import until
 from tests.telegram_town import ANN, BOB, TOKEN, town
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.config import PlatformAccount
+from everthread.config.settings import PlatformAccount
 from everthread.domain.model import SessionKey
 from everthread.ports.platform import Address, File, Outbound
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.telegram import wire
-from everthread.testing.telegram.people import People
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
+from everthread.testing.telegram.users import People
 
 OLD, NEW = -501, -100501
 GROUP = wire.Group(OLD, "The office", kind="group")

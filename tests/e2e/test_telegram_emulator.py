@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.telegram_libraries import LIBRARIES, Library
 from tests.e2e.telegram_scene import ANN, refused, scene
 
-from everthread.testing.telegram import wire
+from everthread.testing.telegram import protocol as wire
 
 GROUP = -1001
 

@@ -14,9 +14,9 @@ from aiohttp import web
 from tests.e2e.telegram_libraries import LIBRARIES, Aiogram, Library, free_port
 from tests.e2e.telegram_scene import ANN, refused, scene
 
-from everthread.testing.telegram import wire
-from everthread.testing.telegram.people import People
-from everthread.testing.telegram.wire import Fault
+from everthread.testing.telegram import protocol as wire
+from everthread.testing.telegram.protocol import Fault
+from everthread.testing.telegram.users import People
 
 both = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
 

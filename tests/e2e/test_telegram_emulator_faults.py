@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.telegram_libraries import LIBRARIES, Library
 from tests.e2e.telegram_scene import ANN, refused, scene
 
-from everthread.testing.telegram.wire import Fault
+from everthread.testing.telegram.protocol import Fault
 
 BOB = 8
 

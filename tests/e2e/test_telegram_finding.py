@@ -14,13 +14,13 @@ from tests.house import until
 from tests.telegram_town import ANN, BOB, TOKEN
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.adapters.platforms.telegram.transport import abrupt_socket
-from everthread.config import PlatformAccount
+from everthread.adapters.platforms.telegram.http import abrupt_socket
+from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.ports.platform import Address, Button, File, Incoming, Outbound
-from everthread.testing.telegram import wire
-from everthread.testing.telegram.people import People
+from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
+from everthread.testing.telegram.users import People
 
 TO = Address(str(ANN))
 SUPERGROUP = -1_001_234_567_890

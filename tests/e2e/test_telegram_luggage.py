@@ -12,15 +12,14 @@ from tests.ears import VOICE, Ears
 from tests.house import until
 from tests.telegram_town import ANN, BOB, TOKEN, town
 
-from everthread.config import Gateway, Provider
+from everthread.config.settings import Gateway, Provider
 from everthread.domain.model import ToolCall
 from everthread.lifecycle import ForgetOwner, ForgetSession
-from everthread.ports import Tool
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.telegram import wire
+from everthread.ports.tools import Tool, ToolUse
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
 
 NOTE = wire.Attached("document", b"milk and bread", "list.txt", "text/plain")

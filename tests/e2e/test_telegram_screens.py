@@ -17,14 +17,13 @@ import pytest
 from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, Ears
 from tests.telegram_town import ANN, BOB, Town, town
 
-from everthread.config import Gateway, Provider
+from everthread.config.settings import Gateway, Provider
 from everthread.domain.model import ToolCall
-from everthread.ports import Tool
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.telegram import wire
+from everthread.ports.tools import Tool, ToolUse
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.telegram import protocol as wire
 
 SCREENS = Path(__file__).parents[1] / "screens" / "telegram"
 CODE = re.compile(r"(?<=/approve )\w{4}|(?<=/deny )\w{4}")

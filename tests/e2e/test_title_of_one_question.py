@@ -9,8 +9,8 @@ from tests.e2e.commands import printed
 from tests.e2e.model_endpoint import model_endpoint
 
 from everthread.agent.titles import INSTRUCTION
-from everthread.testing.model_replies import Reply, Say
-from everthread.testing.model_rules import Chat, Messages
+from everthread.testing.model_server.replies import Reply, Say
+from everthread.testing.model_server.validation import Chat, Messages
 
 CONFIG = 'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n'
 

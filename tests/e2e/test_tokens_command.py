@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.e2e.test_command import everthread
 
-from everthread.domain.tokens import is_token
+from everthread.domain.api_key import is_token
 
 
 def test_a_token_is_shown_once_and_kept_nowhere(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from tests.fake_platform import FakePlatform
 from tests.plaza import plaza
 from tests.site import site
 
-from everthread.config import Gateway
+from everthread.config.settings import Gateway
 from everthread.domain.model import SessionKey
-from everthread.ports.store import Rest
-from everthread.testing.model_replies import Fail, Say
-from everthread.testing.model_server import ModelServer
-from everthread.testing.recording import RecordingProvider
+from everthread.store.reviews import Rest
+from everthread.testing.model_server.replies import Fail, Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.recording_provider import RecordingProvider
 
 FAILURES = [
     (Fail(400, "no such thing at box-7"), "does not take this"),

@@ -14,8 +14,8 @@ from tests.e2e.model_endpoint import model_endpoint
 from tests.seen import CTRL_D, ENTER, Seen
 
 from everthread.agent.titles import INSTRUCTION
-from everthread.testing.model_replies import Reply, Say
-from everthread.testing.model_rules import Chat, Messages
+from everthread.testing.model_server.replies import Reply, Say
+from everthread.testing.model_server.validation import Chat, Messages
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()

@@ -11,14 +11,15 @@ from tests.fake_platform import FakePlatform
 from tests.house import until
 from tests.plaza import ANNA, plaza
 
-from everthread.config import Gateway, PlatformAccount
+from everthread.config.settings import Gateway, PlatformAccount
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey, ToolCall
-from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.gateway import delivery, serving
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.gateway import outbox as delivery
+from everthread.gateway import server as serving
 from everthread.gateway.routing import owner_of
-from everthread.testing.model_replies import Say
-from everthread.testing.model_server import ModelServer
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
 
 
 async def test_a_command_whose_answer_can_not_be_kept_does_not_spin(

@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from everthread.testing.loopback.wire import Seen
+from everthread.testing.loopback.protocol import Seen
 from tests.faults.outcome import Outcome
 from tests.faults.scene import PlatformKind, Scene, answer_to
 

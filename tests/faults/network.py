@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from everthread.testing.loopback.wire import Fault
+from everthread.testing.loopback.protocol import Fault
 from tests.faults.outcome import Outcome
 from tests.faults.scene import PlatformKind, Scene
 

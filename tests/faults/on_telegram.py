@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from everthread.testing.loopback import wire
-from everthread.testing.loopback.people import People
-from everthread.testing.telegram import people as telegram_people
-from everthread.testing.telegram import wire as telegram_wire
+from everthread.testing.loopback import protocol as wire
+from everthread.testing.loopback.users import People
+from everthread.testing.telegram import protocol as telegram_wire
+from everthread.testing.telegram import users as telegram_people
 
 FIRST_PERSON = 1000
 CALLS = {"poll": "getUpdates", "send": "sendMessage", "edit": "editMessageText", "typing": "sendChatAction", None: None}

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from msgspec import json as msgspec_json
 
-from everthread.adapters.stores.sqlite.connection import connect_bare
+from everthread.adapters.sqlite.connection import connect_bare
 from tests.faults import worker
 from tests.faults.cable import Cable
 from tests.faults.on_telegram import OnLoopback, OnTelegram
@@ -128,7 +128,7 @@ class Scene:
             back_end.execute("PRAGMA journal_mode = WAL")
             back_end.execute(BACK_END)
         back_end.close()
-        model = self._begin("everthread.testing.model_server", "--echo", *self._model_options)
+        model = self._begin("everthread.testing.model_server.server", "--echo", *self._model_options)
         platform = self._begin_platform()
         self._model, self._platform = _port(model), _port(platform)
         people = OnLoopback if self.kind == "loop" else OnTelegram

@@ -21,16 +21,16 @@ from typing import Any
 
 import msgspec
 
-from everthread.bootstrap import Runtime
-from everthread.cli.gateway.ending import Ending
-from everthread.cli.gateway.holding import Holding
-from everthread.cli.gateway.serving import serve
-from everthread.config import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli.commands.gateway.lock import Holding
+from everthread.cli.commands.gateway.run import Ending, serve
+from everthread.config.settings import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, SessionRef
-from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.ports import Capability, MemoryProvider, Platform, RecallItem
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
+from everthread.ports.platform import Platform
 from everthread.testing.loopback.platform import LoopbackPlatform
 
 TOKEN = "42:a-token-for-faults"

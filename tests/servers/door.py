@@ -8,7 +8,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from everthread.testing.fault_proxy import NOT_PASSED_ON, whole_response
-from everthread.testing.http_server import HttpServer, Received, read_request, respond
+from everthread.testing.model_server.http import HttpServer, Received, read_request, respond
 
 START_S_MAX = 10.0
 

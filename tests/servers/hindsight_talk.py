@@ -10,10 +10,10 @@ from tests.servers.door import Door
 from tests.servers.hindsight_house import House
 from tests.tidy import tidy
 
-from everthread.adapters.memory.hindsight import Hindsight
+from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.testing.recording import Effect
+from everthread.testing.recording_provider import Effect
 
 KINDS = {"work": "delegation"}
 KEEPS = r"POST /v1/default/banks/[^/]+/memories"

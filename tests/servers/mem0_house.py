@@ -13,9 +13,9 @@ from tests.mem0_held import held, in_files, parent_of
 from tests.servers.door import Door
 from tests.servers.environments import environment
 
-from everthread.adapters.memory.mem0 import Mem0
-from everthread.testing.back_end_model import BackEndModel
-from everthread.testing.recording import Effect
+from everthread.adapters.memory.mem0.provider import Mem0
+from everthread.testing.backend_model.server import BackEndModel
+from everthread.testing.recording_provider import Effect
 
 WANTED = ("mem0ai==2.2.1", "faiss-cpu==1.15.1")
 ASKS = r"POST /v1/(embeddings|chat/completions)"

@@ -20,13 +20,13 @@ from tests.house import ME
 from tests.servers.environments import environment
 from tests.servers.free_port import free_port
 
-from everthread.adapters.memory.openviking import OpenViking
-from everthread.adapters.memory.openviking.wording import Line, about, line_in, origin
-from everthread.adapters.memory.wire.naming import decoded, encoded
-from everthread.testing.back_end_model import BackEndModel
-from everthread.testing.embedding import DIMENSIONS
-from everthread.testing.provider_contract import Faults
-from everthread.testing.recording import Effect
+from everthread.adapters.memory.common.encoding import decoded, encoded
+from everthread.adapters.memory.openviking.codec import Line, about, line_in, origin
+from everthread.adapters.memory.openviking.provider import OpenViking
+from everthread.testing.backend_model.embedding import DIMENSIONS
+from everthread.testing.backend_model.server import BackEndModel
+from everthread.testing.contracts.memory_provider import Faults
+from everthread.testing.recording_provider import Effect
 
 WANTED = ("openviking==0.5.2",)
 KEY = "root-key-of-the-tests"

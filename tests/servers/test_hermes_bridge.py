@@ -24,16 +24,16 @@ from tests.house import CLI, ME, House
 from tests.servers.hermes_memories import Facts, Holographic, compare, python
 from tests.tidy import tidy
 
-from everthread.bootstrap import Runtime
-from everthread.config import load
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import load
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role
 from everthread.lifecycle import NoteChange
-from everthread.memory.calling import Caller
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
+from everthread.memory.provider_calls import Caller
 from everthread.testing import in_loop
-from everthread.testing.provider_contract import EffectsOf, ProviderContract, Session
-from everthread.testing.recording import Effect
+from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract, Session
+from everthread.testing.recording_provider import Effect
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).parents[2]

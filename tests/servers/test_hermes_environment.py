@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli import hermes_environment
-from everthread.cli.hermes_environment import WHOLE, make
+from everthread.cli.commands.setup import hermes_env as hermes_environment
+from everthread.cli.commands.setup.hermes_env import WHOLE, make
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 

@@ -22,7 +22,7 @@ MORE = ["The bird is called Pip", "The horse is called Max", "The snake is calle
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    command = [sys.executable, "-m", "everthread.testing.model_server", "--port", "0", "--echo"]
+    command = [sys.executable, "-m", "everthread.testing.model_server.server", "--port", "0", "--echo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"

@@ -29,14 +29,14 @@ from tests.servers.hindsight_talk import (
 )
 from tests.tidy import tidy
 
-from everthread.adapters.memory.hindsight import Hindsight
-from everthread.bootstrap import Runtime
-from everthread.config import load
+from everthread.adapters.memory.hindsight.provider import Hindsight
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import load
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import ForgetScope
 from everthread.domain.model import Inbound, Message, Role
-from everthread.memory.journal import Limits
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+from everthread.memory.delivery import Limits
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 

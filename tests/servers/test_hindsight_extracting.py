@@ -23,11 +23,11 @@ from tests.servers.hindsight_house import House, hindsight
 from tests.servers.hindsight_talk import KEEPS, Talk, asked, back_end_of, documents, everything, ready, texts
 from tests.tidy import tidy
 
-from everthread.adapters.memory.hindsight import Hindsight
+from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.boundary import New, Resume
 from everthread.domain.errors import ProviderError, Unavailable
 from everthread.domain.events import ForgetScope
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -234,7 +234,7 @@ async def test_a_person_who_is_forgotten_while_the_server_is_at_work_on_somethin
 async def test_what_the_server_does_not_get_done_is_forgotten_later_and_said_to_wait(
     house: House, settings: dict[str, Any], bank: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everthread.adapters.memory.hindsight.banks.SETTLE_S_MAX", 0.3)
+    monkeypatch.setattr("everthread.adapters.memory.hindsight.provider.client.SETTLE_S_MAX", 0.3)
     talk = Talk(await ready(settings), "gone")
     async with under_way(house, bank, talk.say("I planted larkspur")):
         with pytest.raises(Unavailable, match="still at work"):

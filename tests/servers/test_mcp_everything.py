@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from tests.servers.free_port import free_port
 
-from everthread.adapters.tools.mcp import McpServer, McpServers
+from everthread.adapters.mcp.servers import McpServer, McpServers
 from everthread.domain.errors import ToolFailed
-from everthread.testing.lanes_contract import RealClock
-from everthread.testing.tools_contract import USE
+from everthread.testing.contracts.lanes import RealClock
+from everthread.testing.contracts.tools import USE
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -15,9 +15,10 @@ from tests.servers.door import Door
 from tests.servers.mem0_house import House, child_of, mem0
 from tests.tidy import tidy
 
-from everthread.adapters.memory.mem0 import Mem0, library
-from everthread.memory.journal import Limits
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+from everthread.adapters.memory.mem0 import local_client as library
+from everthread.adapters.memory.mem0.provider import Mem0
+from everthread.memory.delivery import Limits
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 
 # The first of them may have to install it.
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]

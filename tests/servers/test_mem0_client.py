@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.fakes.mem0 import FakeMem0
 from tests.servers.environments import environment
 from tests.servers.mem0_house import WANTED
 
-from everthread.adapters.memory.mem0 import Mem0
+from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.testing.fake_mem0 import FakeMem0
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 

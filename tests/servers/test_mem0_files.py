@@ -15,12 +15,13 @@ import pytest
 from tests.house import until
 from tests.servers.mem0_house import House, child_of, mem0
 
-from everthread.adapters.memory.mem0 import Mem0, library
+from everthread.adapters.memory.mem0 import local_client as library
+from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.testing.back_end_model import Asked
-from everthread.testing.extracting import reply_to
+from everthread.testing.backend_model.extraction import reply_to
+from everthread.testing.backend_model.server import Asked
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 

@@ -20,16 +20,16 @@ from tests.servers.openviking_house import House
 from tests.talk import Talk
 from tests.tidy import tidy
 
-from everthread.adapters.memory.openviking import OpenViking
-from everthread.bootstrap import Runtime
-from everthread.config import load
+from everthread.adapters.memory.openviking.provider import OpenViking
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import load
 from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected, ToolFailed, Unavailable
 from everthread.domain.events import ForgetScope
 from everthread.domain.model import Inbound, Message, Role
-from everthread.memory.journal import Limits
-from everthread.ports import MemoryProvider
-from everthread.testing.provider_contract import EffectsOf, Faults, ProviderContract
+from everthread.memory.delivery import Limits
+from everthread.ports.memory import MemoryProvider
+from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.toy_model import PlainClient, a_request, is_running, wait_until
 
-from everthread.adapters.models.local import LocalModel
-from everthread.config import Settings
+from everthread.adapters.models.local.client import LocalModel
+from everthread.config.settings import Settings
 from everthread.ports.model import Answer, Delta, Request
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,15 +13,15 @@ from tests.agent_house import AgentHouse
 from tests.house import CLI, ME, TELEGRAM
 from tests.servers.test_smollm2 import folder, local_model
 
-from everthread.adapters.models.local import LocalModel
-from everthread.agent.asking import Choice
-from everthread.agent.compression import EXTRACT_NAME, READS_TOKENS_MIN, Fill
+from everthread.adapters.models.local.client import LocalModel
+from everthread.agent.compression.policy import EXTRACT_NAME, READS_TOKENS_MIN, Fill
+from everthread.agent.compression.summarizer import INSTRUCTION, SECTIONS
 from everthread.agent.events import Compressed
+from everthread.agent.model_call import Choice
 from everthread.agent.prompt import read_back
-from everthread.agent.summarising import INSTRUCTION, SECTIONS
 from everthread.agent.turn import Manner, TurnLimits
-from everthread.bootstrap import Runtime
-from everthread.config import Compression, Provider, Review, Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Inbound, Message, NoteTarget
 from everthread.ports.model import Answer, Delta, Prompt, Request, Traits

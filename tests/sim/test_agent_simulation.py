@@ -1,6 +1,6 @@
 """The simulation with agents in it: compression, review and handed-over work, twenty schedules to a test.
 
-More of them: `python -m everthread.testing.simulate --agents --seeds 2000`.
+More of them: `python -m tests.simulator --agents --seeds 2000`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.simulator.__main__ import Report, explain, made, run_seed
+from tests.simulator.agent_model import FAULTS
 
-from everthread.adapters.stores.tables.reviews import ReviewTables
-from everthread.agent import passes
-from everthread.testing.agent_mind import FAULTS
-from everthread.testing.simulate import Report, explain, made, run_seed
+from everthread.agent.compression import attempt as passes
+from everthread.store.reviews import ReviewTables
 
 SEEDS = 60
 SEEDS_PER_TEST = 20
@@ -63,7 +63,7 @@ def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_seed_means_the_same_in_another_process() -> None:
-    command = [sys.executable, "-m", "everthread.testing.simulate", "--agents", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.simulator.__main__", "--agents", "--seed", "7"]
     environment = os.environ | {"PYTHONHASHSEED": "1"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=50).stdout
     town = made(7, agents=True)

@@ -1,6 +1,7 @@
 """A week of scheduled tasks in which the clocks are changed, in two processes that are killed and started again.
 
-Time is virtual; the rules, the transactions, the turns and the SQL are the real ones. See `everthread.testing.sim`.
+Time is virtual; the rules, the transactions, the turns and the SQL are the real ones.
+See `tests.simulator.environment`.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from tests.simulator.environment import Faults, SimClock, SimLoop, SimProcess, SimStore, fresh_database
+from tests.simulator.store_consistency import inconsistencies
 
 from everthread import plugins
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.agent.asking import Asker, Choice
-from everthread.agent.prepared import Preparer
+from everthread.agent.model_call import Asker, Choice
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent, TurnLimits
-from everthread.config import Settings
+from everthread.config.settings import Settings
 from everthread.domain.model import Message, Role
 from everthread.domain.recurrence import Missed, occurrences
 from everthread.domain.schedule import OccurrenceState, Schedule, Target, TargetKind
-from everthread.gateway.schedule import Scheduler
+from everthread.gateway.scheduler import Scheduler
 from everthread.lifecycle import Lifecycle
-from everthread.lifecycle.scheduling import Scheduling, Wish
+from everthread.lifecycle.schedules import Scheduling, Wish
 from everthread.memory import MemoryManager
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Traits, Usage
-from everthread.testing.consistency import inconsistencies
-from everthread.testing.sim import Faults, SimClock, SimLoop, SimProcess, SimStore, fresh_database
 
 WEEK_S = 7 * 86_400.0
 AFTER_S = 6 * 3600.0

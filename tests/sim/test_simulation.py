@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.simulator.__main__ import Report, explain, run_seed
+from tests.simulator.scenario import make_schedule
+from tests.simulator.simulation import Town
 
 from everthread.domain.model import Fate
-from everthread.lifecycle import crossing, turn
-from everthread.memory.journal import Journal
-from everthread.memory.outcomes import Outcomes
-from everthread.testing.schedule import make_schedule
-from everthread.testing.simulate import Report, explain, run_seed
-from everthread.testing.town import Town
+from everthread.lifecycle import boundaries as crossing
+from everthread.lifecycle import turns as turn
+from everthread.memory.delivery import Journal, Outcomes
 
 SEEDS = 2000
 SEEDS_PER_TEST = 100
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_seed_means_the_same_in_another_process() -> None:
-    command = [sys.executable, "-m", "everthread.testing.simulate", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.simulator.__main__", "--seed", "7"]
     printed = [
         subprocess.run(
             command, env=os.environ | {"PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True, timeout=50

@@ -17,8 +17,18 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
+from tests.simulator.environment import (
+    Backend,
+    Effect,
+    Faults,
+    SimClock,
+    SimLoop,
+    SimProcess,
+    SimProvider,
+    SimStore,
+    fresh_database,
+)
 
-from everthread.adapters.stores.tables.unit import Tables
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Busy
 from everthread.domain.events import (
@@ -40,21 +50,12 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
 )
-from everthread.domain.policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Crossing, Lifecycle, NoteChange, Ticket, crossing
-from everthread.memory.calling import Caller
-from everthread.memory.journal import Journal, Limits
-from everthread.testing.sim import (
-    Backend,
-    Effect,
-    Faults,
-    SimClock,
-    SimLoop,
-    SimProcess,
-    SimProvider,
-    SimStore,
-    fresh_database,
-)
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import Crossing, Lifecycle, NoteChange, Ticket
+from everthread.lifecycle import boundaries as crossing
+from everthread.memory.delivery import Journal, Limits
+from everthread.memory.provider_calls import Caller
+from everthread.store.unit_of_work import Tables
 
 T = TypeVar("T")
 

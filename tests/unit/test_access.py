@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.config import Gateway, Limits, PlatformAccount, Settings
-from everthread.domain.access import (
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.config.settings import Gateway, Limits, PlatformAccount, Settings
+from everthread.domain.errors import BadInput, LockedOut, NotFound
+from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
+from everthread.domain.pairing import (
     ALPHABET,
     PENDING_MAX,
     WRONG_MAX,
@@ -23,15 +25,13 @@ from everthread.domain.access import (
     new_code,
     person_problem,
 )
-from everthread.domain.errors import BadInput, LockedOut, NotFound
-from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
-from everthread.gateway import rates
+from everthread.gateway import rate_limit as rates
 from everthread.gateway.access import Access, Guest, TurnedAway
-from everthread.gateway.rates import Rates
+from everthread.gateway.rate_limit import Rates
 from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, told_name
-from everthread.ports import Store
 from everthread.ports.platform import Update
-from everthread.testing.store_contract.stage import StillClock
+from everthread.store.unit_of_work import Store
+from everthread.testing.contracts.store.fixtures import StillClock
 
 DM = SessionKey.parse("agent:main:telegram:dm:chat-7")
 HOUR_S = 3600.0

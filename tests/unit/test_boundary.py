@@ -25,7 +25,7 @@ from everthread.domain.boundary import (
 )
 from everthread.domain.errors import BadBoundary, BadTitle, TitleTaken
 from everthread.domain.model import Cause, Fate, HookCall, Kind, Session, SessionKey
-from everthread.domain.policy import ResetPolicy
+from everthread.domain.reset_policy import ResetPolicy
 
 KEY = SessionKey.parse("agent:main:telegram:dm:42")
 OTHER = SessionKey.parse("agent:main:cli:dm:1")

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from tests.house import CLI, ME, TELEGRAM, House
 
 from everthread.adapters.memory.builtin import NOTE_CHARS_MAX, SAID_CHARS_MAX, BuiltinMemory
-from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.model import Cause, Kind, Message, NoteAction, NoteTarget, Role, Session, SessionRef, TurnStatus
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
-from everthread.ports import RecallItem, UnitOfWork
-from everthread.testing.store_contract.stage import KEY, OTHER_KEY, Talk, key_named
+from everthread.ports.memory import RecallItem
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, Talk, key_named
 
 DAY_S = 86_400.0
 

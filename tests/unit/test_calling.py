@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tests.house import CLI, AsyncDiary, Gate, ThreadDiary, until
 
-from everthread.daemon_thread import in_daemon_thread
+from everthread.concurrency import in_daemon_thread
 from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.events import Delivery, SessionOpened
 from everthread.domain.model import Cause, SessionRef
-from everthread.memory import calling
-from everthread.memory.calling import STUCK_MAX, Caller, Hung
-from everthread.ports import MemoryProvider
+from everthread.memory import provider_calls as calling
+from everthread.memory.provider_calls import STUCK_MAX, Caller, Hung
+from everthread.ports.memory import MemoryProvider
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 OPENED = SessionOpened(REF, "", True, Cause.NEW)

@@ -8,7 +8,7 @@ import pytest
 from tests.house import CLI, QUICK, AsyncDiary, Call, House, until
 
 from everthread.domain.errors import Unavailable
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
 
 HOUR_S = 3600.0
 

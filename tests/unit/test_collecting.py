@@ -7,8 +7,8 @@ import sys
 
 SETTLED = """
 import gc, weakref
-from everthread.gateway.serving import Gateway
-from everthread.collecting import settle
+from everthread.gateway.server import Gateway
+from everthread.gc_tuning import settle
 
 before = len(gc.get_objects())
 settle()

@@ -12,7 +12,7 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 from tests.office import Office
 
-from everthread.commands import COMMANDS, Order, Unknown, parse
+from everthread.commands.registry import COMMANDS, Order, Unknown, parse
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import NoteAction, NoteTarget, TurnStatus

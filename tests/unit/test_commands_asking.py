@@ -12,13 +12,13 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, until
 from tests.office import Office
 
-from everthread.adapters.stores.tables.running import InboxTables
-from everthread.agent.asking import Choice
+from everthread.agent.model_call import Choice
 from everthread.domain.boundary import Branch
 from everthread.domain.errors import BadConfig, DiskFull
 from everthread.domain.model import ToolCall, TurnStatus
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession
+from everthread.store.inbox import InboxTables
 
 # --- /retry ----------------------------------------------------------------------------------------------------------
 

@@ -12,16 +12,16 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM
 from tests.office import Office
 
-from everthread.commands import COMMANDS, Document
-from everthread.commands.completing import CANDIDATES_MAX, Candidate, candidates
-from everthread.commands.exporting import markdown
-from everthread.commands.moving import recap_here
+from everthread.commands.completion import CANDIDATES_MAX, Candidate, candidates
+from everthread.commands.export import markdown
 from everthread.commands.recap import Exchange, in_words, recap
+from everthread.commands.registry import COMMANDS, Document
+from everthread.commands.sessions import recap_here
 from everthread.domain.boundary import Branch, Rewind
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import Cause, Kind, Session, ToolCall, TurnStatus
 from everthread.lifecycle import ForgetSession
-from everthread.ports import UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 # --- /search ---------------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ async def test_resume_brings_the_recap_along_and_its_text_is_as_before(tmp_path:
 
 
 async def test_a_recap_reads_no_turns_but_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from everthread.adapters.stores.tables import turns
+    from everthread.store import turns
 
     async with Office(tmp_path) as office:
         for number in range(30):

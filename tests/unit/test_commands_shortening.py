@@ -9,8 +9,8 @@ from tests.fake_model import FakeModel
 from tests.house import CLI
 from tests.office import Office
 
-from everthread.commands import Said
-from everthread.config import Compression
+from everthread.commands.registry import Said
+from everthread.config.settings import Compression
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Cause
 from everthread.ports.model import Traits, Usage

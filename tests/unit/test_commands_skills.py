@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.house import ME
 from tests.office import Office
 
-from everthread.agent.skill_changes import Origin
-from everthread.agent.skills import Written
+from everthread.agent.skills.format import Written
+from everthread.agent.skills.history import Origin
 
 
 async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_be_taken_back(tmp_path: Path) -> None:

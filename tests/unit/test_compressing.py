@@ -13,13 +13,13 @@ from tests.agent_house import AgentHouse, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 
-from everthread.agent.compressing import AT_ONCE_MAX, COOL_DOWN_S
-from everthread.agent.compression import EXTRACT_NAME, Fill
+from everthread.agent.compression.attempt import PASS_S_MAX
+from everthread.agent.compression.policy import EXTRACT_NAME, Fill
+from everthread.agent.compression.service import AT_ONCE_MAX, COOL_DOWN_S
+from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
-from everthread.agent.passes import PASS_S_MAX
-from everthread.agent.summarising import INSTRUCTION
 from everthread.agent.turn import Manner
-from everthread.config import Compression
+from everthread.config.settings import Compression
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.agent.compression import (
+from everthread.agent.compression.policy import (
     BULKY_CHARS_MAX,
     EXTRACT_CHARS_MAX,
     EXTRACT_NAME,
@@ -26,8 +26,8 @@ from everthread.agent.compression import (
     size_of,
     urgency,
 )
-from everthread.agent.summarising import SECTIONS, in_pieces, in_words, request_text, structured
-from everthread.config import Compression
+from everthread.agent.compression.summarizer import SECTIONS, in_pieces, in_words, request_text, structured
+from everthread.config.settings import Compression
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
 from everthread.domain.spend import BYTES_PER_TOKEN

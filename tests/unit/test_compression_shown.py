@@ -7,12 +7,11 @@ import re
 import pytest
 
 from everthread.agent.events import Compressed, Compressing, CompressionEvent, CompressionFailed, Reviewed
-from everthread.cli.hearing import Hearing
-from everthread.cli.screen import Screen
-from everthread.cli.terminal.ink import Ink
-from everthread.cli.terminal.live import Live
+from everthread.cli.chat.plain_output import Hearing, Screen
+from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.turn_view import Live
 from everthread.domain.model import SessionKey, SessionRef
-from everthread.domain.review import Window
+from everthread.domain.review_window import Window
 
 REF = SessionRef("s", 0, SessionKey.parse("agent:main:cli:dm:1"), 1, "me")
 EVENTS: list[tuple[CompressionEvent | Reviewed, str]] = [

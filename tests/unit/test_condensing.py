@@ -13,9 +13,9 @@ from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, until
 
-from everthread.agent.condensing import request_text, rewritten
 from everthread.agent.events import Reviewed
-from everthread.config import Review
+from everthread.agent.note_compaction import request_text, rewritten
+from everthread.config.settings import Review
 from everthread.domain.errors import ModelRefused, NotCondensed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, ToolCall
 from everthread.domain.spend import Price

@@ -17,7 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from everthread.config import (
+from everthread.config import dotenv
+from everthread.config.line_numbers import line_in_json, line_in_toml
+from everthread.config.parse import parsed
+from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook, built_in_providers
+from everthread.config.secrets import refuse_secrets
+from everthread.config.settings import (
     Compression,
     Delegation,
     Limits,
@@ -32,18 +37,13 @@ from everthread.config import (
     Tools,
     debugging,
     default_model,
-    dotenv,
     load,
     places,
 )
-from everthread.config.lines import line_in_json, line_in_toml
-from everthread.config.parsing import parsed
-from everthread.config.reading import Source, Table
-from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook, built_in_providers
-from everthread.config.secrets import refuse_secrets
+from everthread.config.tables import Source, Table
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType
-from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 
 SECRET = "sk-ant-0123456789abcdefghij"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everthread.config.dotenv import parse, with_variable
-from everthread.config.editing import changed, keys_of, values_meant
+from everthread.config.edit import changed, keys_of, values_meant
 from everthread.domain.errors import BadConfig, BadInput
 
 TEXT = """\

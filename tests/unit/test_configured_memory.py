@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from everthread import config
-from everthread.bootstrap import Runtime, memory_providers
+from everthread.bootstrap import memory_providers
 from everthread.bootstrap.memory_providers import Adapter, configured
-from everthread.config import Settings
-from everthread.config.memory_providers import GROUP, OWN, Entry, Field
+from everthread.bootstrap.runtime import Runtime
+from everthread.config import settings as config
+from everthread.config.provider_settings import GROUP, OWN, Entry, Field
+from everthread.config.settings import Settings
 from everthread.domain.errors import BadConfig
-from everthread.ports import MemoryProvider
+from everthread.ports.memory import MemoryProvider
 
 FIELDS = (
     Field("url", "Address of the loft", "address", required=True),

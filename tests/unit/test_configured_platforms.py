@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.fake_platform import FakePlatform
 
-from everthread.bootstrap import SystemClock, platforms
-from everthread.config import Gateway, PlatformAccount, Settings, Variables
+from everthread.bootstrap import platforms
+from everthread.bootstrap.runtime import SystemClock
+from everthread.config.settings import Gateway, PlatformAccount, Settings, Variables
 from everthread.domain.errors import BadConfig
 
 

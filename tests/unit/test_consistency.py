@@ -8,13 +8,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.simulator.store_consistency import inconsistencies
 
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.adapters.stores.sqlite.connection import connect
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.model import NoteAction, NoteTarget
 from everthread.lifecycle import NoteChange
-from everthread.testing.consistency import inconsistencies
-from everthread.testing.store_contract.stage import KEY, OTHER_KEY, Talk
+from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, Talk
 
 
 async def _live(path: Path) -> None:

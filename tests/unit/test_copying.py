@@ -10,7 +10,7 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, House, opened, unti
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import NotFound, Rejected, Unavailable
 from everthread.domain.events import ForgetScope
-from everthread.domain.exchange import MessageLine, SessionLine, TurnLine
+from everthread.domain.export_format import MessageLine, SessionLine, TurnLine
 from everthread.domain.model import Role
 from everthread.lifecycle import ForgetOwner, ForgetSession
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from everthread.daemon_thread import in_daemon_thread
+from everthread.concurrency import in_daemon_thread
 
 
 class Odd(BaseException):

@@ -9,7 +9,7 @@ from everthread.domain.boundary import Expire, New, Refusal, Resume
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Inbound, InboxState, Kind, SessionKey, TurnStatus
-from everthread.domain.policy import ResetPolicy
+from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import ForgetOwner, ForgetSession, Ticket
 
 CHILD = SessionKey.parse("agent:main:subagent:dm:1")

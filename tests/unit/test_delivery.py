@@ -15,11 +15,11 @@ from tests.house import House, until
 
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import Reply, ReplyState, SessionKey
-from everthread.gateway import delivery as module
-from everthread.gateway import ledger
-from everthread.gateway.delivery import Delivery
-from everthread.ports import Store
+from everthread.gateway import outbox as module
+from everthread.gateway import outbox_rows as ledger
+from everthread.gateway.outbox import Delivery
 from everthread.ports.platform import Address, Button, Outbound
+from everthread.store.unit_of_work import Store
 
 
 @pytest.fixture(autouse=True)

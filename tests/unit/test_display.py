@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from everthread.config.display import Resized, display
 from everthread.config.schema import Background
+from everthread.config.terminal import Resized, display
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli import doctor
-from everthread.cli.doctor.finding import Case, Check, Finding, well
-from everthread.cli.opened import Invocation
+from everthread.cli.commands.doctor import group as doctor
+from everthread.cli.commands.doctor.check import Case, Check, Finding, well
+from everthread.cli.context import Invocation
 from everthread.domain.errors import BadConfig
 
 

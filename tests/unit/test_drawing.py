@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from everthread.cli.terminal.code import highlighted
-from everthread.cli.terminal.drawing import Drawing
-from everthread.cli.terminal.ink import Ink
-from everthread.cli.terminal.spans import Span, wrapped_spans
+from everthread.cli.terminal.highlight import highlighted
+from everthread.cli.terminal.markdown import Drawing
+from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.text import Span, wrapped_spans
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 _MARKDOWN = st.lists(

@@ -15,16 +15,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from everthread.adapters.stores.sqlite import SqliteStore
-from everthread.cli.sessions_export import write_lines
-from everthread.cli.sessions_import import Tally, take_lines_in
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.cli.commands.sessions.export import write_lines
+from everthread.cli.commands.sessions.import_ import Tally, take_lines_in
 from everthread.domain.errors import BadExport
-from everthread.domain.exchange import Reader
+from everthread.domain.export_format import Reader
 from everthread.domain.model import Message, NoteAction, NoteTarget, Role, SessionRef, ToolCall
-from everthread.lifecycle import ForgetSession, Lifecycle, NoteChange, taking_in
-from everthread.ports import Store, UnitOfWork
+from everthread.lifecycle import ForgetSession, Lifecycle, NoteChange
+from everthread.lifecycle import session_import as taking_in
+from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.store_contract.stage import KEY, Talk, key_named
+from everthread.testing.contracts.store.fixtures import KEY, Talk, key_named
 
 HEADER = {"type": "everthread-export", "version": 1}
 SESSION = {"type": "session", "id": "a", "owner": "me", "key": "agent:main:cli:dm:1", "opened_at": 1, "active_at": 2}

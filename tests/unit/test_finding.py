@@ -15,10 +15,12 @@ from tests.house import House, until
 
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState, SessionKey
-from everthread.gateway import delivery as module
-from everthread.gateway import finding, ledger, settling
-from everthread.gateway.delivery import Delivery
-from everthread.gateway.finding import MAY_BE_TWICE
+from everthread.gateway import delivery_check as finding
+from everthread.gateway import delivery_check as settling
+from everthread.gateway import outbox as module
+from everthread.gateway import outbox_rows as ledger
+from everthread.gateway.delivery_check import MAY_BE_TWICE
+from everthread.gateway.outbox import Delivery
 from everthread.ports.platform import Address, File, Outbound
 
 CHAT = Address("42")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli.gateway import reporting
-from everthread.cli.gateway.holding import FILE, Held, Holding, Seen, look
-from everthread.cli.gateway.notifying import notify
+from everthread.cli.commands.gateway import report as reporting
+from everthread.cli.commands.gateway.lock import FILE, Held, Holding, Seen, look
+from everthread.cli.commands.gateway.systemd_notify import notify
 from everthread.domain.errors import Busy, StoreUnwritable
 
 ME = Held(1, "1-A", 1_790_000_000.0)

@@ -11,7 +11,7 @@ from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import CLI, PATIENCE_S, until
 
-from everthread.agent import giving_back
+from everthread.agent import turn_state as giving_back
 from everthread.domain.errors import DiskFull
 
 

@@ -8,15 +8,15 @@ import pytest
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Call, House, opened, until
 
 from everthread import plugins
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, Compress, Forget, New, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadInput, BadKey, NotFound, Rejected, Unavailable
 from everthread.domain.events import EntryKind
 from everthread.domain.model import ChatType, Inbound, Kind, NoteAction, NoteTarget, SessionKey
-from everthread.domain.policy import ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
 
 
 def stored(folder: Path) -> bytes:

@@ -16,16 +16,16 @@ import pytest
 from tests.hermes_plugins import Diaries
 from tests.house import CLI, ME, TELEGRAM, House, opened, until
 
-from everthread.adapters.memory.hermes_bridge import HermesBridge
-from everthread.adapters.memory.hermes_bridge.ledger import KEPT_MAX, Ledger
+from everthread.adapters.memory.hermes_bridge.acknowledged import KEPT_MAX, Ledger
+from everthread.adapters.memory.hermes_bridge.child_process import HUNG_UP_S_MAX, Child
+from everthread.adapters.memory.hermes_bridge.codec import recalled
 from everthread.adapters.memory.hermes_bridge.plugin_log import BYTES_MAX, PluginLog
-from everthread.adapters.memory.hermes_bridge.process import HUNG_UP_S_MAX, Child
-from everthread.adapters.memory.hermes_bridge.wording import recalled
+from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import BadConfig, Rejected, StartOver, ToolFailed, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, Role, SessionKey, SessionRef
-from everthread.memory.journal import Limits
+from everthread.memory.delivery import Limits
 
 pytestmark = pytest.mark.timeout(60)
 LIMITS = Limits(attempt_s_max=2.0, backoff_s=0.02, backoff_s_max=0.2, breaker_s=0.1)

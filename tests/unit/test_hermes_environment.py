@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli import hermes_environment
-from everthread.cli.hermes_environment import is_made, make
+from everthread.cli.commands.setup import hermes_env as hermes_environment
+from everthread.cli.commands.setup.hermes_env import is_made, make
 from everthread.domain.errors import StoreBusy, Unavailable
 
 

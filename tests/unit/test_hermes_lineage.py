@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.hermes_rows import START, Rows, compacted, session, translated, words
 
-from everthread.domain.exchange import RewindLine
+from everthread.domain.export_format import RewindLine
 from everthread.domain.model import Cause, Kind
-from everthread.hermes.compaction import parts, summary_of
-from everthread.hermes.lineage import CIRCLE, MISSING, Tie, family
-from everthread.hermes.rows import MessageRow
+from everthread.hermes_import.compaction import parts, summary_of
+from everthread.hermes_import.lineage import CIRCLE, MISSING, Tie, family
+from everthread.hermes_import.rows import MessageRow
 
 SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted: they like mangoes."
 MERGED = "[PRIOR CONTEXT — for reference only]\n{}\n\n[END OF PRIOR CONTEXT — SUMMARY BELOW]\n\n" + SUMMARY

@@ -8,12 +8,12 @@ import pytest
 from tests.hermes_rows import START, Rows, session, translated, words
 
 from everthread.domain.model import Role, TurnStatus
-from everthread.hermes.access import accounts_of
-from everthread.hermes.lineage import Member, Tie
-from everthread.hermes.places import key_of_member, key_of_route, routes_of
-from everthread.hermes.rows import MessageRow, SessionRow, calls_of, line_of, text_of, time_of
-from everthread.hermes.translating import our_id
-from everthread.hermes.turns import RUNNING_S, turns_of
+from everthread.hermes_import.allowlist import accounts_of
+from everthread.hermes_import.convert import our_id
+from everthread.hermes_import.lineage import Member, Tie
+from everthread.hermes_import.rows import MessageRow, SessionRow, calls_of, line_of, text_of, time_of
+from everthread.hermes_import.session_keys import key_of_member, key_of_route, routes_of
+from everthread.hermes_import.turns import RUNNING_S, turns_of
 
 # --- Messages --------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from everthread.domain.errors import StoreBusy
-from everthread.hermes import snapshot
-from everthread.hermes.snapshot import copied
+from everthread.hermes_import import snapshot
+from everthread.hermes_import.snapshot import copied
 
 ACCOUNTS = 2_000
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.adapters.memory.hindsight.banks import Found, Recalled
-from everthread.adapters.memory.hindsight.documents import (
+from everthread.adapters.memory.hindsight.client import Found, Recalled
+from everthread.adapters.memory.hindsight.codec import (
     NOTE,
     OPENED,
     TURN,

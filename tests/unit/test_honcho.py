@@ -8,17 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.fakes.honcho import FakeHoncho
 from tests.house import until
 
-from everthread.adapters.memory.honcho import Honcho
-from everthread.adapters.memory.honcho.wording import agent, note_name, our_session, person, session_name
-from everthread.adapters.memory.wire.naming import decoded, encoded
-from everthread.adapters.memory.wire.splitting import split
+from everthread.adapters.memory.common.encoding import decoded, encoded, split
+from everthread.adapters.memory.honcho.codec import agent, note_name, our_session, person, session_name
+from everthread.adapters.memory.honcho.provider import Honcho
 from everthread.domain.errors import BadConfig, Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.memory.calling import Caller
-from everthread.testing.fake_honcho import FakeHoncho
+from everthread.memory.provider_calls import Caller
 
 ANN, BOB = "telegram:1 ann", "telegram:1-ann"
 

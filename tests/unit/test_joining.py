@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everthread.adapters.models.wire.joining import joined_up
+from everthread.adapters.models.sse import joined_up
 from everthread.ports.model import Delta
 
 

@@ -6,20 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fakes.honcho import FakeHoncho
+from tests.fakes.supermemory import FakeSupermemory
 from tests.house import CLI, ME, AsyncDiary, Call, House
 
-from everthread.adapters.memory.hindsight import Hindsight
-from everthread.adapters.memory.honcho import Honcho
-from everthread.adapters.memory.supermemory import Supermemory
+from everthread.adapters.memory.hindsight.provider import Hindsight
+from everthread.adapters.memory.honcho.provider import Honcho
+from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import NoteAction, NoteTarget, SessionRef
 from everthread.lifecycle import NoteChange
-from everthread.memory.journal import Limits
-from everthread.ports import MemoryProvider
-from everthread.ports.memory import is_outdated
-from everthread.testing.fake_honcho import FakeHoncho
-from everthread.testing.fake_supermemory import FakeSupermemory
+from everthread.memory.delivery import Limits
+from everthread.ports.memory import MemoryProvider, is_outdated
 
 PATIENT = Limits(attempt_s_max=5.0, backoff_s=0.01, backoff_s_max=0.05, breaker_s=0.05)
 Making = Callable[[], MemoryProvider]

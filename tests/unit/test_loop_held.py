@@ -14,11 +14,11 @@ from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, until
 
-from everthread.agent import slices
-from everthread.agent.compression import Fill
+from everthread import concurrency as slices
+from everthread.agent.compression.policy import Fill
 from everthread.agent.events import Compressed
-from everthread.agent.slices import in_slices
-from everthread.config import Compression, Review
+from everthread.concurrency import in_slices
+from everthread.config.settings import Compression, Review
 from everthread.domain.model import Inbound, Message, Role, Turn, TurnStatus
 
 TURNS = 300

@@ -11,9 +11,8 @@ from tests.house import MovableClock
 
 from everthread.domain.media import Media
 from everthread.domain.model import ChatType
-from everthread.gateway.luggage import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage
-from everthread.ports import Platform
-from everthread.ports.platform import Capabilities, Update
+from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage
+from everthread.ports.platform import Capabilities, Platform, Update
 
 AT_ONCE_MAX = AT_ONCE_BYTES_MAX // BYTES_MAX
 """Of those that do not say how large they are."""

@@ -14,12 +14,13 @@ from everthread.adapters.lanes.local import LEASE_S
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import Lease, SessionRef
 from everthread.memory import manager
-from everthread.memory.breakers import Breakers
-from everthread.memory.calling import Caller
-from everthread.memory.journal import Limits
+from everthread.memory.circuit_breaker import Breakers
+from everthread.memory.delivery import Limits
+from everthread.memory.provider_calls import Caller
 from everthread.memory.recall import REST_S
-from everthread.ports import Capability, MemoryProvider, RecallItem, UnitOfWork
-from everthread.ports.store import ProviderRow
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
+from everthread.store.cursors import ProviderRow
+from everthread.store.unit_of_work import UnitOfWork
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 

@@ -6,11 +6,11 @@ import sys
 import pytest
 from mcp.types import CallToolResult, ImageContent, TextContent
 
-from everthread.adapters.tools.mcp import McpServer
-from everthread.adapters.tools.mcp.answer import ANSWER_CHARS_MAX, answer_of
-from everthread.adapters.tools.mcp.child import child_environment
-from everthread.adapters.tools.mcp.naming import NAME_CHARS_MAX, exposed_names
-from everthread.adapters.tools.mcp.wording import cut_in_the_middle, one_line, size, without
+from everthread.adapters.mcp.results import ANSWER_CHARS_MAX, answer_of
+from everthread.adapters.mcp.servers import McpServer
+from everthread.adapters.mcp.stdio import child_environment
+from everthread.adapters.mcp.text import cut_in_the_middle, one_line, size, without
+from everthread.adapters.mcp.tool_names import NAME_CHARS_MAX, exposed_names
 
 LONG = "x" * 200
 
@@ -100,14 +100,15 @@ def test_a_server_is_shown_without_its_keys() -> None:
 
 
 def test_the_sdk_is_not_imported_with_our_module() -> None:
-    script = "import sys, everthread.adapters.tools.mcp; sys.exit('mcp' in sys.modules or 'anyio' in sys.modules)"
+    script = "import sys, everthread.adapters.mcp.servers; sys.exit('mcp' in sys.modules or 'anyio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=15, check=False).returncode == 0
 
 
 def test_without_the_extra_each_server_has_a_line_that_says_what_to_install() -> None:
     script = """if True:
         import asyncio, sys
-        from everthread.adapters.tools.mcp import McpServer, McpServers
+        from everthread.config.settings import McpServer
+        from everthread.adapters.mcp.servers import McpServers
         sys.modules["mcp"] = None
         servers = McpServers({"a": McpServer("x"), "b": McpServer("x", disabled=True)}, clock=None, environ={})
         asyncio.run(servers.start())

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.fakes.mem0 import FakeMem0
 from tests.mem0_held import held
 
-from everthread.adapters.memory.mem0 import Mem0
-from everthread.adapters.memory.mem0.entries import Remembered, recalled, repeated, turn_entry
+from everthread.adapters.memory.mem0.codec import Remembered, recalled, repeated, turn_entry
+from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.errors import BadConfig, Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.testing.fake_mem0 import FakeMem0
 
 
 def ref(session: str = "s1", owner: str = "ann") -> SessionRef:

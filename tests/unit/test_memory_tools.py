@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from tests.house import CLI, ME, TELEGRAM, House
 
 from everthread.adapters.memory.builtin import BuiltinMemory
-from everthread.agent import memory_tools as tools_module
-from everthread.agent.memory_tools import CONTENT_CHARS_MAX, HITS_MAX, QUERY_CHARS_MAX, memory_tools
+from everthread.agent.tools import memory as tools_module
+from everthread.agent.tools.memory import CONTENT_CHARS_MAX, HITS_MAX, QUERY_CHARS_MAX, memory_tools
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import AlreadyNoted, NotesFull, ToolFailed
 from everthread.domain.model import Message, NoteAction, NoteTarget, Role, SessionRef, TurnStatus
 from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.memory.recall import Recall
-from everthread.ports import RecallItem
+from everthread.ports.memory import RecallItem
 from everthread.ports.tools import ToolUse
 
 MEMORY, USER = NoteTarget.MEMORY, NoteTarget.USER

@@ -10,8 +10,8 @@ from tests.house import ME, TELEGRAM, AsyncDiary, House
 from everthread.domain.boundary import New
 from everthread.domain.errors import Gone
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, SessionRef
-from everthread.domain.note_origins import Mending, without
-from everthread.domain.review import ReviewState, Window
+from everthread.domain.note_provenance import Mending, without
+from everthread.domain.review_window import ReviewState, Window
 from everthread.lifecycle import ForgetOwner, ForgetSession, NoteChange, Rewriting
 from everthread.memory import Notebook
 

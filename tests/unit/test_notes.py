@@ -14,16 +14,7 @@ from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.notes import NOTE_CHARS_MAX
 from everthread.memory import Notebook
-from everthread.memory.notes import (
-    FILE_CHARS_MAX,
-    SEPARATOR,
-    changes,
-    digest,
-    folder_for,
-    parse,
-    render,
-    snapshot,
-)
+from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR, changes, digest, folder_for, parse, render, snapshot
 
 words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
 

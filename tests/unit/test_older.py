@@ -8,10 +8,9 @@ from everthread.domain.boundary import Branch, New
 from everthread.domain.errors import BadInput
 from everthread.domain.events import Delivery, SessionClosed, SessionOpened, TurnCommitted, View
 from everthread.domain.model import Cause, Message, Role, SessionRef, Turn, TurnStatus
-from everthread.memory.calling import Caller
-from everthread.memory.older import HOOKS, as_provider
-from everthread.ports import Capability, MemoryProvider
-from everthread.ports.memory import HOOK_OF
+from everthread.memory.legacy_providers import HOOKS, as_provider
+from everthread.memory.provider_calls import Caller
+from everthread.ports.memory import HOOK_OF, Capability, MemoryProvider
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 DELIVERY = Delivery("s1:1:p:0", 1)

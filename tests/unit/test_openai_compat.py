@@ -21,8 +21,8 @@ from everthread.domain.errors import (
 )
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
-from everthread.testing.model_replies import Fail
-from everthread.testing.model_server import ModelServer, Raw, Reply, Say
+from everthread.testing.model_server.replies import Fail
+from everthread.testing.model_server.server import ModelServer, Raw, Reply, Say
 
 HELLO = (Message(Role.USER, "hello"),)
 

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from everthread.adapters.memory.openviking import OpenViking
-from everthread.adapters.memory.openviking.memories import Memories
-from everthread.adapters.memory.openviking.wording import (
+from everthread.adapters.memory.openviking.codec import (
     TAG_CHARS_MAX,
     About,
     Line,
@@ -36,6 +34,8 @@ from everthread.adapters.memory.openviking.wording import (
     turn_of,
     version,
 )
+from everthread.adapters.memory.openviking.memories import Memories
+from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.domain.errors import BadConfig
 
 NUMBERS = st.integers(0, 10**15)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.agent_house import CLI, AgentHouse
 from tests.fake_model import FakeModel
 
-from everthread.cli.others import AT_ONCE_MAX, Others
+from everthread.cli.chat.other_clients import AT_ONCE_MAX, Others
 
 
 async def test_of_many_turns_from_elsewhere_the_last_are_shown_and_the_others_counted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from everthread.cli.picking import Choosing, pick
+from everthread.cli.picker import Choosing, pick
 
 ROWS = ["Trip to Lisbon", "Taxes 2026", "Trip to Oslo", "日本旅行"]
 DOWN, UP, ENTER, ESC = "\x1b[B", "\x1b[A", "\r", "\x1b"

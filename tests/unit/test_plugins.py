@@ -9,11 +9,12 @@ import pytest
 from tests.house import CLI, TELEGRAM, Gate, House, until
 
 from everthread import plugins
-from everthread.bootstrap import Runtime
-from everthread.config import Settings
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
-from everthread.ports.store import BoundaryRow, UnitOfWork
+from everthread.store.sessions import BoundaryRow
+from everthread.store.unit_of_work import UnitOfWork
 
 
 class Watcher:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from everthread.domain.errors import BadPolicy
 from everthread.domain.model import ChatType, SessionKey
-from everthread.domain.policy import ExpiryReason, ResetPolicies, ResetPolicy
+from everthread.domain.reset_policy import ExpiryReason, ResetPolicies, ResetPolicy
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from everthread.bootstrap.presence import Presence
+from everthread.bootstrap.process_locks import Presence
 
 STAYS = """
 import subprocess, sys, time
 from pathlib import Path
-from everthread.bootstrap.presence import Presence
+from everthread.bootstrap.process_locks import Presence
 presence = Presence(Path(sys.argv[1]), "other")
 presence.enter()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

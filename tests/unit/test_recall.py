@@ -13,9 +13,9 @@ from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary,
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import SessionRef
-from everthread.memory.calling import STUCK_MAX
+from everthread.memory.provider_calls import STUCK_MAX
 from everthread.memory.recall import FAILURES_MAX, REST_S, Recall, Rests, fenced, gather, merge, plainly, tokens
-from everthread.ports import Capability, MemoryProvider, RecallItem
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
 

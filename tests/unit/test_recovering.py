@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.e2e.chat_worker import ScriptedRuntime
 
 from everthread.agent.events import TurnEnded
-from everthread.cli.recovering import Recovery
-from everthread.cli.talking import Wish, entered
-from everthread.config import Settings
+from everthread.cli.chat.recovery import Recovery
+from everthread.cli.chat.session import Wish, entered
+from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
 

@@ -10,8 +10,9 @@ import click
 import pytest
 from docs import generate, record
 
-from everthread import cli
-from everthread.cli import everthread, sessions
+from everthread.cli import main as cli
+from everthread.cli.commands.sessions import group as sessions
+from everthread.cli.main import everthread
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ from tests.house import CLI, ME, House
 from everthread.domain.boundary import Branch, Compress, Expire, New, Reset, Resume, Rewind
 from everthread.domain.errors import Fenced
 from everthread.domain.model import Kind, NoteAction, NoteTarget
-from everthread.domain.policy import ResetPolicy
-from everthread.domain.review import Review, ReviewState, Window, due, rest
+from everthread.domain.reset_policy import ResetPolicy
+from everthread.domain.review_window import Review, ReviewState, Window, due, rest
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 
 

@@ -13,18 +13,18 @@ from tests.agent_house import AgentHouse, says_nothing, tool
 from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 
-from everthread.adapters.stores.tables.reviews import ReviewTables
 from everthread.agent.events import Reviewed as ReviewedEvent
-from everthread.agent.reviewing import ATTEMPTS_MAX, COOL_DOWN_S
-from everthread.config import Review
+from everthread.agent.review import ATTEMPTS_MAX, COOL_DOWN_S
+from everthread.config.settings import Review
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import DiskFull, ModelRefused
 from everthread.domain.model import Kind, NoteAction, NoteTarget, NoteVersion, SessionKey, ToolCall
-from everthread.domain.review import Window
+from everthread.domain.review_window import Window
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.ports.model import Request, Traits
 from everthread.ports.tools import ToolUse
+from everthread.store.reviews import ReviewTables
 
 EVERY = 3
 REVIEW = "[A review."

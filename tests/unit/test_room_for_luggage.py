@@ -6,12 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from everthread.bootstrap import SystemClock
+from everthread.bootstrap.runtime import SystemClock
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.media import Media
-from everthread.gateway.luggage import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage
-from everthread.gateway.room import Room
-from everthread.ports import Platform
+from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage, Room
+from everthread.ports.platform import Platform
 
 
 class Depot:

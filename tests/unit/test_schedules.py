@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tests.house import CLI, House
 
-from everthread.agent.schedule_tool import ScheduleTool
-from everthread.bootstrap import ulids
-from everthread.config import Schedule, Settings, load, local_zone
+from everthread.agent.tools.schedule import ScheduleTool
+from everthread.bootstrap.runtime import ulids
+from everthread.config.settings import Schedule, Settings, load, local_zone
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
-from everthread.gateway.handing_over import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
-from everthread.lifecycle.scheduling import OVER_KEPT, Outcome, Scheduling, Wish
+from everthread.gateway.schedule_output import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
+from everthread.lifecycle.schedules import OVER_KEPT, Outcome, Scheduling, Wish
 from everthread.ports.tools import ToolUse
 
 

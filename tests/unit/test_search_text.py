@@ -7,13 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everthread.adapters.stores.tables.search_text import (
-    TOKENIZER,
-    index_text,
-    match_query,
-    owner_token,
-)
-from everthread.domain.words import MAX_QUERY_CHARS, MAX_QUERY_TERMS, snippet
+from everthread.domain.search_terms import MAX_QUERY_CHARS, MAX_QUERY_TERMS, snippet
+from everthread.store.search_index import TOKENIZER, index_text, match_query, owner_token
 
 # Lone surrogates included: a str from JSON may hold them.
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=60)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from everthread.cli.sessions_tree import drawn, grow
+from everthread.cli.commands.sessions.tree import drawn, grow
 from everthread.domain.model import Cause, Kind, Session, SessionKey
-from everthread.ports.store import BoundaryRow
+from everthread.store.sessions import BoundaryRow
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from everthread.cli.settings_shown import as_json
-from everthread.config import Settings
+from everthread.cli.settings_view import as_json
 from everthread.config.schema import PlatformAccount, Schedule
+from everthread.config.settings import Settings
 
 OTHERWISE = {
     "config_path": "config",

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.agent.skill_changes import LINES_MAX, Origin
-from everthread.agent.skill_folders import COUNT_MAX, OLD_MAX, Shelf, SkillFolders, check
-from everthread.agent.skills import (
+from everthread.agent.skills.folders import COUNT_MAX, OLD_MAX, Shelf, SkillFolders, check
+from everthread.agent.skills.format import (
     DESCRIPTION_CHARS_MAX,
     FILE_CHARS_MAX,
     INDEX_CHARS_MAX,
@@ -22,6 +21,7 @@ from everthread.agent.skills import (
     rendered,
     shown,
 )
+from everthread.agent.skills.history import LINES_MAX, Origin
 from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
 
 GOOD = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.gateway.splitting import room_of, split
+from everthread.gateway.message_split import room_of, split
 from everthread.ports.platform import Capabilities
 
 TEXTS = st.lists(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everthread.adapters.models.wire.sse import Event, EventParser, TooMuch
+from everthread.adapters.models.sse import Event, EventParser, TooMuch
 
 
 def parsed(*chunks: bytes) -> list[Event]:

@@ -7,12 +7,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.simulator.store_consistency import inconsistencies
 
-from everthread.adapters.stores.sqlite import SqliteStore, files
-from everthread.adapters.stores.sqlite.connection import connect
+from everthread.adapters.sqlite import maintenance as files
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreUnwritable
-from everthread.testing.consistency import inconsistencies
-from everthread.testing.store_contract.stage import KEY, Talk
+from everthread.testing.contracts.store.fixtures import KEY, Talk
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.fakes.supermemory import FakeSupermemory
 
-from everthread.adapters.memory.supermemory import Supermemory
-from everthread.adapters.memory.supermemory.wording import note_page_id, space, turn_id
+from everthread.adapters.memory.supermemory.codec import note_page_id, space, turn_id
+from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.domain.errors import Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope, View
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, Turn, TurnStatus
-from everthread.testing.fake_supermemory import FakeSupermemory
 
 ANN, BOB = "telegram:1 ann", "telegram:1-ann"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everthread.cli.show import fitting
+from everthread.cli.output import fitting
 
 
 def test_what_fits_is_left_as_it_is() -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everthread.testing.telegram.entities import link_target, utf16_len
+from everthread.testing.telegram.errors import Refusal
 from everthread.testing.telegram.formatting import formatted, utf16_slice
-from everthread.testing.telegram.refusals import Refusal
 from everthread.testing.telegram.screen import marked
 
 RESERVED = r"_*[]()~`>#+-=|{}.!"

@@ -6,7 +6,14 @@ from itertools import islice
 
 import pytest
 
-from everthread.adapters.platforms.telegram.numbers import ASKED_MAX, EMPTY_MAX, OWN_SEEN_MAX, SEEN_MAX, Numbers, Search
+from everthread.adapters.platforms.telegram.message_ids import (
+    ASKED_MAX,
+    EMPTY_MAX,
+    OWN_SEEN_MAX,
+    SEEN_MAX,
+    Numbers,
+    Search,
+)
 from everthread.domain.errors import SendUncertain
 
 ANN, BEN, GROUP, SUPERGROUP, OTHER = 7, 8, -500, -1_001_000_000_007, -1_001_000_000_008

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.stores.sqlite import SqliteStore
+from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.boundary import Branch, New
 from everthread.domain.model import ChatType, Inbound, Message, NoteAction, NoteTarget, Role, Session, SessionKey
 from everthread.lifecycle import Lifecycle, NoteChange
-from everthread.ports import UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
 

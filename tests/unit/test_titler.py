@@ -14,7 +14,7 @@ from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import until
 
-from everthread.agent.asking import Choice
+from everthread.agent.model_call import Choice
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import TurnStatus
 

@@ -15,9 +15,9 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, opened, until
 
 from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
-from everthread.agent.prepared import Preparer, fitting
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.tools import Toolbox
+from everthread.agent.prompt_cache import Preparer, fitting
+from everthread.agent.tools.runner import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
 from everthread.agent.turn import FENCE_MAX, Manner, TurnLimits
 from everthread.domain.boundary import Branch, New, Resume, Rewind
@@ -35,7 +35,7 @@ from everthread.domain.model import InboxRow, InboxState, Role, SessionKey, Sess
 from everthread.domain.spend import Price
 from everthread.lifecycle import Committed, ForgetFact, ForgetSession, Ticket
 from everthread.plugins import hookimpl
-from everthread.ports import RecallItem
+from everthread.ports.memory import RecallItem
 from everthread.ports.model import Answer, Delta, Finish, Request, Traits, Usage
 from everthread.ports.tools import ToolUse
 

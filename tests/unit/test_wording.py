@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.domain.wording import call_in_words, columns_of, counted, excerpt, one_line, shortened
+from everthread.domain.text_format import call_in_words, columns_of, counted, excerpt, one_line, shortened
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
 

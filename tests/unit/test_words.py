@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.domain.words import MAX_LOOKED_AT, MAX_TELLING, MAX_TELLING_PAIRS, excerpt, matched, telling
+from everthread.domain.search_terms import MAX_LOOKED_AT, MAX_TELLING, MAX_TELLING_PAIRS, excerpt, matched, telling
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everthread.cli.terminal.wrapping import wrapped
+from everthread.cli.terminal.text import wrapped
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from everthread.agent.arguments import parsed
-from everthread.agent.asking import Choice
+from everthread.agent.model_call import Choice
 from everthread.agent.prompt import read_back
-from everthread.agent.tools import Toolbox
+from everthread.agent.tools.arguments import parsed
+from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn import STOP_S_MAX, Agent, Manner
-from everthread.agent.waiting import unheard, until_done
+from everthread.concurrency import unheard, until_done
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Gone, StoreError, ToolFailed
 from everthread.domain.model import (
@@ -35,11 +35,12 @@ from everthread.domain.model import (
     SessionRef,
     TurnStatus,
 )
-from everthread.domain.policy import ResetPolicy
+from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import Lifecycle
-from everthread.ports import Clock, Store, Tool, UnitOfWork
+from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
-from everthread.ports.tools import ToolUse
+from everthread.ports.tools import Tool, ToolUse
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 TASK_CHARS_MAX = 20_000
 TOOL_S_MAX = 86_400.0

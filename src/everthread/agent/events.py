@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from everthread.domain.model import SessionRef, ToolCall
-from everthread.domain.review import Window
+from everthread.domain.review_window import Window
 from everthread.lifecycle import Committed, Ticket
-from everthread.ports import RecallItem
+from everthread.ports.memory import RecallItem
 from everthread.ports.model import Usage
 
 

@@ -17,9 +17,9 @@ from msgspec import Struct
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import Cause, NoteTarget, NoteVersion, Session, SessionRef
 from everthread.memory import MemoryManager
-from everthread.memory.notes import CHARS_MAX, snapshot
+from everthread.memory.note_files import CHARS_MAX, snapshot
 from everthread.memory.recall import FENCE
-from everthread.ports import Clock
+from everthread.ports.clock import Clock
 from everthread.ports.model import Prompt, ToolSchema
 
 FILE_CHARS_MAX = 20_000

@@ -1,8 +1,43 @@
-"""What a background review is asked, and what it may do. Pure rules."""
+"""What a background review is asked, and what it may do. Pure rules.
+
+The tools of a review: they write in its name, for as long as it holds its window, and tell it what they wrote.
+
+Carrying out background reviews: one after the other, in nobody's way, and never part of any conversation.
+
+A review is sent what the conversation itself was sent last, byte for byte, with its instruction behind that: prompt
+caches stay warm. What it writes goes to the session that it is about, wherever that session's key is by then.
+"""
 
 from __future__ import annotations
 
-from everthread.domain.model import ToolCall
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from everthread.agent.events import NO_ROOM, Reviewed
+from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.note_compaction import Condenser, Room, Wrote
+from everthread.agent.prompt import read_back
+from everthread.agent.prompt_cache import Prepared, Preparer
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.skills.history import SkillChange
+from everthread.agent.tools.memory import Written, memory_tool
+from everthread.agent.tools.runner import CALLS_MAX, Toolbox, ToolRunner
+from everthread.agent.tools.skills import skill_tools
+from everthread.agent.transcript import result, shown_to, taken_in
+from everthread.config.settings import Review as Settings
+from everthread.domain.errors import EverthreadError, Fenced, NotesFull, StoreError
+from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, ToolCall
+from everthread.domain.review_window import Review, ReviewState
+from everthread.domain.text_format import excerpt
+from everthread.lifecycle import Lifecycle, NoteChange
+from everthread.lifecycle.reviews import held
+from everthread.memory.note_files import snapshot
+from everthread.ports.clock import Clock
+from everthread.ports.model import Request
+from everthread.ports.tools import Tool, ToolUse
+from everthread.store.leases import Incident
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 TOOLS = ("memory", "skill_list", "skill_view", "skill_write")
 NAME_CHARS_MAX = 100
@@ -35,3 +70,261 @@ The notes as they are now, also where they differ from what you were shown at th
 
 def refusal(call: ToolCall) -> str:
     return f"Error: {call.name[:NAME_CHARS_MAX]!r} was not run: a review has {', '.join(TOOLS)} and no other tool"
+
+
+def review_tools(
+    review: Review,
+    wrote: Wrote,
+    room: Room,
+    *,
+    lifecycle: Lifecycle,
+    store: Store,
+    limits: Mapping[NoteTarget, int],
+    skills: SkillFolders,
+    owner: str,
+    written: Written | None = None,
+) -> tuple[Tool, ...]:
+    """`owner` is the person whose home it is; `written` as for `memory_tool`."""
+
+    async def make_room(change: NoteChange, owner: str, ref: SessionRef | None) -> bool:
+        if change.action is not NoteAction.ADD or change.limit_chars is None or ref is None:
+            return False
+        made = await room.make(change.target, len(change.content), change.limit_chars, ref)
+        if made and written is not None:
+            await written(owner)
+        return made
+
+    async def write_where_there_is_room(change: NoteChange, owner: str, ref: SessionRef | None) -> NoteVersion:
+        try:
+            return await lifecycle.write_note(change, owner=owner, ref=ref, review=review)
+        except NotesFull:
+            if await make_room(change, owner, ref):
+                return await lifecycle.write_note(change, owner=owner, ref=ref, review=review)
+            room.missed(change)
+            raise
+
+    async def write_note(change: NoteChange, *, owner: str, ref: SessionRef | None) -> NoteVersion:
+        version = await write_where_there_is_room(change, owner, ref)
+        room.noted(change)
+        wrote("a note removed" if version.action is NoteAction.REMOVE else excerpt(version.content))
+        return version
+
+    def skill_written(change: SkillChange) -> None:
+        wrote(f"the skill {change.skill}")
+
+    memory = memory_tool(write_note, store, limits, written, condenses=True)
+    return memory, *skill_tools(skills, owner, skill_written)
+
+
+log = logging.getLogger("everthread.agent")
+
+LOOK_S = 60.0
+"""What another process left is found after that long at the latest."""
+REVIEW_S_MAX = 600.0
+COOL_DOWN_S = 300.0
+NoteReview = Callable[[UnitOfWork, Reviewed], None]
+ATTEMPTS_MAX = 5
+
+
+class Reviewer:
+    """Carries out what is due, from the first `look` on."""
+
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        preparer: Preparer,
+        asker: Asker,
+        runner: ToolRunner,
+        live_tools: Callable[[], Awaitable[Toolbox]],
+        own_tools: Callable[[Review, Wrote, Room], Toolbox],
+        choices: Callable[[str], Sequence[Choice]],
+        clock: Clock,
+        settings: Settings,
+        *,
+        note_limits: Mapping[NoteTarget, int],
+        output_tokens: int,
+        auxiliary: Callable[[], Choice | None],
+    ) -> None:
+        """`live_tools` are those of the conversations, for the prompt; `own_tools` write in a review's name."""
+        self._store = store
+        self._lifecycle = lifecycle
+        self._preparer = preparer
+        self._asker = asker
+        self._runner = runner
+        self._live_tools = live_tools
+        self._own_tools = own_tools
+        self._choices = choices
+        self._clock = clock
+        self._settings = settings
+        self._note_limits = note_limits
+        self._output_tokens = output_tokens
+        self._condenser = Condenser(store, lifecycle, asker, auxiliary)
+        self._wanted = asyncio.Event()
+        self._at_work = False
+        self._serving: asyncio.Task[None] | None = None
+        self._hear: Callable[[Reviewed], None] = lambda event: None
+        self._note: NoteReview = lambda uow, event: None
+        self._ended: tuple[Review, ReviewState, float, Reviewed | None] | None = None
+        """What became of a review, until that is written: nobody else takes it while this process lives."""
+
+    @property
+    def busy(self) -> bool:
+        return self._at_work or self._wanted.is_set()
+
+    def look(self, hear: Callable[[Reviewed], None] | None = None, note: NoteReview | None = None) -> None:
+        """Something may be due. Nothing is waited for. `hear` is told, from now on, of what reviews write; `note` adds
+        to what is written of a review's end.
+        """
+        self._hear, self._note = hear or self._hear, note or self._note
+        if not self._settings.every_turns:
+            return
+        self._wanted.set()
+        if self._serving is None:
+            self._serving = asyncio.ensure_future(self._serve())
+
+    async def aclose(self) -> None:
+        """Leave what is under way for the next process."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait({self._serving})
+
+    async def _serve(self) -> None:
+        while True:
+            self._at_work = True
+            self._wanted.clear()
+            try:
+                await self._write_end()
+                while await self._store.peek(lambda uow: uow.reviews.is_due(self._clock.now())):
+                    taken = await self._lifecycle.take_review()
+                    if taken is not None:
+                        await self._see_through(*taken)
+            except StoreError as error:
+                log.warning("reviews have to wait: %s", error)
+            except Exception:
+                # Whatever it was, the next reviews are due all the same.
+                log.exception("reviews have to wait: something went wrong inside")
+            finally:
+                self._at_work = False
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._wanted.wait()
+            except TimeoutError:
+                # Nobody here has asked for one; another process may have left one behind.
+                pass
+
+    async def _see_through(self, review: Review, ref: SessionRef) -> None:
+        """Carry it out, and write down what became of it: that is not for others to be kept waiting by."""
+        state, due_at = ReviewState.WAITING, 0.0
+        wrote: list[str] = []
+        missing: tuple[str, ...] = ()
+        try:
+            async with asyncio.timeout(REVIEW_S_MAX):
+                missing = await self._carry_out(review, ref, wrote.append)
+            state = ReviewState.DONE
+        except Fenced as error:
+            # Over, if a turn of it was taken back; begun anew, if something that it has read was forgotten.
+            log.info("session %s: %s", ref.session_id, error)
+        except StoreError:
+            raise
+        except (EverthreadError, TimeoutError) as error:
+            why = str(error) or f"not done within {REVIEW_S_MAX:g} s"
+            state, due_at = await self._failed(review, ref, why)
+        except Exception as error:
+            log.exception("reviewing session %s failed", ref.session_id)
+            state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
+        finally:
+            # Also of a review that came to no good end: what it wrote is there.
+            told = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
+            self._ended = review, state, due_at, told
+            await asyncio.shield(self._write_end())
+
+    async def _write_end(self) -> None:
+        if self._ended is not None:
+            review, state, due_at, told = self._ended
+
+            def end(uow: UnitOfWork) -> None:
+                uow.reviews.end(review, state, due_at)
+                if told is not None:
+                    self._note(uow, told)
+
+            await self._store.write(end)
+            self._ended = None
+            if told is not None:
+                self._tell(told)
+
+    def _tell(self, told: Reviewed) -> None:
+        try:
+            self._hear(told)
+        except Exception:
+            log.exception("nobody could be told what a review of session %s wrote", told.ref.session_id)
+
+    async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
+        log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
+        if review.fence < ATTEMPTS_MAX:
+            return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
+        text = f"{review.window.words} were not reviewed, after {review.fence} attempts: {why}"
+        incident = Incident(self._clock.now(), "review", ref.session_id, text)
+        await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+        return ReviewState.FAILED, 0.0
+
+    async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
+        """See it through; what found no room among the notes, each in a few words."""
+        model, asked = await self._store.read(lambda uow: self._read(uow, review, ref))
+        choice = self._choices(model)[0]
+        if not asked or choice.traits.small or not choice.traits.tools:
+            # Whoever has no tools can't write anything down.
+            return ()
+        start = await self._start(ref, choice)
+        room = Room(self._condenser, review, choice, wrote)
+        toolbox, progress = self._own_tools(review, wrote, room), Progress([Message(Role.USER, asked)])
+
+        async def request_to(choice: Choice) -> Request:
+            return Request(start.head, start.history, shown_to(choice.name, progress.messages), "", self._output_tokens)
+
+        turn_id = review.window.mark
+        try:
+            for _ in range(self._settings.iterations):
+                answer = await self._asker.ask(
+                    [choice], request_to, ref=ref, turn_id=turn_id, progress=progress, listen=lambda event: None
+                )
+                message = taken_in(answer.message, progress.messages, progress.model)
+                progress.messages.append(message)
+                progress.writing.clear()
+                if not message.tool_calls:
+                    break
+                for number, call in enumerate(message.tool_calls):
+                    text = refusal(call) if number >= CALLS_MAX else await self._called(toolbox, call, review, ref)
+                    progress.messages.append(result(call, text))
+        finally:
+            await asyncio.shield(self._lifecycle.settle_spend(ref, turn_id, tuple(progress.spent)))
+        if room.missing:
+            text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.words})"
+            incident = Incident(self._clock.now(), "review", ref.session_id, text)
+            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+        return room.missing
+
+    async def _start(self, ref: SessionRef, choice: Choice) -> Prepared:
+        found = await self._preparer.standing(ref, choice)
+        # None is there if something was forgotten since: made as for the next turn.
+        return found or await self._preparer.prepare(ref, choice, await self._live_tools())
+
+    async def _called(self, toolbox: Toolbox, call: ToolCall, review: Review, ref: SessionRef) -> str:
+        await self._store.peek(lambda uow: held(uow, review, ref.owner))
+        tool = toolbox.get(call.name) if call.name in TOOLS else None
+        if tool is None:
+            return refusal(call)
+        return await self._runner.run_aside(tool, call, ToolUse(ref, review.window.mark, call.id))
+
+    def _read(self, uow: UnitOfWork, review: Review, ref: SessionRef) -> tuple[str, str]:
+        """The model that the conversation is with, if that is known, and what to ask it, if there is anything."""
+        held(uow, review, ref.owner)
+        session = uow.sessions.get(ref.session_id)
+        assert session is not None
+        window, prefix = review.window, uow.turns.prefix(session.id)
+        shown = uow.turns.last_visible(session, session.last_turn - window.from_turn + 1)
+        turns = sum(window.from_turn <= number <= window.to_turn for number in shown)
+        newer = sum(number > window.to_turn for number in shown)
+        notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
+        asked = instruction(turns, newer, snapshot(notes, self._note_limits)) if turns else ""
+        return read_back(prefix.content).name if prefix is not None else "", asked

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from everthread.agent.asking import Asker, Choice, Progress
+from everthread.agent.model_call import Asker, Choice, Progress
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
 from everthread.domain.model import Kind, Message, Role, SessionRef
 from everthread.lifecycle import Committed, Lifecycle
-from everthread.ports import Store
 from everthread.ports.model import Prompt, Request
+from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.agent")
 

@@ -16,9 +16,8 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.asking import Asker, Choice, Progress
-from everthread.agent.compressing import Compressor
-from everthread.agent.compression import Fill, bytes_of
+from everthread.agent.compression.policy import Fill, bytes_of
+from everthread.agent.compression.service import Compressor
 from everthread.agent.events import (
     Approve,
     Compressed,
@@ -30,14 +29,14 @@ from everthread.agent.events import (
     TurnEnded,
     nobody_approves,
 )
-from everthread.agent.giving_back import GivingBack
-from everthread.agent.prepared import Prepared, Preparer
-from everthread.agent.reviewing import NoteReview, Reviewer
-from everthread.agent.running import Running
+from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.prompt_cache import Prepared, Preparer
+from everthread.agent.review import NoteReview, Reviewer
 from everthread.agent.titles import Titler
-from everthread.agent.tools import Toolbox, ToolRunner
+from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, taken_in
-from everthread.agent.waiting import unheard, until_done
+from everthread.agent.turn_state import GivingBack, Running
+from everthread.concurrency import unheard, until_done
 from everthread.domain.errors import (
     ContextTooLong,
     EverthreadError,
@@ -49,11 +48,11 @@ from everthread.domain.errors import (
     TurnTooLong,
 )
 from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
-from everthread.domain.wording import REFERENCE_CHARS, to_a_guest
+from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
 from everthread.lifecycle import Committed, Lifecycle, Ticket
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
-from everthread.ports import Clock
+from everthread.ports.clock import Clock
 from everthread.ports.model import Finish, Request
 
 log = logging.getLogger("everthread.agent")

@@ -7,36 +7,42 @@ import os
 import random
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from everthread.agent.asking import Asker, Choice
-from everthread.agent.compressing import Compressor
-from everthread.agent.condensing import Room, Wrote
+from everthread.agent.compression.service import Compressor
+from everthread.agent.compression.summarizer import Summariser
 from everthread.agent.delegation import Delegation, is_usable_alone, tools_of_children
-from everthread.agent.memory_tools import memory_tools
-from everthread.agent.prepared import COUNT_MAX, Preparer
+from everthread.agent.model_call import Asker, Choice
+from everthread.agent.note_compaction import Room, Wrote
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.review_tools import review_tools
-from everthread.agent.reviewing import Reviewer
-from everthread.agent.schedule_tool import ScheduleTool
-from everthread.agent.skill_tools import skill_tools
-from everthread.agent.summarising import Summariser
+from everthread.agent.prompt_cache import COUNT_MAX, Preparer
+from everthread.agent.review import Reviewer, review_tools
 from everthread.agent.titles import Titler
-from everthread.agent.tools import Toolbox, ToolRunner, provider_tools
+from everthread.agent.tools.memory import memory_tools
+from everthread.agent.tools.runner import Toolbox, ToolRunner, provider_tools
+from everthread.agent.tools.schedule import ScheduleTool
+from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn import Agent, TurnLimits
-from everthread.config import McpServer, Provider, Settings, default_model
 from everthread.config.schema import built_in_providers
+from everthread.config.settings import McpServer, Provider, Settings, default_model
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
-from everthread.domain.review import Review
-from everthread.ports import Clock, ModelClient, Tool
-from everthread.ports.model import Traits
+from everthread.domain.review_window import Review
+from everthread.ports.clock import Clock
+from everthread.ports.model import ModelClient, Traits
+from everthread.ports.tools import Tool
 
 if TYPE_CHECKING:
-    from everthread.adapters.tools.mcp import McpServers
-    from everthread.bootstrap import Runtime
+    from everthread.adapters.mcp.servers import McpServers
+    from everthread.agent.skills.folders import SkillFolders
+    from everthread.lifecycle import Lifecycle
+    from everthread.lifecycle.schedules import Scheduling
+    from everthread.memory.manager import MemoryManager
+    from everthread.plugins import HookRunner
+    from everthread.ports.context import ContextEngine
+    from everthread.store.unit_of_work import Store
 
 
 LOCAL_IDLE_S_MAX = 300.0
@@ -85,7 +91,7 @@ class Models:
         key = (self._settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
         match provider.kind:
             case "local":
-                from everthread.adapters.models.local import LocalModel
+                from everthread.adapters.models.local.client import LocalModel
 
                 # A small model reads slowly, and says nothing while it does.
                 connect = partial(OpenAICompat, idle_s=LOCAL_IDLE_S_MAX)
@@ -123,7 +129,7 @@ def enabled_servers(settings: Settings) -> dict[str, McpServer]:
 
 
 def mcp_servers(settings: Settings, servers: Mapping[str, McpServer], clock: Clock) -> McpServers:
-    from everthread.adapters.tools.mcp import McpServers
+    from everthread.adapters.mcp.servers import McpServers
 
     filled = {
         name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
@@ -132,10 +138,32 @@ def mcp_servers(settings: Settings, servers: Mapping[str, McpServer], clock: Clo
     return McpServers(filled, clock, environ=os.environ)
 
 
+class AgentRuntime(Protocol):
+    """The parts of the runtime that the agent is built from."""
+
+    settings: Settings
+    store: Store
+    lifecycle: Lifecycle
+    memory: MemoryManager
+    clock: Clock
+    hooks: HookRunner
+    holder: str
+    tools: tuple[Tool, ...]
+
+    @property
+    def skills(self) -> SkillFolders: ...
+    @property
+    def scheduling(self) -> Scheduling: ...
+    @property
+    def platform_names(self) -> frozenset[str]: ...
+    def context_engine(self) -> ContextEngine | None: ...
+    async def sync_notes(self, owner: str) -> str: ...
+
+
 class Workshop:
     """The agent of one runtime, with everything it works with."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
         self._mcp: McpServers | None = None

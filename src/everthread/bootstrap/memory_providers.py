@@ -16,8 +16,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from everthread.config import Settings, hermes_home
-from everthread.config.memory_providers import (
+from everthread.config.provider_settings import (
     BUILTIN,
     GROUP,
     HERMES,
@@ -29,10 +28,11 @@ from everthread.config.memory_providers import (
     name_problem,
     table_of,
 )
-from everthread.config.reading import nearest
+from everthread.config.settings import Settings, hermes_home
+from everthread.config.tables import nearest
 from everthread.domain.errors import BadConfig
-from everthread.memory.older import as_provider
-from everthread.ports import Capability, MemoryProvider
+from everthread.memory.legacy_providers import as_provider
+from everthread.ports.memory import Capability, MemoryProvider
 
 _REMEDY = "install it anew, or remove it"
 
@@ -59,12 +59,12 @@ class Adapter(Struct, frozen=True):
 
 
 _ADAPTERS: dict[str, Adapter] = {
-    "hindsight": Adapter("everthread.adapters.memory.hindsight", "Hindsight", "hindsight"),
-    HERMES: Adapter("everthread.adapters.memory.hermes_bridge", "HermesBridge"),
-    "honcho": Adapter("everthread.adapters.memory.honcho", "Honcho", "honcho"),
-    "openviking": Adapter("everthread.adapters.memory.openviking", "OpenViking", "openviking"),
-    "mem0": Adapter("everthread.adapters.memory.mem0", "Mem0", "mem0"),
-    "supermemory": Adapter("everthread.adapters.memory.supermemory", "Supermemory", "supermemory"),
+    "hindsight": Adapter("everthread.adapters.memory.hindsight.provider", "Hindsight", "hindsight"),
+    HERMES: Adapter("everthread.adapters.memory.hermes_bridge.provider", "HermesBridge"),
+    "honcho": Adapter("everthread.adapters.memory.honcho.provider", "Honcho", "honcho"),
+    "openviking": Adapter("everthread.adapters.memory.openviking.provider", "OpenViking", "openviking"),
+    "mem0": Adapter("everthread.adapters.memory.mem0.provider", "Mem0", "mem0"),
+    "supermemory": Adapter("everthread.adapters.memory.supermemory.provider", "Supermemory", "supermemory"),
 }
 """What can be set of each stands in `config/memory_providers.py`."""
 

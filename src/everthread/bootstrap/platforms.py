@@ -15,10 +15,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import cast
 
-from everthread.config import PlatformAccount, Settings
-from everthread.config.reading import nearest
+from everthread.config.settings import PlatformAccount, Settings
+from everthread.config.tables import nearest
 from everthread.domain.errors import BadConfig
-from everthread.ports import Clock, Platform
+from everthread.ports.clock import Clock
+from everthread.ports.platform import Platform
 from everthread.ports.transcriber import Transcriber
 
 GROUP = "everthread.platforms"
@@ -77,7 +78,7 @@ def transcriber(settings: Settings) -> Transcriber | None:
     if provider is None or provider.kind != "openai_compat":
         known = sorted(name for name, one in settings.providers.items() if one.kind == "openai_compat")
         raise BadConfig(f"{where}: {name!r} is no OpenAI-compatible provider; {nearest(name, known)}")
-    from everthread.adapters.hearing.openai_compat import OpenAICompatTranscriber
+    from everthread.adapters.transcription import OpenAICompatTranscriber
 
     key = (settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
     return OpenAICompatTranscriber(provider.base_url, model, key, headers=settings.filled_in(provider.headers))
@@ -91,7 +92,7 @@ def _telegram(settings: Settings, name: str, account: PlatformAccount, token: st
     if not TOKEN.fullmatch(token):
         variable = account.token_env or _TOKENS["telegram"]
         raise BadConfig(f"{variable} is no token of a bot; @BotFather gives one like 123456789:AA... to you")
-    from everthread.commands import COMMANDS, withheld
+    from everthread.commands.registry import COMMANDS, withheld
 
     hidden = withheld(settings.gateway.admin_commands, admin=False)
     return TelegramPlatform(

@@ -7,8 +7,8 @@ from collections import Counter
 from msgspec import Struct
 
 from everthread.domain.model import Session, Turn, TurnStatus
-from everthread.domain.wording import counted, local_time, shortened
-from everthread.ports import UnitOfWork
+from everthread.domain.text_format import counted, local_time, shortened
+from everthread.store.unit_of_work import UnitOfWork
 
 EXCHANGES = 3
 ASKED_CHARS_MAX = 200

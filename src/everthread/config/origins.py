@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from everthread.config import Settings, reading
+from everthread.config import tables as reading
 from everthread.config.schema import BASE_URLS, SCALARS
+from everthread.config.settings import Settings
 
 
 def origin(settings: Settings, keys: tuple[str, ...]) -> str:

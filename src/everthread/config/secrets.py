@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from everthread.config.reading import Table, dotted
 from everthread.config.schema import Provider
+from everthread.config.tables import Table, dotted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from everthread.config.lines import Keys
+    from everthread.config.line_numbers import Keys
 
 # `api_key`, `X-Api-Key`, `GITHUB_TOKEN`, `clientSecret`; but not `api_key_env`, which is the name of a variable.
 _NAME = re.compile(

@@ -14,7 +14,7 @@ from msgspec import Struct
 from everthread.domain import titles
 from everthread.domain.errors import BadBoundary, TitleTaken
 from everthread.domain.model import Cause, Fate, HookCall, Kind, Session, SessionKey
-from everthread.domain.policy import ExpiryReason, ResetPolicy
+from everthread.domain.reset_policy import ExpiryReason, ResetPolicy
 
 SUMMARY_CHARS_MAX = 1_000_000
 

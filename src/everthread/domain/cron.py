@@ -15,7 +15,7 @@ from datetime import date, time, timedelta, tzinfo
 from msgspec import Struct
 
 from everthread.domain.errors import BadRecurrence
-from everthread.domain.zones import first_reading, wall
+from everthread.domain.timezones import first_reading, wall
 
 EXPRESSION_CHARS_MAX = 200
 _ONE_DAY = timedelta(days=1)

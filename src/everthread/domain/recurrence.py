@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from everthread.domain.cron import Expression, parse_cron
 from everthread.domain.errors import BadRecurrence
-from everthread.domain.zones import first_reading, wall, zone_named
+from everthread.domain.timezones import first_reading, wall, zone_named
 
 TEXT_CHARS_MAX = 200
 EVERY_S_MIN = 60.0

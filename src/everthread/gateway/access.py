@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from everthread.config import Gateway, PlatformAccount
-from everthread.domain.access import USER_CHARS_MAX, account_of
+from everthread.config.settings import Gateway, PlatformAccount
 from everthread.domain.model import ChatType, SessionKey
-from everthread.ports import Store, UnitOfWork
+from everthread.domain.pairing import USER_CHARS_MAX, account_of
 from everthread.ports.platform import Update
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 
 class Guest(Struct, frozen=True):

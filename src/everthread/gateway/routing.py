@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from everthread.domain.model import ChatType, SessionKey, whole
-from everthread.domain.wording import excerpt
+from everthread.domain.text_format import excerpt
 from everthread.ports.platform import Media, Update
 
 NAME_CHARS_MAX = 80

@@ -7,15 +7,15 @@ import logging
 from contextlib import suppress
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
-from everthread.agent.waiting import until_done
+from everthread.concurrency import until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType
-from everthread.gateway.finding import Finding, There
-from everthread.gateway.places import at
-from everthread.gateway.splitting import room_of
+from everthread.gateway.delivery_check import Finding, There
+from everthread.gateway.message_split import room_of
 from everthread.lifecycle import Lifecycle, Ticket
-from everthread.ports import Clock, Platform
-from everthread.ports.platform import Address, Outbound
+from everthread.log_context import log_fields
+from everthread.ports.clock import Clock
+from everthread.ports.platform import Address, Outbound, Platform
 
 log = logging.getLogger("everthread.gateway")
 
@@ -109,7 +109,7 @@ class Showing:
                 if stopped is not None:
                     raise stopped
         except EverthreadError as error:
-            where = at(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+            where = log_fields(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
             log.info("an answer is not shown while it is written: %s", error, extra=where)
 
     async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
@@ -140,7 +140,7 @@ class Showing:
         if not isinstance(seen, There):
             return None
         await self._lifecycle.draft_reply(ticket, text, seen.message_id)
-        where = at(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+        where = log_fields(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
         log.info("the beginning of an answer was found, and is gone on with", extra=where)
         return seen.message_id
 

@@ -6,16 +6,13 @@ plain functions on a unit of work.
 
 from __future__ import annotations
 
-from everthread.lifecycle.checks import TEXT_CHARS_MAX, TURN_CHARS_MAX
-from everthread.lifecycle.crossing import Crossing
+from everthread.lifecycle.archive import ArchiveUnits
+from everthread.lifecycle.boundaries import BoundaryUnits, Crossing
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession
-from everthread.lifecycle.notes import NoteChange, Rewriting
-from everthread.lifecycle.turn import Committed, Ticket
-from everthread.lifecycle.units.archive import ArchiveUnits
-from everthread.lifecycle.units.boundaries import BoundaryUnits
-from everthread.lifecycle.units.notes import NoteUnits
-from everthread.lifecycle.units.spend import SpendUnits
-from everthread.lifecycle.units.turns import TurnUnits
+from everthread.lifecycle.notes import NoteChange, NoteUnits, Rewriting
+from everthread.lifecycle.spend import SpendUnits
+from everthread.lifecycle.turns import Committed, Ticket, TurnUnits
+from everthread.lifecycle.validation import TEXT_CHARS_MAX, TURN_CHARS_MAX
 
 __all__ = [
     "TEXT_CHARS_MAX",

@@ -1,18 +1,25 @@
-"""Reading sessions as the lines they are exported in. Plain functions on a unit of work; nothing is written."""
+"""Reading sessions as the lines they are exported in. Plain functions on a unit of work; nothing is written.
+
+Sessions written out as the lines of an export, a few turns at a time, whoever takes them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from everthread.domain.events import EntryKind, LogEntry
-from everthread.domain.exchange import (
+from everthread.domain.export_format import (
     SESSIONS_MAX,
+    VERSION,
+    AnyLine,
     Base,
     CallLine,
     DelegationLine,
+    EndLine,
+    Header,
     Item,
     MessageLine,
     NoteLine,
@@ -21,9 +28,9 @@ from everthread.domain.exchange import (
     TurnLine,
 )
 from everthread.domain.model import Message, NoteTarget, Session, Turn
-from everthread.lifecycle.finding import find_session_of_any_owner
 from everthread.lifecycle.lineage import above, rewound, without
-from everthread.ports.store import UnitOfWork
+from everthread.lifecycle.session_lookup import find_session_of_any_owner
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 TIME_MAX = 253_402_300_799.0
 
@@ -86,7 +93,7 @@ def in_order(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> 
     return sorted(sessions, key=lambda session: (depth[session.id], session.id))
 
 
-def head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Head | None:
+def read_head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Head | None:
     """None if the session was forgotten meanwhile. `included` are the sessions that stand in the file before it."""
     session = uow.sessions.get(session_id)
     if session is None or session.forgotten_seq is not None:
@@ -109,7 +116,7 @@ def items(head: Head, turns: Sequence[Turn], after: int, *, last: bool) -> Itera
     yield from (marker.line for marker in markers if last)
 
 
-def notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
+def read_notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
     """The notes of these people as they are now."""
     return [
         NoteLine(note.note_id, note.owner, note.target, note.content, _time(note.at))
@@ -191,3 +198,45 @@ def _message_line(message: Message) -> MessageLine:
 def _time(at: float) -> float:
     """A time that a line may hold, whatever a clock has said."""
     return min(max(at, 0.0), TIME_MAX) if math.isfinite(at) else 0.0
+
+
+_TURNS_AT_ONCE = 200
+
+
+async def write_out(
+    store: Store, sessions: Sequence[Session], now: float, program: str, *, with_notes: bool = False
+) -> AsyncGenerator[AnyLine, None]:
+    """Every line of a file with these sessions, which `export.chosen` has put into order."""
+    count = turns = 0
+    yield Header(VERSION, now, program)
+    included: set[str] = set()
+    for session in sessions:
+        before = frozenset(included)
+        head = await store.read(lambda uow, s=session.id, b=before: read_head(uow, s, b))
+        if head is None:  # forgotten meanwhile
+            continue
+        yield head.line
+        included.add(session.id)
+        count += 1
+        after = 0
+        while True:
+            some, last, after = await _some(store, session.id, head, after)
+            for item in some:
+                yield item
+            turns += sum(isinstance(item, TurnLine) for item in some)
+            if last:
+                break
+    owners = sorted({session.owner for session in sessions if session.id in included})
+    notes = await store.read(lambda uow: read_notes(uow, owners)) if with_notes else []
+    for note in notes:
+        yield note
+    yield EndLine(count, turns, len(notes))
+
+
+async def _some(store: Store, session_id: str, head: Head, after: int) -> tuple[list[Item], bool, int]:
+    """The lines of the next turns, whether they are the last, and behind which number to go on."""
+    some = await store.read(
+        lambda uow: uow.turns.own(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
+    )
+    last = len(some) < _TURNS_AT_ONCE
+    return list(items(head, some, after, last=last)), last, some[-1].number if some else after

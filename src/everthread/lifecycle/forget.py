@@ -1,4 +1,7 @@
-"""Forgetting a session, a person or a fact: one transaction, and a tombstone against its return."""
+"""Forgetting a session, a person or a fact: one transaction, and a tombstone against its return.
+
+The notes without a session that is forgotten: what others have made of its words goes, and is made anew.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from msgspec import Struct
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
-from everthread.domain.model import FORGOTTEN, Cause, InboxState, Kind, Session
-from everthread.domain.note_origins import Mending, without
-from everthread.lifecycle.crossing import Setting, cross, owned
-from everthread.lifecycle.desk import desk
-from everthread.lifecycle.log import append, ref_to
-from everthread.lifecycle.mending import mend
-from everthread.ports.store import UnitOfWork
+from everthread.domain.model import FORGOTTEN, Cause, InboxState, Kind, NoteAction, NoteVersion, Session
+from everthread.domain.note_provenance import Back, Mending, Writing, without
+from everthread.domain.review_window import Window
+from everthread.lifecycle.base import Setting
+from everthread.lifecycle.boundaries import cross, owned
+from everthread.lifecycle.event_log import append, ref_to
+from everthread.lifecycle.notes import desk, is_gone, put_version
+from everthread.store.unit_of_work import UnitOfWork
 
 
 class ForgetSession(Struct, frozen=True):
@@ -124,3 +128,39 @@ def _tell_providers(
     uow.sessions.save(session)
     # With no provider to tell, the entry need not keep the fact's words.
     uow.forgetting.told(session.id, session.log_seq)
+
+
+def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tuple[str, ...]:
+    """Carry it out, once the session's own words are gone; the wordings that went with them."""
+    uow.forgetting.scrub_notes(session.owner, mending.tainted)
+    for back in mending.back:
+        _put_back(uow, back, now)
+    for writing in mending.writings:
+        _review_again(uow, writing, now)
+    return tuple({version.content for version in mending.tainted})
+
+
+def _put_back(uow: UnitOfWork, back: Back, now: float) -> None:
+    """In the session that the words come from: whoever forgets that one forgets them too. A removal is told where the
+    note was told last; of a session that is forgotten, everybody is told that instead.
+    """
+    places = (back.to.session_id,) if back.to else back.places
+    there = [session for place in places if (session := uow.sessions.get(place)) and not is_gone(session)]
+    for session in there[:1]:
+        removed, last = back.last.action is NoteAction.REMOVE, back.last
+        action = NoteAction.REMOVE if back.to is None else NoteAction.ADD if removed else NoteAction.REPLACE
+        content, turn_id = (back.to.content, back.to.turn_id) if back.to else ("", None)
+        version = NoteVersion(
+            last.note_id, last.version + 1, last.owner, last.target, action, content, session.id, turn_id, now
+        )
+        put_version(uow, version, session, ref_to(session, session.key, 0), now)
+
+
+def _review_again(uow: UnitOfWork, writing: Writing, now: float) -> None:
+    """What it had learnt besides is learnt again. A turn that no review was about is still to come to one."""
+    session_id, turn_id = writing
+    window = Window.marked(turn_id)
+    if window is None and (number := uow.turns.number(session_id, turn_id)) is not None:
+        window = Window(number, number)
+    if window is not None:
+        uow.reviews.begin_anew(session_id, window, now)

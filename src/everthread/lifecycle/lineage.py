@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Kind, Session
-from everthread.ports.store import UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 
 class Above(Struct, frozen=True):

@@ -1,15 +1,38 @@
-"""Writing a curated note: its version and its log entry at once, under the session it was written in."""
+"""Writing a curated note: its version and its log entry at once, under the session it was written in.
+
+Notes and the reviews that write them.
+
+The owner's session for what belongs to no conversation.
+"""
 
 from __future__ import annotations
+
+import hashlib
 
 from msgspec import Struct
 
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotCondensed, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
-from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion, Session, SessionRef, chars_of
-from everthread.lifecycle.desk import desk
-from everthread.lifecycle.log import append, close_if_left, ref_to
-from everthread.ports.store import UnitOfWork
+from everthread.domain.model import (
+    FORGOTTEN,
+    Cause,
+    ChatType,
+    Kind,
+    NoteAction,
+    NoteTarget,
+    NoteVersion,
+    Session,
+    SessionKey,
+    SessionRef,
+    chars_of,
+)
+from everthread.domain.review_window import Review
+from everthread.lifecycle.base import Units
+from everthread.lifecycle.event_log import append, close_if_left, ref_to
+from everthread.lifecycle.reviews import held, take_review
+from everthread.lifecycle.turns import PROCESS_TTL_S
+from everthread.lifecycle.validation import check_owner
+from everthread.store.unit_of_work import UnitOfWork
 
 NOTE_CHARS_MAX = 20_000
 
@@ -148,3 +171,60 @@ def _origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
     if session is None or session.kind is Kind.NOTES:
         return None
     return ref_to(session, session.key, 0)
+
+
+class NoteUnits(Units):
+    """Changes of notes, each under whoever asks for it."""
+
+    async def write_note(
+        self, change: NoteChange, *, owner: str, ref: SessionRef | None = None, review: Review | None = None
+    ) -> NoteVersion:
+        """Carry the change out. Raises `Fenced` for one of a `review` that is not to be carried out any more."""
+        check_owner(owner)
+
+        def write(uow: UnitOfWork) -> NoteVersion:
+            if review is not None:
+                held(uow, review, owner)
+            return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
+
+        return await self._store.write(write)
+
+    async def rewrite_notes(
+        self, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+    ) -> tuple[NoteVersion, ...]:
+        """Put what a review has condensed in the place of a whole collection, all at once or not at all.
+
+        Raises `NotCondensed` if the notes were changed meanwhile, `Fenced` as `write_note` does.
+        """
+        check_owner(owner)
+
+        def write(uow: UnitOfWork) -> tuple[NoteVersion, ...]:
+            held(uow, review, owner)
+            return rewrite_notes(uow, rewriting, owner=owner, ref=ref, now=self._clock.now())
+
+        return await self._store.write(write)
+
+    async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
+        """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
+        return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
+
+    async def take_review(self) -> tuple[Review, SessionRef] | None:
+        """The next review that is due, for this process alone, and the session that it is about."""
+
+        def take(uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
+            now = self._clock.now()
+            uow.lanes.keep_alive(self._holder, now, PROCESS_TTL_S)
+            return take_review(uow, self._holder, now)
+
+        return await self._store.write(take)
+
+
+def desk(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
+    """Made on first use."""
+    session_id = f"notes:{owner}"
+    key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
+    session = uow.sessions.get(session_id)
+    if session is None:
+        session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
+        uow.sessions.add(session)
+    return session, ref_to(session, key, 0)

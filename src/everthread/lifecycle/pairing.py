@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.domain.access import (
+from everthread.domain.errors import BadInput, LockedOut, NotFound
+from everthread.domain.model import Reply, ReplyState, SessionKey
+from everthread.domain.pairing import (
     CODE_S,
     PENDING_MAX,
     Paired,
@@ -22,10 +24,9 @@ from everthread.domain.access import (
     one_more,
     person_problem,
 )
-from everthread.domain.errors import BadInput, LockedOut, NotFound
-from everthread.domain.model import Reply, ReplyState, SessionKey
-from everthread.domain.wording import counted
-from everthread.ports import Clock, Store, UnitOfWork
+from everthread.domain.text_format import counted
+from everthread.ports.clock import Clock
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 SENDING_S = 60.0
 """So long a code holds that is on its way: if its process dies then, the stranger is soon given another."""

@@ -12,11 +12,14 @@ from msgspec.structs import replace
 
 from everthread.domain.errors import BadInput
 from everthread.domain.model import Message, SessionRef
-from everthread.memory.calling import Caller
-from everthread.memory.journal import Journal, Limits
-from everthread.memory.older import as_provider
+from everthread.memory.delivery import Journal, Limits
+from everthread.memory.legacy_providers import as_provider
+from everthread.memory.provider_calls import Caller
 from everthread.memory.recall import PendingRecall, Recall, Rests, gather
-from everthread.ports import Capability, Clock, Lanes, RecallItem, Store
+from everthread.ports.clock import Clock
+from everthread.ports.lanes import Lanes
+from everthread.ports.memory import Capability, RecallItem
+from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.memory")
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.model import SessionRef
-from everthread.ports import RecallItem
+from everthread.ports.memory import RecallItem
 
 CHARS_PER_TOKEN = 4
 FENCE = "recalled"

@@ -1,12 +1,11 @@
 """What the core needs from the outside, as small protocols in our own words."""
 
+from everthread.ports.clock import Clock, Embedder
 from everthread.ports.context import ContextEngine
 from everthread.ports.lanes import Drain, Lanes
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.ports.model import ModelClient
-from everthread.ports.outside import Clock, Embedder
 from everthread.ports.platform import Platform
-from everthread.ports.store import Store, UnitOfWork
 from everthread.ports.tools import Tool
 
 __all__ = [
@@ -21,7 +20,5 @@ __all__ = [
     "Platform",
     "RecallItem",
     "Scorecard",
-    "Store",
     "Tool",
-    "UnitOfWork",
 ]

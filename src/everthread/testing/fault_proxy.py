@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
 
-from everthread.testing.http_server import HttpServer, Received, read_chunks, read_request, respond
+from everthread.testing.model_server.http import HttpServer, Received, read_chunks, read_request, respond
 
 _HOST = "127.0.0.1"
 _LOOK_S = 0.02

@@ -12,13 +12,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from everthread.domain.errors import ModelError
-from everthread.web import completions, description, events, hooks, metrics, sessions, shapes
-from everthread.web.description import Door, Operation, Parameter
-from everthread.web.places import ID_HEADER, KEY_HEADER, find_theirs
-from everthread.web.refusals import Refused, refused
-from everthread.web.site import Call, Site
-from everthread.web.streams import EventStream
-from everthread.web.tokens import caller_of
+from everthread.web import completions, events, metrics, sessions
+from everthread.web import openapi as description
+from everthread.web import schemas as shapes
+from everthread.web import webhooks as hooks
+from everthread.web.auth import caller_of
+from everthread.web.errors import Refused, refused
+from everthread.web.openapi import Door, Operation, Parameter
+from everthread.web.ownership import ID_HEADER, KEY_HEADER, find_theirs
+from everthread.web.request import Call, Site
+from everthread.web.sse import EventStream
 
 _JSON, _SSE = "application/json", "text/event-stream"
 _LIMIT = Parameter("limit", "query", "How many at most.", {"type": "integer", "minimum": 1})

@@ -10,7 +10,7 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from everthread.web.refusals import Refused
+from everthread.web.errors import Refused
 
 CONNECTIONS_MAX = 4096
 HEAD_S_MAX = 15.0

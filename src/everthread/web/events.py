@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
 
-from everthread.ports import UnitOfWork
-from everthread.ports.news import BoundaryRow, Mark, TurnNews
-from everthread.web.refusals import Refused
-from everthread.web.site import Call, Caller, Stopping
-from everthread.web.streams import EventStream, named_event
+from everthread.store.event_log import Mark, TurnNews
+from everthread.store.sessions import BoundaryRow
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.web.errors import Refused
+from everthread.web.request import Call, Caller, Stopping
+from everthread.web.sse import EventStream, named_event
 
 LOOK_S = 0.25
 HEARTBEAT_S = 15.0

@@ -10,10 +10,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.domain.errors import EverthreadError
-from everthread.ports import UnitOfWork
-from everthread.ports.store import LaneCount
-from everthread.web.refusals import Refused
-from everthread.web.site import Call
+from everthread.store.cursors import LaneCount
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.web.errors import Refused
+from everthread.web.request import Call
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 

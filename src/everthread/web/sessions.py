@@ -17,17 +17,17 @@ from starlette.responses import Response
 
 from everthread.domain import titles
 from everthread.domain.boundary import Branch
-from everthread.domain.exchange import written
+from everthread.domain.export_format import written
 from everthread.domain.model import Message, Session, Turn
 from everthread.lifecycle import ForgetSession, export
-from everthread.lifecycle.writing_out import write_out
+from everthread.lifecycle.export import write_out
 from everthread.log_file import empty
-from everthread.ports import UnitOfWork
-from everthread.web import shapes
-from everthread.web.places import NAME_CHARS_MAX, There, find_theirs, go_to, there
-from everthread.web.refusals import Refused
-from everthread.web.site import Call
-from everthread.web.streams import EventStream
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.web import schemas as shapes
+from everthread.web.errors import Refused
+from everthread.web.ownership import NAME_CHARS_MAX, There, find_theirs, go_to, there
+from everthread.web.request import Call
+from everthread.web.sse import EventStream
 
 log = logging.getLogger("everthread.web")
 

@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable
 
 from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import Lease
-from everthread.ports import Clock, Drain, Store, UnitOfWork
-from everthread.ports.store import Incident
+from everthread.ports.clock import Clock
+from everthread.ports.lanes import Drain
+from everthread.store.leases import Incident
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.lanes")
 

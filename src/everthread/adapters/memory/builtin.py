@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from everthread.domain.model import NoteTarget, SessionRef
-from everthread.domain.words import excerpt, matched, telling
-from everthread.ports import Capability, Clock, MemoryProvider, RecallItem, Scorecard, Store, UnitOfWork
+from everthread.domain.search_terms import excerpt, matched, telling
+from everthread.ports.clock import Clock
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 BUILTIN = "builtin"
 SAID_CHARS_MAX = 300

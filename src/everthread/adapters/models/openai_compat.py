@@ -10,10 +10,9 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from everthread.adapters.models.wire import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
-from everthread.adapters.models.wire.calls import is_object, told_apart, valid_name
-from everthread.adapters.models.wire.halves import Halves, joined
-from everthread.adapters.models.wire.joining import joined_up
+from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
+from everthread.adapters.models.sse import Halves, joined, joined_up
+from everthread.adapters.models.tool_calls import is_object, told_apart, valid_name
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage

@@ -24,13 +24,13 @@ from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from everthread.cli.face import Helper
-from everthread.cli.output import drawn_on
-from everthread.cli.picking import Clearing, Picker
-from everthread.cli.terminal.ink import Ink
+from everthread.cli.picker import Clearing, Picker
+from everthread.cli.prompt_output import drawn_on
 from everthread.cli.terminal.pastes import Pastes
-from everthread.cli.terminal.rewrapping import RewrappedRenderer
-from everthread.config.display import Display, Resized
+from everthread.cli.terminal.resize import RewrappedRenderer
+from everthread.cli.terminal.styles import Ink
+from everthread.cli.view import Helper
+from everthread.config.terminal import Display, Resized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

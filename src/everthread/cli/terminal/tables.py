@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from everthread.cli.terminal.spans import Line, Span, width, wrapped_spans
+from everthread.cli.terminal.text import Line, Span, width, wrapped_spans
 
 _GAP = 2
 

@@ -13,7 +13,7 @@ import msgspec
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
-from everthread.testing.loopback import wire
+from everthread.testing.loopback import protocol as wire
 from everthread.testing.loopback.server import TEXT_CHARS_MAX
 
 POLL_S = 25.0

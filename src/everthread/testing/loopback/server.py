@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from everthread.testing.http_server import HttpServer, read_request, respond
-from everthread.testing.loopback import wire
+from everthread.testing.loopback import protocol as wire
+from everthread.testing.model_server.http import HttpServer, read_request, respond
 
 TEXT_CHARS_MAX = 4000
 WAIT_S_MAX = 60.0

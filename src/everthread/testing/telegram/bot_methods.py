@@ -6,12 +6,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from everthread.testing.telegram.errors import bad, conflict
 from everthread.testing.telegram.objects import BotCommand, Chat, User
 from everthread.testing.telegram.params import Params
-from everthread.testing.telegram.refusals import bad, conflict
+from everthread.testing.telegram.state import World
 from everthread.testing.telegram.updates import Batch
 from everthread.testing.telegram.webhook import Webhook
-from everthread.testing.telegram.world import World
 
 POLL_S_MAX = 50
 DEFAULT_SCOPE = ""

@@ -9,16 +9,17 @@ from typing import Any
 
 import msgspec
 
-from everthread.testing.http_server import Received, respond
-from everthread.testing.telegram import screen, wire
+from everthread.testing.model_server.http import Received, respond
+from everthread.testing.telegram import protocol as wire
+from everthread.testing.telegram import screen
 from everthread.testing.telegram.bot_methods import DEFAULT_SCOPE
+from everthread.testing.telegram.errors import Refusal, bad
 from everthread.testing.telegram.faults import Faults
 from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.objects import Message
-from everthread.testing.telegram.people_side import PeopleSide
-from everthread.testing.telegram.refusals import Refusal, bad
+from everthread.testing.telegram.state import World
+from everthread.testing.telegram.user_actions import PeopleSide
 from everthread.testing.telegram.webhook import Webhook
-from everthread.testing.telegram.world import World
 
 
 class Control:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from everthread.testing.telegram.errors import Refusal, forbidden, too_many
 from everthread.testing.telegram.objects import Update
-from everthread.testing.telegram.refusals import Refusal, forbidden, too_many
-from everthread.testing.telegram.wire import Fault
+from everthread.testing.telegram.protocol import Fault
 
 _OF_UPDATES = ("duplicate", "reorder")
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from everthread.testing.telegram.errors import bad
 from everthread.testing.telegram.files import DOWNLOAD_BYTES_MAX
-from everthread.testing.telegram.methods import Messages
+from everthread.testing.telegram.message_methods import Messages
 from everthread.testing.telegram.objects import Document, Message, PhotoSize, StoredFile, Voice
 from everthread.testing.telegram.params import Params, Upload
-from everthread.testing.telegram.refusals import bad
-from everthread.testing.telegram.world import World
+from everthread.testing.telegram.state import World
 
 
 class FileMethods:

@@ -6,8 +6,8 @@ import hashlib
 import mimetypes
 import struct
 
+from everthread.testing.telegram.errors import bad
 from everthread.testing.telegram.objects import Document, PhotoSize, StoredFile, Voice
-from everthread.testing.telegram.refusals import bad
 
 UPLOAD_BYTES_MAX = 50_000_000
 PHOTO_BYTES_MAX = 10_000_000

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from everthread.testing.telegram import html_markup, markdown_legacy, markdown_v2
 from everthread.testing.telegram.entities import CannotParse, utf16_len
+from everthread.testing.telegram.errors import bad
 from everthread.testing.telegram.objects import MessageEntity
-from everthread.testing.telegram.refusals import bad
 
 Formatted = tuple[str, tuple[MessageEntity, ...]]
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from everthread.testing.telegram.refusals import bad
+from everthread.testing.telegram.errors import bad
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from everthread.testing.telegram.formatting import utf16_slice
 from everthread.testing.telegram.objects import Chat, InlineKeyboardMarkup, Message, MessageEntity
-from everthread.testing.telegram.wire import Shown, ShownFile
+from everthread.testing.telegram.protocol import Shown, ShownFile
 
 WIDTH = 72
 _BUBBLE = 56

@@ -12,20 +12,20 @@ from urllib.parse import unquote
 
 import msgspec
 
-from everthread.testing.http_server import HttpServer, Received, read_request, respond
+from everthread.testing.model_server.http import HttpServer, Received, read_request, respond
 from everthread.testing.telegram.bot_methods import Bot
 from everthread.testing.telegram.control import Control
+from everthread.testing.telegram.errors import Refusal
 from everthread.testing.telegram.faults import Faults, refusal_of
 from everthread.testing.telegram.file_methods import FileMethods
 from everthread.testing.telegram.limits import Limits
-from everthread.testing.telegram.methods import Messages
+from everthread.testing.telegram.message_methods import Messages
 from everthread.testing.telegram.objects import Update, User
 from everthread.testing.telegram.params import Params, read_params
-from everthread.testing.telegram.refusals import Refusal
+from everthread.testing.telegram.protocol import Fault
+from everthread.testing.telegram.state import World
 from everthread.testing.telegram.updates import Batch
 from everthread.testing.telegram.webhook import Told, Webhook
-from everthread.testing.telegram.wire import Fault
-from everthread.testing.telegram.world import World
 
 TOKEN = "42:TEST"
 

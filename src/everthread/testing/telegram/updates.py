@@ -7,8 +7,8 @@ from itertools import islice
 
 from msgspec import Raw
 
-from everthread.testing.telegram.changes import Changes
 from everthread.testing.telegram.objects import CallbackQuery, ChatMemberUpdated, Message, Update
+from everthread.testing.telegram.wait import Changes
 
 _FIRST = 1000
 _KEPT = 10_000

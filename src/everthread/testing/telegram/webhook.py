@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from everthread.testing.telegram.errors import bad
 from everthread.testing.telegram.faults import Faults
 from everthread.testing.telegram.objects import Update, WebhookInfo
 from everthread.testing.telegram.params import Params, read_params
-from everthread.testing.telegram.refusals import bad
-from everthread.testing.telegram.world import World
+from everthread.testing.telegram.state import World
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)

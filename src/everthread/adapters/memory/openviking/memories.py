@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct, field
 
-from everthread.adapters.memory.openviking.api import Api
-from everthread.adapters.memory.openviking.wording import (
+from everthread.adapters.memory.openviking.client import Api
+from everthread.adapters.memory.openviking.codec import (
     Line,
     memories_of,
     note_file,

@@ -13,7 +13,7 @@ from telegram.constants import ParseMode
 from telegram.error import BadRequest, ChatMigrated
 
 from everthread.adapters.platforms.telegram.markdown import rendered
-from everthread.adapters.platforms.telegram.numbers import Numbers
+from everthread.adapters.platforms.telegram.message_ids import Numbers
 from everthread.domain.errors import PlatformRefused
 from everthread.ports.platform import Address
 

@@ -13,14 +13,14 @@ from telegram.constants import ChatAction
 from telegram.error import BadRequest, TelegramError
 
 from everthread.adapters.platforms.telegram.chats import NOT_PARSED, Chats, formatted
-from everthread.adapters.platforms.telegram.failures import Failures
-from everthread.adapters.platforms.telegram.finder import NOT_CHANGED, TelegramFinder
+from everthread.adapters.platforms.telegram.delivery_check import NOT_CHANGED, TelegramFinder
+from everthread.adapters.platforms.telegram.errors import Failures
+from everthread.adapters.platforms.telegram.http import CALL_S, TooLarge, Transport
 from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, units
 from everthread.adapters.platforms.telegram.polling import Taker, poll
 from everthread.adapters.platforms.telegram.token_lock import TokenLock
-from everthread.adapters.platforms.telegram.transport import CALL_S, TooLarge, Transport
 from everthread.adapters.platforms.telegram.updates import Bot, Unread, taken
-from everthread.config import PlatformAccount
+from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import PlatformError, PlatformRefused
 from everthread.ports.platform import (
     BUTTON_COMMAND_BYTES_MAX,

@@ -9,8 +9,8 @@ from typing import Any
 
 import telegram
 
-from everthread.adapters.platforms.telegram.failures import Failures
-from everthread.adapters.platforms.telegram.transport import Transport
+from everthread.adapters.platforms.telegram.errors import Failures
+from everthread.adapters.platforms.telegram.http import Transport
 from everthread.adapters.platforms.telegram.updates import WANTED, Unread, read
 
 POLL_S = 25

@@ -15,11 +15,11 @@ import telegram
 from aiohttp import web
 from telegram.error import TelegramError
 
-from everthread.adapters.platforms.telegram.failures import Failures
+from everthread.adapters.platforms.telegram.errors import Failures
+from everthread.adapters.platforms.telegram.http import Transport
 from everthread.adapters.platforms.telegram.polling import Taker
-from everthread.adapters.platforms.telegram.transport import Transport
 from everthread.adapters.platforms.telegram.updates import WANTED, read
-from everthread.config import PlatformAccount
+from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import EverthreadError, PlatformUnavailable
 
 log = logging.getLogger("everthread.gateway")

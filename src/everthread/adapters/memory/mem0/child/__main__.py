@@ -37,8 +37,8 @@ _PR_SET_PDEATHSIG = 1
 Json = dict[str, Any]
 
 sys.path.insert(0, str(Path(__file__).parent))
-shelf: Any = importlib.import_module("shelf")
-silence: Any = importlib.import_module("silence")
+vector_store: Any = importlib.import_module("vector_store")
+errors: Any = importlib.import_module("errors")
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
         say({"missing": error.name or "mem0"})
         os._exit(1)
     except Exception as error:  # noqa: BLE001 - told to the parent
-        say({"error": silence.in_words(error)})
+        say({"error": errors.in_words(error)})
         os._exit(1)
     say({"ready": True})
     threads = ThreadPoolExecutor(THREADS)
@@ -67,7 +67,7 @@ def _answer(people: People, request: Json, say: Callable[[Json], None]) -> None:
     try:
         say({"id": number, "found": getattr(people, f"do_{do}")(**request)})
     except BaseException as error:  # noqa: BLE001 - the library raises whatever it likes; the parent is told
-        say({"id": number, "error": silence.in_words(error), "kind": silence.kind(error)})
+        say({"id": number, "error": errors.in_words(error), "kind": errors.kind(error)})
 
 
 class People:
@@ -78,7 +78,7 @@ class People:
         self._mem0: Any = importlib.import_module("mem0.memory.main")
         stores: Any = importlib.import_module("mem0.vector_stores.faiss")
         factory: Any = importlib.import_module("mem0.utils.factory")
-        stores.Shelf = shelf.made_of(stores.FAISS, importlib.import_module("faiss"))
+        stores.Shelf = vector_store.made_of(stores.FAISS, importlib.import_module("faiss"))
         factory.VectorStoreFactory.provider_to_class["faiss"] = "mem0.vector_stores.faiss.Shelf"
         self._endpoints = {name: told[name] for name in ("llm", "embedder")}
         self._request_s: float = told["request_s"]
@@ -99,7 +99,7 @@ class People:
                 return
             _begin(memory)
             memory.add(messages, user_id=person, run_id=run, metadata=metadata, infer=infer)
-            silence.refuse_what_was_missed()
+            errors.refuse_what_was_missed()
             # Once more under the lock of the files: somebody else may have been faster.
             memory.vector_store.commit(**once)
             if memory._entity_store is not None:  # noqa: SLF001
@@ -142,7 +142,7 @@ class People:
                 left = one.payload["data"].replace(words, instead)
                 if left.strip() != instead:
                     memory.update(one.id, text=left)
-            silence.refuse_what_was_missed()
+            errors.refuse_what_was_missed()
             memory.vector_store.commit()
             self._forget(person, lambda one, payload: words in payload["data"])
             for one in having:
@@ -234,7 +234,7 @@ class People:
         # Loaded when they are first named, and the first turn should not wait for it.
         _ = llm.client.chat.completions, embedder.client.embeddings
         utils: Any = importlib.import_module("mem0.memory.utils")
-        silence.watch(llm, embedder, utils.remove_code_blocks)
+        errors.watch(llm, embedder, utils.remove_code_blocks)
         self._mem0.LlmFactory, self._mem0.EmbedderFactory = _Same(llm), _Same(embedder)
 
 
@@ -249,7 +249,7 @@ class _Same:
 
 
 def _begin(memory: Any) -> None:
-    silence.begin()
+    errors.begin()
     memory.vector_store.begin()
     if memory._entity_store is not None:  # noqa: SLF001
         memory.entity_store.begin()

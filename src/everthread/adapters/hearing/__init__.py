@@ -1,1 +1,0 @@
-"""What makes words of speech."""

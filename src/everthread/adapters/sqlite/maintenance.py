@@ -1,0 +1,196 @@
+"""Looking a store's file over, without changing it and within a bound.
+
+The store as a file: a copy of it while others write, whether it is sound, and whether anybody has it open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from everthread.adapters.sqlite.connection import BUSY_S_MAX, connect_bare, translated
+from everthread.adapters.sqlite.migrate import known_migrations, refuse_others
+from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
+from everthread.store.unit_of_work import Contents, Examined
+
+_STEPS = 10_000
+_OLDEST = (3, 51, 3)
+
+
+def examine(path: Path, bound_s: float) -> Examined:
+    """Raises `StoreError` if the file can't be read at all."""
+    version = apsw.sqlitelibversion()
+    too_old = tuple(map(int, version.split("."))) < _OLDEST
+    problem = "it can damage a file that several connections use" if too_old else ""
+    known = known_migrations()[-1].number
+    engine = f"SQLite {version}"
+    if not path.exists():
+        return Examined(engine, problem, 0, known, "", True)
+    try:
+        connection = connect_bare(str(path), busy_s_max=BUSY_S_MAX)
+        try:
+            refuse_others(connection, str(path))
+            ((schema,),) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM migrations")
+            damage, whole = _damage(connection, bound_s)
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    return Examined(engine, problem, schema, known, damage, whole)
+
+
+def _damage(connection: Any, bound_s: float) -> tuple[str, bool]:
+    """What the database itself finds wrong, and whether it has looked at everything."""
+    deadline = time.monotonic() + bound_s
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+    try:
+        ((said,),) = connection.execute("PRAGMA quick_check(1)")
+    except apsw.InterruptError:
+        return "", False
+    finally:
+        connection.set_progress_handler(None)
+    return ("" if said == "ok" else str(said)), True
+
+
+PAGES_PER_STEP = 256
+ALONE_S_MAX = 0.5
+_NUMBERS_SINCE = 1_700_000_000
+
+
+def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> None:
+    """A copy of what was committed when it began, in one new file that only the owner may read."""
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise StoreUnwritable(f"{target}: {error.strerror or error}; choose another place") from error
+    try:
+        source, copy = connect_bare(path), connect_bare(str(target))
+        try:
+            _copy_pages(source, copy, progress)
+            # A copy has no log beside it: all of it is in the one file.
+            copy.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            copy.close()
+            source.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _copy_pages(source: Any, copy: Any, progress: Callable[[int, int], None]) -> None:
+    # One snapshot from the first page to the last: without it every commit of somebody else's would start the copy
+    # again. Those who write do not wait for one who reads.
+    source.execute("BEGIN")
+    list(source.execute("SELECT COUNT(*) FROM sqlite_schema"))
+    with copy.backup("main", source, "main") as copying:
+        while not copying.done:
+            copying.step(PAGES_PER_STEP)
+            progress(copying.page_count - copying.remaining, copying.page_count)
+    source.execute("ROLLBACK")
+
+
+def inspect(path: Path) -> Contents:
+    """What a closed copy holds. Raises `StoreCorrupt` if it is not sound, `StoreTooNew` if a newer program wrote it."""
+    try:
+        connection = cast(Any, apsw).Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            refuse_others(connection, str(path))
+            return _contents(connection, str(path))
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+
+
+def _contents(connection: Any, path: str) -> Contents:
+    problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
+    problems += [f"foreign key of {row[0]}" for row in connection.execute("PRAGMA foreign_key_check")]
+    if problems:
+        raise StoreCorrupt(f"{path}: is damaged ({problems[0]}); restore another backup")
+
+    def number(sql: str) -> int:
+        return next(iter(connection.execute(sql)))[0] or 0
+
+    schema, newest = number("SELECT MAX(number) FROM migrations"), known_migrations()[-1].number
+    if schema > newest:
+        raise StoreTooNew(
+            f"{path}: written by a newer Everthread (schema {schema}, this one knows {newest}); upgrade this one"
+        )
+    return Contents(
+        schema,
+        sessions=number("SELECT COUNT(*) FROM sessions WHERE kind <> 'notes' AND forgotten_seq IS NULL"),
+        turns=number("SELECT COUNT(*) FROM turns"),
+        messages=number("SELECT COUNT(*) FROM messages"),
+        notes=number("SELECT COUNT(*) FROM notes WHERE live"),
+        log_entries=number("SELECT COUNT(*) FROM log"),
+    )
+
+
+def forgotten(path: Path) -> frozenset[tuple[str, str]]:
+    """What was asked to be forgotten: kind (session, note, owner) and id. Nothing if the file can't be read."""
+    if not path.exists():
+        return frozenset()
+    try:
+        connection = connect_bare(str(path), busy_s_max=ALONE_S_MAX)
+        try:
+            return frozenset(connection.execute("SELECT kind, identity FROM tombstones WHERE kind <> 'fact'"))
+        finally:
+            connection.close()
+    except apsw.Error:
+        return frozenset()
+
+
+def renumber(path: Path, now: float) -> None:
+    """Let what a restored copy tells providers from now on come under keys that none of them has seen.
+
+    They have seen what came after the backup, under the numbers that its turns are given again. Each restoration takes
+    a number of its own, from the time; how far each provider has come stays as it is.
+    """
+    try:
+        connection = connect_bare(str(path))
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            ((last,),) = connection.execute("SELECT COALESCE(MAX(replay_last), 0) FROM cursors")
+            number = max(int(now) - _NUMBERS_SINCE, last + 1, connection.pragma("user_version") + 1)
+            connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
+            connection.pragma("user_version", number)
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Generator[None]:
+    """Nobody else has the file open, and nobody can open it until the end. Raises `StoreBusy` if somebody has."""
+    if not path.exists():
+        yield
+        return
+    try:
+        connection = connect_bare(str(path), busy_s_max=ALONE_S_MAX)
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    try:
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+        except (apsw.BusyError, apsw.LockedError):
+            raise StoreBusy(f"{path}: another program has it open; stop it (a chat, a gateway) and try again") from None
+        except (apsw.NotADBError, apsw.CorruptError):
+            # A damaged file is in nobody's use; being rid of it may be why this is asked.
+            pass
+        except apsw.Error as error:
+            raise translated(error, str(path)) from error
+        yield
+    finally:
+        connection.close()

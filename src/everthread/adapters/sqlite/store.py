@@ -1,0 +1,167 @@
+"""The embedded store: one SQLite file, one writer, group commit.
+
+Units of work that are handed in together share one `BEGIN IMMEDIATE` and one fsync, each inside a savepoint of its
+own, so that one that fails takes nothing else with it. Every commit is durable before anyone is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from everthread.adapters.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
+from everthread.adapters.sqlite.maintenance import copy_file
+from everthread.adapters.sqlite.migrate import migrate, refuse_others
+from everthread.adapters.sqlite.write_queue import Jobs
+from everthread.adapters.sqlite.writer import Writer
+from everthread.domain.errors import StoreError, StoreUnwritable
+from everthread.store.unit_of_work import Tables, UnitOfWork
+
+T = TypeVar("T")
+BATCH_MAX = 256
+_READERS = 2
+
+
+class SqliteStore:
+    """A `Store` on a file. Open it with `await SqliteStore.open(path)`."""
+
+    def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
+        self._path = str(path)
+        self._busy_s_max = busy_s_max
+        self._writer = Writer(self._path, busy_s_max=busy_s_max)
+        self._here = self._connected()
+        self._tables_here = Tables(self._here.cursor().execute)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
+        self._local = threading.local()
+        self._opened: list[Connection] = []
+        self._jobs = Jobs()
+        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
+        self._thread.start()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> SqliteStore:
+        """Open or create the file, bring its schema up to date, and start the writer."""
+        await asyncio.to_thread(prepare, path, busy_s_max=busy_s_max)
+        return cls(path, busy_s_max=busy_s_max)
+
+    async def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._check_open()
+        # A commit that has begun is not undone by whoever stops waiting for it: only the news of it is lost.
+        return await self._jobs.hand_in(work)
+
+    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._check_open()
+        return await self._jobs.do_or_hand_in(work, self._writer.commit_on_the_spot)
+
+    async def read(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._check_open()
+        return self._snapshot(self._here, self._tables_here, work)
+
+    async def index(self) -> None:
+        if not await self.peek(lambda uow: uow.turns.is_indexed()):
+            await self.write(lambda uow: uow.turns.index())
+
+    async def changed(self) -> int:
+        self._check_open()
+        try:
+            return self._here.pragma("data_version")
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    async def tidy(self) -> bool:
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._writer.empty_the_log)
+
+    async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        self._check_open()
+        await asyncio.to_thread(copy_file, self._path, target, progress)
+
+    async def aclose(self) -> None:
+        """Finish what was handed in, then close the file. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.end()
+        await asyncio.to_thread(self._thread.join)
+        self._jobs.close()
+        self._readers.shutdown()
+        for connection in (*self._opened, self._here, self._writer):
+            connection.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self._path}: the store is closed")
+
+    def _connected(self) -> Connection:
+        try:
+            return connect(self._path, busy_s_max=self._busy_s_max)
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def _read(self, work: Callable[[UnitOfWork], T]) -> T:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            self._local.connection = connection = self._connected()
+            self._local.tables = Tables(connection.cursor().execute)
+            self._opened.append(connection)
+        return self._snapshot(connection, self._local.tables, work)
+
+    def _snapshot(self, connection: Connection, tables: Tables, work: Callable[[UnitOfWork], T]) -> T:
+        try:
+            connection.execute("BEGIN")
+            try:
+                return work(tables)
+            finally:
+                connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def _write_batches(self) -> None:
+        # Whatever has come while the last batch was being made durable goes together.
+        while jobs := self._jobs.take(BATCH_MAX):
+            self._writer.commit(jobs)
+            self._jobs.finished(jobs)
+            self._writer.do_chores()
+        self._writer.do_chores()
+
+
+def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
+    """Create the file and its folder for the owner's eyes only, and bring the schema up to date."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            path.touch(mode=0o600)
+        _look_before_touching(path, busy_s_max)
+        connection = connect(str(path), busy_s_max=busy_s_max)
+    except OSError as error:
+        raise StoreUnwritable(
+            f"{path}: {error.strerror or error}; choose another home or mend its permissions"
+        ) from error
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    try:
+        migrate(connection, str(path))
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
+    finally:
+        connection.close()
+
+
+def _look_before_touching(path: Path, busy_s_max: float) -> None:
+    """Opening a file our way changes its journal mode: another program's must be left as it is."""
+    connection = connect_bare(str(path), busy_s_max=busy_s_max)
+    try:
+        refuse_others(connection, str(path))
+    finally:
+        connection.close()

@@ -1,0 +1,215 @@
+"""The one connection that writes, and commits on it.
+
+Whoever holds the pen writes: the writer's thread, which takes all that was handed in together, or an event loop that
+has one short thing to write. To go to another thread and back costs as much as such a commit, so a loop does it itself
+as long as it has to wait for nobody and the disk is quick; how long the last commits took to reach it says that best.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import apsw
+
+from everthread.adapters.sqlite.connection import Connection, connect, translated
+from everthread.adapters.sqlite.write_queue import Job
+from everthread.domain.errors import StoreBusy, StoreError
+from everthread.store.unit_of_work import Tables, TakesLong, UnitOfWork
+
+CACHE_KIB = 8_192
+"""What is delivered is read here too, once: with more room, a long backlog would stay in memory."""
+LOG_PAGES_MAX = 1_000
+"""What SQLite itself takes for a long log."""
+EMPTY_S_MAX = 0.5
+QUICK_S_MAX = 0.002
+QUICK_IN_A_ROW = 8
+"""As many commits must have been quick: a disk that hesitates now and then would hold up the loop again and again."""
+
+
+class Writer:
+    def __init__(self, path: str, *, busy_s_max: float) -> None:
+        self._path = path
+        self._busy_s_max = busy_s_max
+        # One that knows whose it is: an interrupt may come between taking it and knowing that it was taken.
+        self._pen = threading.RLock()
+        self._slow_until = 0
+        self._commits = 0
+        self._log_pages = 0
+        self._connect()
+
+    def commit(self, jobs: Sequence[Job]) -> None:
+        """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
+        with self._pen:
+            self._commit(jobs, self._busy_s_max)
+
+    def commit_on_the_spot(self, job: Job) -> bool:
+        """The same for one job, in an event loop's thread, if that holds up nobody; false if it would."""
+        if self._commits < self._slow_until or self._is_due_for_chores():
+            return False
+        try:
+            if not self._pen.acquire(blocking=False):
+                return False
+            self._unit.on_the_spot = True
+            self._commit([job], 0.0)
+        finally:
+            with suppress(RuntimeError):
+                # It is ours from the moment in which it was taken.
+                self._unit.on_the_spot = False
+                self._pen.release()
+        if isinstance(job.error, StoreBusy | TakesLong):
+            job.error = None
+            return False
+        return True
+
+    def do_chores(self) -> None:
+        """What nobody need wait for: index the words of new turns, and move a long log into the file."""
+        if not self._is_due_for_chores():
+            return
+        with self._pen:
+            if self._unit.turns.is_behind:
+                self._commit([Job(_index)], self._busy_s_max)
+                # Even if that failed: the next search does it, and says so if it can't.
+                self._unit.turns.is_behind = False
+            if self._log_pages >= LOG_PAGES_MAX:
+                self._shorten_the_log()
+
+    def empty_the_log(self) -> bool:
+        """Move the log into the file, unless others need it for longer than a moment."""
+        try:
+            # Not while it is shortened here: SQLite would say at once that somebody else does so.
+            with self._pen:
+                connection = connect(self._path, busy_s_max=min(self._busy_s_max, EMPTY_S_MAX))
+                try:
+                    ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    return not busy
+                finally:
+                    connection.close()
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def close(self) -> None:
+        with self._pen:
+            self._connection.close()
+
+    def _connect(self) -> None:
+        try:
+            self._connection = connect(self._path, busy_s_max=self._busy_s_max, cache_kib=CACHE_KIB)
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+        # In place of SQLite's own, which moves the log within a commit, while somebody waits for it.
+        self._connection.set_wal_hook(self._count_pages)
+        self._unit = Tables(self._connection.cursor().execute)
+
+    def _count_pages(self, connection: object, database: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _is_due_for_chores(self) -> bool:
+        return self._log_pages >= LOG_PAGES_MAX or self._unit.turns.is_behind
+
+    def _shorten_the_log(self) -> None:
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except apsw.Error:
+            # Somebody else does it just now, or the disk is full: what was committed is safe where it is.
+            pass
+        self._log_pages = 0
+
+    def _commit(self, jobs: Sequence[Job], busy_s_max: float) -> None:
+        try:
+            try:
+                self._connection.set_busy_timeout(int(busy_s_max * 1000))
+                commit_together(self._connection, self._unit, jobs, self._path, self._make_durable)
+            finally:
+                if self._connection.in_transaction:
+                    self._reconnect()
+        except BaseException as error:  # noqa: BLE001 - without the writer, every later write would wait for ever
+            for job in jobs:
+                job.error = job.error or _in_our_words(error, self._path)
+
+    def _make_durable(self) -> None:
+        begun = time.monotonic()
+        self._connection.execute("COMMIT")
+        self._commits += 1
+        if time.monotonic() - begun > QUICK_S_MAX:
+            self._slow_until = self._commits + QUICK_IN_A_ROW
+
+    def _reconnect(self) -> None:
+        """A transaction that can't be rolled back ends with its connection."""
+        left = self._connection
+        self._connect()
+        left.close()
+
+
+def _index(uow: UnitOfWork) -> None:
+    uow.turns.index()
+
+
+def commit_together(
+    connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
+) -> None:
+    """Run the jobs in one transaction and leave each its result or its error."""
+    waiting = jobs
+    while waiting:
+        culprit = _try_together(connection, unit, waiting, path, make_durable)
+        # SQLite gave up the whole transaction because of one job: the others have lost nothing but time.
+        waiting = [job for job in waiting if job is not culprit] if culprit else []
+
+
+def _try_together(
+    connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
+) -> Job | None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        if len(jobs) == 1:
+            return _run_alone(connection, unit, jobs[0], path, make_durable)
+        for job in jobs:
+            if not _run_in_savepoint(connection, unit, job, path):
+                return job
+        make_durable()
+    except apsw.Error as error:
+        for job in jobs:
+            job.error = translated(error, path)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return None
+
+
+def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str, make_durable: Callable[[], None]) -> None:
+    """With nobody to be kept from harm, the transaction itself is the savepoint."""
+    try:
+        job.result, job.error = job.work(unit), None
+    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
+        job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        return
+    make_durable()
+
+
+def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> bool:
+    """Whether the transaction is still there afterwards."""
+    connection.execute("SAVEPOINT unit")
+    try:
+        job.result, job.error = job.work(unit), None
+    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
+        job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
+        if not connection.in_transaction:
+            return False
+        connection.execute("ROLLBACK TO unit")
+    connection.execute("RELEASE unit")
+    return True
+
+
+def _can_be_handed_on(error: BaseException) -> bool:
+    """What is meant to end a program or a thread must not reach an event loop; no future takes a StopIteration."""
+    return isinstance(error, Exception) and not isinstance(error, apsw.Error | StopIteration)
+
+
+def _in_our_words(error: BaseException, path: str) -> StoreError:
+    said = translated(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
+    said.__cause__ = error
+    return said

@@ -1,1 +1,0 @@
-"""Stores: where sessions, turns, logs and cursors live."""

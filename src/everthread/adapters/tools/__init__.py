@@ -1,1 +1,0 @@
-"""Tools that come from elsewhere."""

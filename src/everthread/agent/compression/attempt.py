@@ -1,0 +1,209 @@
+"""One pass over a conversation: what is read of it, what the context engine makes of that, and whether it is of use.
+
+Going on in a continuation: through the door, if what was made still holds, and with the context engine told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everthread.agent.compression.policy import Bounds, Cut, Fill, Gain, bytes_of, cut, extract, gain, pruned, size_of
+from everthread.concurrency import in_slices
+from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress, Refusal
+from everthread.domain.errors import EverthreadError, NotCompressed
+from everthread.domain.model import Lease, SessionKey, SessionRef
+from everthread.domain.spend import BYTES_PER_TOKEN
+from everthread.lifecycle import Lifecycle
+from everthread.memory import MemoryManager
+from everthread.ports.clock import Clock
+from everthread.ports.context import ContextEngine, Middle, Rollover
+from everthread.store.leases import Incident
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+log = logging.getLogger("everthread.agent")
+
+PASS_S_MAX = 300.0
+_LOOK_S = 0.25
+
+
+class NothingToCover(NotCompressed):
+    """All that there is has to stay as it is."""
+
+
+class Changed(NotCompressed):
+    """The session is not any more what it was when somebody wanted it compressed."""
+
+
+class Made(Struct, frozen=True):
+    """A summary that is ready, and what it was made from."""
+
+    ref: SessionRef
+    boundary: Compress
+    turns: int
+    gain: Gain
+    instead_because: str = ""
+    """Why it is an extract, if it is."""
+
+
+class Source(Struct, frozen=True):
+    """What a pass is made from."""
+
+    ref: SessionRef
+    fill: Fill
+    within: Bounds
+    model: str
+    previous: str = ""
+    parts: Cut = Cut((), ())
+    burials: int = 0
+    remembered: bool = True
+    """Providers are told of the session, and may say what is to be kept."""
+    covered_bytes: int = 0
+    kept_bytes: int = 0
+
+
+class Passes:
+    """Makes summaries and extracts. It applies nothing."""
+
+    def __init__(self, store: Store, memory: MemoryManager, engine: ContextEngine, clock: Clock, holder: str) -> None:
+        self._store = store
+        self._memory = memory
+        self._engine = engine
+        self._clock = clock
+        self._holder = holder
+
+    async def summary(
+        self,
+        wanted: Source,
+        bound_s: float,
+        *,
+        focus: str = "",
+        asked_for: bool = False,
+        patience_s: float = 0.0,
+    ) -> Made | None:
+        """A summary within so many seconds; `None` if another process makes one. Raises `NotCompressed`.
+
+        One process at a time pays for a summary of a session. Whatever becomes of the lease, the crossing decides.
+        """
+        lease = await self._leased(f"compress:{wanted.ref.session_id}", patience_s)
+        if lease is None:
+            return None
+        try:
+            source = await self._read(wanted, asked_for=asked_for)
+            return made(source, await self._summarised(source, bound_s, focus))
+        finally:
+            await asyncio.shield(self._store.write(lambda uow: uow.lanes.release(lease)))
+
+    async def extract(self, wanted: Source, why: str) -> Made:
+        """What can be had without any engine."""
+        source = await self._read(wanted)
+        return made(source, extract(source.previous, source.parts.covered), why)
+
+    async def _leased(self, name: str, patience_s: float) -> Lease | None:
+        until = self._clock.now() + patience_s
+
+        def acquire(uow: UnitOfWork) -> Lease | None:
+            # As long as a pass may take: a process that is killed in the middle holds the others up no longer.
+            return uow.lanes.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
+
+        while (lease := await self._store.write(acquire)) is None and self._clock.now() < until:
+            await self._clock.sleep(_LOOK_S)
+        return lease
+
+    async def _read(self, wanted: Source, *, asked_for: bool = False) -> Source:
+        ref, tail_tokens = wanted.ref, wanted.within.tail_tokens
+        if asked_for:
+            # Whoever asks wants something to be done, even where all of it would fit into the tail.
+            tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
+        newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
+
+        def read(uow: UnitOfWork) -> tuple[str, Cut, int, bool, int, int] | None:
+            session = uow.sessions.get(ref.session_id)
+            if session is None or session.owner != ref.owner or session.generation != ref.generation:
+                return None
+            view = uow.turns.view(session)
+            parts = cut(view.turns, tail_tokens, newest_tokens_max)
+            # Where it is read: a long conversation takes longer to be measured than the event loop should be held.
+            covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
+            burials, remembered = uow.forgetting.burials(ref.owner), session.kind.remembered
+            return view.summary or "", parts, burials, remembered, covered_bytes, kept_bytes
+
+        found = await self._store.read(read)
+        if found is None:
+            raise Changed("the conversation has changed meanwhile; try again")
+        if not found[1].covered:
+            raise NothingToCover("the last turns are kept as they are, and there are none before them")
+        return Source(ref, wanted.fill, wanted.within, wanted.model, *found)
+
+    async def _summarised(self, source: Source, bound_s: float, focus: str) -> str:
+        covered = source.parts.covered
+        try:
+            async with asyncio.timeout(bound_s):
+                # A long conversation takes longer to go through than the event loop should be held.
+                shorter = tuple(await in_slices(pruned, covered))
+                messages = [message for turn in covered for message in turn.messages]
+                # What is kept out of providers is not shown to them here either.
+                hints = await self._memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
+                return await self._engine.summarise(
+                    Middle(source.ref, source.model, source.previous, shorter, hints=hints, focus=focus)
+                )
+        except TimeoutError as error:
+            raise NotCompressed(f"no summary within {bound_s:g} s") from error
+        except EverthreadError as error:
+            raise NotCompressed(str(error)) from error
+        except Exception as error:
+            log.exception("summarising session %s failed", source.ref.session_id)
+            raise NotCompressed("something went wrong inside; the log says what") from error
+
+
+def made(source: Source, summary: str, instead_because: str = "") -> Made:
+    """Raises `NotCompressed` if the summary is of no use."""
+    covered, previous_bytes = source.parts.covered, bytes_of(source.previous)
+    if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
+        raise NotCompressed("the summary that came back is empty or far too long")
+    if bytes_of(summary) >= previous_bytes + source.covered_bytes:
+        raise NotCompressed("the summary that came back is longer than what it would replace")
+    gained = gain(
+        source.fill,
+        source.within,
+        covered_bytes=source.covered_bytes,
+        kept_bytes=source.kept_bytes,
+        added_bytes=bytes_of(summary) - previous_bytes,
+    )
+    boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
+    # If something of the owner's was forgotten since, it may still stand in the summary.
+    boundary = replace(boundary, burials=source.burials)
+    return Made(source.ref, boundary, len(covered), gained, instead_because)
+
+
+TELL_S_MAX = 5.0
+
+
+async def cross(store: Store, lifecycle: Lifecycle, made: Made) -> SessionRef | Refusal:
+    """Where the conversation goes on, or why it does not."""
+    key = await store.peek(lambda uow: _key_on(uow, made.ref))
+    crossing = await lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
+    return crossing.refusal or crossing.ref or Refusal.STALE
+
+
+def _key_on(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
+    """A key that is on the session, as the one that asked may have left it to others."""
+    keys = uow.sessions.keys_on(ref.session_id)
+    return ref.key if ref.key in keys or not keys else keys[0]
+
+
+async def tell(engine: ContextEngine, store: Store, clock: Clock, made: Made, entered: SessionRef) -> None:
+    """Tell the engine, within a bound. What goes wrong is an incident: the conversation has gone on."""
+    boundary, mechanical = made.boundary, bool(made.instead_because)
+    rollover = Rollover(made.ref, entered, boundary.summary, boundary.covers_to, made.turns, mechanical)
+    try:
+        async with asyncio.timeout(TELL_S_MAX):
+            await engine.on_rollover(rollover)
+    except Exception as error:  # noqa: BLE001 - an engine may come from anybody
+        text = f"the context engine failed to follow: {str(error) or repr(error)}"
+        log.warning("session %s: %s", entered.session_id, text)
+        incident = Incident(clock.now(), "context_engine", entered.session_id, text)
+        await store.write(lambda uow: uow.lanes.add_incident(incident))

@@ -1,0 +1,310 @@
+"""Compressing conversations: in the background after a turn, at once if one has to, and on request.
+
+What is made is applied between two turns, through the one door. If the session has changed since, it is thrown away.
+Whatever goes wrong, the conversation is as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
+from everthread.agent.compression import attempt as rollover
+from everthread.agent.compression.attempt import PASS_S_MAX, Changed, NothingToCover, Passes, Source
+from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, bytes_of, urgency
+from everthread.agent.compression.state import COOL_DOWN_S, Known, KnownSessions, minutes
+from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
+from everthread.agent.model_call import Choice
+from everthread.concurrency import until_done
+from everthread.config.settings import Compression
+from everthread.domain.boundary import Refusal
+from everthread.domain.errors import EverthreadError, NotCompressed
+from everthread.domain.model import SessionKey, SessionRef
+from everthread.domain.spend import BYTES_PER_TOKEN
+from everthread.lifecycle import Lifecycle
+from everthread.memory import MemoryManager
+from everthread.ports.clock import Clock
+from everthread.ports.context import ContextEngine
+from everthread.store.unit_of_work import Store
+
+log = logging.getLogger("everthread.agent")
+
+STOP_S_MAX = 60.0
+"""How long an answer waits for a summary before it makes do with an extract."""
+AT_ONCE_MAX = 4
+"""In the background: more would be felt by those who wait for answers."""
+
+Measure = Callable[[SessionRef], Awaitable[Fill]]
+
+
+class Compressor:
+    """Decides after each turn, and sees a compression through. One pass a session at a time, whoever asks."""
+
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        memory: MemoryManager,
+        engine: ContextEngine,
+        clock: Clock,
+        settings: Compression,
+        *,
+        holder: str,
+        stop_s_max: float = STOP_S_MAX,
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._passes = Passes(store, memory, engine, clock, holder)
+        self._engine = engine
+        self._clock = clock
+        self._settings = settings
+        self._stop_s_max = stop_s_max
+        self._known = KnownSessions(store, clock)
+        self._refused: set[str] = set()
+        self._going: set[asyncio.Task[object]] = set()
+        self._background = asyncio.Semaphore(AT_ONCE_MAX)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._going)
+
+    def bounds(self, choice: Choice) -> Bounds:
+        """Looked up each time: whoever changes the model is under its bounds from then on."""
+        window = choice.traits.context_tokens
+        try:
+            reader = self._engine.reader(choice.name)
+        except Exception as error:  # noqa: BLE001 - a turn that is committed must not suffer from an engine that fails
+            return replace(bounds(self._settings, window, window, ""), refusal=str(error) or repr(error))
+        return bounds(self._settings, window, reader.context_tokens, reader.name)
+
+    async def status(self, session_id: str, *, whole: bool = True) -> str:
+        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
+        return await self._known.status(session_id, whole=whole)
+
+    # --- After a turn ------------------------------------------------------------------------------------------------
+
+    def consider(self, ref: SessionRef, fill: Fill, choice: Choice, listen: Listen, *, lasting: bool = True) -> None:
+        """A turn is committed. Begin in the background what should be done; nothing is waited for."""
+        if not self._settings.enabled and ref.session_id not in self._known:
+            return
+        known = self._known.of(ref.session_id, choice.name)
+        known.fill = fill
+        if known.ready is not None:
+            self._start(known, self._apply(known, listen))
+        elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
+            self._start(known, self._in_background(ref, known, fill, choice, listen))
+
+    def _due(self, known: Known, fill: Fill, choice: Choice, listen: Listen, *, coming_tokens: int = 0) -> Urgency:
+        if not self._settings.enabled:
+            return Urgency.NONE
+        within = self.bounds(choice)
+        due = urgency(fill, within, coming_tokens)
+        if due is not Urgency.NONE and within.refusal:
+            self._refuse(choice, within.refusal, listen)
+            return Urgency.NONE
+        if known.given_up or (due is Urgency.SOON and self._clock.now() < known.cool_until):
+            return Urgency.NONE
+        return due
+
+    def _refuse(self, choice: Choice, refusal: str, listen: Listen) -> None:
+        """Said once for each model: it stays true for as long as that one is used."""
+        if choice.name not in self._refused:
+            self._refused.add(choice.name)
+            listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
+
+    async def _in_background(self, ref: SessionRef, known: Known, fill: Fill, choice: Choice, listen: Listen) -> None:
+        await self._known.looked_up(ref.session_id, choice.name)
+        if known.given_up or self._clock.now() < known.cool_until:
+            return
+        try:
+            known.queued = True
+            async with self._background:
+                known.queued = False
+                made = await self._passes.summary(self._source(ref, fill, choice), PASS_S_MAX)
+        except Changed:
+            return
+        except NothingToCover:
+            await self._saved_nothing(ref, known, listen)
+        except NotCompressed as error:
+            await self._failed(ref, known, str(error), listen)
+        else:
+            if made is not None:
+                known.ready = made
+                await self._apply(known, listen)
+
+    def _source(self, ref: SessionRef, fill: Fill, choice: Choice) -> Source:
+        return Source(ref, fill, self.bounds(choice), choice.name)
+
+    async def _saved_nothing(self, ref: SessionRef, known: Known, listen: Listen) -> None:
+        known.count(poor=True)
+        await self._known.put(ref.session_id, known)
+        if known.given_up:
+            listen(CompressionFailed(_given_up(known)))
+
+    # --- Before a turn -----------------------------------------------------------------------------------------------
+
+    async def before_turn(self, key: SessionKey, choice: Choice, measure: Measure, listen: Listen) -> None:
+        """The hard stop: what is ready is applied, and a conversation that would not fit is made to."""
+        if not self._settings.enabled:
+            return
+        ref = await self._lifecycle.current(key)
+        if ref is None:
+            return
+        try:
+            known = await self._known.looked_up(ref.session_id, choice.name)
+            if known.ready is not None:
+                await self._apply(known, listen)
+                ref = await self._lifecycle.current(key) or ref
+                known = await self._known.looked_up(ref.session_id, choice.name)
+            # What is known of it may be gone at any await: the conversation may go on elsewhere meanwhile.
+            fill = known.fill or await measure(ref)
+            known.fill = fill
+            coming = await self._store.peek(lambda uow: uow.inbox.first_waiting(key))
+            tokens = bytes_of(coming.inbound.text) // BYTES_PER_TOKEN if coming is not None else 0
+            if self._due(known, fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
+                listen(Compressing())
+                await self._stop(ref, known, fill, choice, listen)
+        except EverthreadError as error:
+            # The turn has its own way to tell what is wrong, and to do without the oldest turns.
+            log.warning("session %s is not compressed: %s", ref.session_id, error)
+
+    async def _stop(self, ref: SessionRef, known: Known, fill: Fill, choice: Choice, listen: Listen) -> None:
+        """A summary if one can be had in time, else an extract."""
+        bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
+        why = known.problem
+        try:
+            if known.making is not None and known.queued:
+                await self._wait_for(known.making, 0.0)
+            if known.making is not None:
+                await self._wait_for(known.making, bound_s)
+                why = known.problem or f"no summary within {bound_s:g} s"
+            elif self._clock.now() >= known.cool_until:
+                known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
+                why = "another process has begun one"
+        except NothingToCover:
+            await self._saved_nothing(ref, known, listen)
+            return
+        except Changed:
+            # It has become shorter by somebody else's doing.
+            return
+        except NotCompressed as error:
+            why = str(error)
+            await self._rest(ref, known, why)
+        if known.ready is not None:
+            await self._apply(known, listen)
+        if known.ready is None and ref.session_id in self._known and not known.given_up:
+            known.ready = await self._passes.extract(source, why or "none was made")
+            await self._apply(known, listen)
+
+    async def _wait_for(self, making: asyncio.Task[object], bound_s: float) -> None:
+        await asyncio.wait({making}, timeout=bound_s)
+        # What would come now is for a session that will have been left.
+        making.cancel()
+        await asyncio.wait({making})
+
+    # --- On request --------------------------------------------------------------------------------------------------
+
+    async def compress(self, ref: SessionRef, fill: Fill, choice: Choice, focus: str) -> Compressed:
+        """Because somebody asks for it: however little there is to gain. Raises `NotCompressed`."""
+        within = self.bounds(choice)
+        if within.refusal:
+            raise NotCompressed(within.refusal)
+        known = await self._known.looked_up(ref.session_id, choice.name)
+        if known.making is not None:
+            raise NotCompressed("a summary is being made already; it is taken up before the next answer")
+        if known.fill is None or not known.fill.context_tokens:
+            known.fill = fill
+        known.begin_anew()
+        heard: list[Compressed] = []
+
+        def listen(event: object) -> None:
+            if isinstance(event, Compressed):
+                heard.append(event)
+
+        source = self._source(ref, known.fill, choice)
+        known.ready = await self._passes.summary(source, PASS_S_MAX, focus=focus, asked_for=True)
+        if known.ready is None:
+            raise NotCompressed("another process is summarising this conversation; try again in a moment")
+        if not await self._apply(known, listen):
+            raise NotCompressed(
+                "a message is being answered here; the summary is taken up after it"
+                if known.ready
+                else "the conversation has changed meanwhile; try again"
+            )
+        return heard[0]
+
+    # --- Applying it -------------------------------------------------------------------------------------------------
+
+    async def _apply(self, known: Known, listen: Listen) -> bool:
+        """Cross with what is ready, if no turn runs; whether that is done. What does not fit any more is dropped."""
+        # Whoever stops waiting in the middle must not keep it from being told.
+        applying = asyncio.ensure_future(self._applied(known, listen))
+        stopped = await until_done(applying)
+        if stopped is not None:
+            applying.exception()
+            raise stopped
+        return applying.result()
+
+    async def _applied(self, known: Known, listen: Listen) -> bool:
+        async with known.applying:
+            made, known.ready = known.ready, None
+            if made is None:
+                return False
+            entered = await rollover.cross(self._store, self._lifecycle, made)
+            if entered is Refusal.TURN_RUNNING:
+                known.ready = made
+            if isinstance(entered, Refusal):
+                return False
+            if not made.instead_because:
+                known.problem, known.cool_until = "", 0.0
+            known.count(poor=made.gain.poor)
+            await self._known.went_on(known, made.ref.session_id, entered.session_id)
+        await rollover.tell(self._engine, self._store, self._clock, made, entered)
+        gained = made.gain
+        listen(Compressed(entered, made.turns, gained.tokens_before, gained.tokens_after, made.instead_because))
+        if known.given_up:
+            listen(CompressionFailed(_given_up(known)))
+        return True
+
+    # --- Bookkeeping -------------------------------------------------------------------------------------------------
+
+    async def _failed(self, ref: SessionRef, known: Known, why: str, listen: Listen) -> None:
+        await self._rest(ref, known, why)
+        listen(
+            CompressionFailed(
+                f"This conversation was not compressed: {why}. It is as it was; "
+                f"tried again in {minutes(COOL_DOWN_S)} at the earliest."
+            )
+        )
+
+    async def _rest(self, ref: SessionRef, known: Known, why: str) -> None:
+        known.rest(why, self._clock.now())
+        await self._known.put(ref.session_id, known)
+
+    def _start(self, known: Known, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
+        known.making = task
+        self._going.add(task)
+
+        def ended(task: asyncio.Task[object]) -> None:
+            self._going.discard(task)
+            known.making, known.queued = None, False
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("compressing a conversation failed", exc_info=error)
+
+        task.add_done_callback(ended)
+
+    async def aclose(self) -> None:
+        """Leave what is under way: the conversation is as it was, and the next process finds that out."""
+        for task in self._going:
+            task.cancel()
+        if self._going:
+            await asyncio.wait(self._going)
+
+
+def _given_up(known: Known) -> str:
+    return f"This conversation is not compressed any more: {known.problem}"

@@ -1,0 +1,144 @@
+"""What is known of the compression of sessions: how full they are, for as long as the process lives; why one rests, for
+every process that comes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+
+from msgspec import Struct, field
+
+from everthread.agent.compression.attempt import Made
+from everthread.agent.compression.policy import POOR_PASSES_MAX, Fill
+from everthread.agent.prompt_cache import COUNT_MAX
+from everthread.domain.errors import StoreError
+from everthread.ports.clock import Clock
+from everthread.store.reviews import Rest
+from everthread.store.unit_of_work import Store
+
+log = logging.getLogger("everthread.agent")
+
+COOL_DOWN_S = 300.0
+KNOWN_MAX = COUNT_MAX
+"""As many as are kept prepared: of one that is not known, what is stored is read again at each message."""
+TOO_POOR = (
+    f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
+    "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
+)
+
+
+class Known(Struct):
+    """What a process knows of a session's compression."""
+
+    model: str
+    fill: Fill | None = None
+    poor: int = 0
+    """Passes in a row that saved too little."""
+    cool_until: float = 0.0
+    problem: str = ""
+    making: asyncio.Task[object] | None = None
+    queued: bool = False
+    """What makes it has not begun: others are before it."""
+    ready: Made | None = None
+    applying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    looked_up: bool = False
+    """It is known whether an earlier process left it to rest."""
+    stored: bool = False
+    """There is a row on why it rests."""
+
+    @property
+    def given_up(self) -> bool:
+        return self.poor >= POOR_PASSES_MAX
+
+    def rest(self, why: str, now: float) -> None:
+        """Leave it alone for a while."""
+        self.problem, self.cool_until = why, now + COOL_DOWN_S
+
+    def count(self, *, poor: bool) -> None:
+        self.poor = self.poor + 1 if poor else 0
+        if self.given_up:
+            self.problem = TOO_POOR
+
+    def begin_anew(self) -> None:
+        self.poor, self.cool_until, self.problem = 0, 0.0, ""
+
+
+class KnownSessions:
+    """The sessions that this process has had to do with, the last so many."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._known
+
+    def of(self, session_id: str, model: str) -> Known:
+        """What is known here, as it is with that model."""
+        known = self._known.get(session_id)
+        if known is None:
+            known = self._known[session_id] = Known(model)
+            while len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        self._known.move_to_end(session_id)
+        if known.model != model:
+            # Another model has other bounds: what held for the one before is open again.
+            known.model, known.poor, known.fill = model, 0, None
+        return known
+
+    async def looked_up(self, session_id: str, model: str) -> Known:
+        """The same, with what an earlier process left."""
+        known = self.of(session_id, model)
+        if not known.looked_up:
+            rest = await self._store.peek(lambda uow: uow.rests.get(session_id))
+            if rest is not None and not known.looked_up:
+                known.poor = rest.poor if rest.model == model else 0
+                known.cool_until, known.problem, known.stored = rest.cool_until, rest.problem, True
+            known.looked_up = True
+        return known
+
+    async def status(self, session_id: str, *, whole: bool) -> str:
+        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
+        known = self._known.get(session_id)
+        if known is None or not known.looked_up:
+            rest = await self._store.peek(lambda uow: uow.rests.get(session_id))
+            known = Known("", None, rest.poor, rest.cool_until, rest.problem) if rest is not None else Known("")
+        if known.making is not None:
+            return "A summary of this conversation is being made."
+        if known.given_up:
+            return f"Not compressed any more: {known.problem}" if whole else "Not compressed any more."
+        if (left_s := known.cool_until - self._clock.now()) > 0:
+            why = f"Not compressed: {known.problem}" if whole else "Not compressed for now"
+            return f"{why}; tried again in {minutes(left_s)} at the earliest"
+        return ""
+
+    async def went_on(self, known: Known, left: str, entered: str) -> None:
+        """From here on it is the continuation that is known."""
+        self._known.pop(left, None)
+        self._known[entered] = known
+        known.fill = None
+        await self._put(left, None, known)
+        await self.put(entered, known)
+
+    async def put(self, session_id: str, known: Known) -> None:
+        """Write down whether the session rests. A process that never hears of it makes one pass more, and no harm."""
+        rests = known.poor or known.cool_until > self._clock.now()
+        rest = Rest(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
+        await self._put(session_id, rest, known)
+
+    async def _put(self, session_id: str, rest: Rest | None, known: Known) -> None:
+        if rest is None and not known.stored:
+            return
+        known.looked_up, known.stored = True, rest is not None
+        try:
+            await self._store.write(lambda uow: uow.rests.drop(session_id) if rest is None else uow.rests.put(rest))
+        except StoreError as error:
+            log.warning("session %s: why it is not compressed is not written down: %s", session_id, error)
+
+
+def minutes(seconds: float) -> str:
+    count = max(round(seconds / 60), 1)
+    return f"{count} minute{'' if count == 1 else 's'}"

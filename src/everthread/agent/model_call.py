@@ -1,0 +1,246 @@
+"""Asking a model: money set aside first, patience with an endpoint that stumbles, another model when it has fallen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from msgspec import Struct, field
+
+from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
+from everthread.concurrency import until_done
+from everthread.domain.errors import (
+    BudgetSpent,
+    ModelError,
+    ModelUnauthorized,
+    ModelUnavailable,
+    ModelUnknown,
+    ModelWithoutTools,
+)
+from everthread.domain.model import Message, SessionRef
+from everthread.domain.spend import BYTES_PER_TOKEN, Price, Spent, at_most, cost
+from everthread.lifecycle import Lifecycle
+from everthread.plugins import HookRunner
+from everthread.ports.clock import Clock
+from everthread.ports.model import Answer, Delta, ModelClient, Request, Traits, Usage
+
+ATTEMPTS_MAX = 4
+BACKOFF_S = 0.5
+BACKOFF_S_MAX = 20.0
+RETRY_AFTER_S_MAX = 60.0
+"""An endpoint that wants more time than this is given up for the next model."""
+
+
+class Choice(Struct, frozen=True):
+    """A model and where it is asked. `name` is what people call it: provider/model."""
+
+    name: str
+    model: str
+    client: ModelClient
+    price: Price | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return self.client.traits(self.model)
+
+
+class Progress(Struct):
+    """What a running turn has come to so far: all that is left of it when it is stopped."""
+
+    messages: list[Message] = field(default_factory=list[Message])
+    writing: list[str] = field(default_factory=list[str])
+    """The pieces of the answer that is being written."""
+    spent: list[Spent] = field(default_factory=list[Spent])
+    """Calls that no commit has settled yet."""
+    usage: Usage = Usage()
+    """Of all calls together."""
+    context_tokens: int = 0
+    """What the last call was sent and has answered: as much of the window is taken."""
+    model: str = ""
+    """The one that answered last."""
+
+    def heard(self, model: str, usage: Usage) -> None:
+        self.model = model
+        self.context_tokens = usage.input_tokens + usage.output_tokens
+        self.usage = Usage(
+            self.usage.input_tokens + usage.input_tokens,
+            self.usage.output_tokens + usage.output_tokens,
+            self.usage.cached_tokens + usage.cached_tokens,
+            self.usage.cost if usage.cost is None else (self.usage.cost or 0.0) + usage.cost,
+        )
+
+
+def no_limit(owner: str) -> float | None:
+    """`spend_per_day` of an asker that nobody is limited by."""
+    return None
+
+
+class Asker(Struct, frozen=True):
+    lifecycle: Lifecycle
+    clock: Clock
+    random: Callable[[], float]
+    hooks: HookRunner
+    spend_per_day: Callable[[str], float | None] = no_limit
+    """What an owner may spend in 24 hours, if that is limited."""
+    spend_per_session: float | None = None
+    spend_per_turn: float | None = None
+
+    async def ask(
+        self,
+        choices: Sequence[Choice],
+        request_to: Callable[[Choice], Awaitable[Request]],
+        *,
+        ref: SessionRef,
+        turn_id: str,
+        progress: Progress,
+        listen: Listen,
+    ) -> Answer:
+        """The answer of the first model that gives one. Raises the last one's error if none does."""
+        problem: ModelError | None = None
+        for choice, following in zip(choices, [*choices[1:], None], strict=True):
+            try:
+                request = await request_to(choice)
+                return await self._patiently(choice, request, ref, turn_id, progress, listen)
+            except (ModelUnavailable, ModelUnauthorized, ModelUnknown, ModelWithoutTools) as error:
+                problem = error
+                if following is not None:
+                    progress.writing.clear()
+                    listen(Retrying(str(error), following.name, 0.0))
+        assert problem is not None
+        raise problem
+
+    async def _patiently(
+        self,
+        choice: Choice,
+        request: Request,
+        ref: SessionRef,
+        turn_id: str,
+        progress: Progress,
+        listen: Listen,
+    ) -> Answer:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                return await self._once(choice, request, ref, turn_id, progress, listen)
+            except ModelUnavailable as error:
+                wait_s = self._wait_s(attempt, error.retry_after_s)
+                if attempt == ATTEMPTS_MAX or wait_s is None:
+                    raise
+                progress.writing.clear()
+                listen(Retrying(str(error), choice.name, wait_s))
+                await self.clock.sleep(wait_s)
+        raise AssertionError("every attempt returns or raises")
+
+    def _wait_s(self, attempt: int, retry_after_s: float | None) -> float | None:
+        """How long to wait before the next attempt; `None` if that is too long to be worth it."""
+        if retry_after_s is not None and retry_after_s > RETRY_AFTER_S_MAX:
+            return None
+        backoff_s = min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_S_MAX) * (0.5 + self.random())
+        return max(backoff_s, retry_after_s or 0.0)
+
+    async def _once(
+        self,
+        choice: Choice,
+        request: Request,
+        ref: SessionRef,
+        turn_id: str,
+        progress: Progress,
+        listen: Listen,
+    ) -> Answer:
+        spend_id = await self._reserve(choice, request, ref, turn_id, progress)
+        # Of a call that was not made; from then on it is unknown until the endpoint says it.
+        usage: Usage | None = Usage()
+        written_bytes = 0
+        try:
+            await self.hooks.tell("pre_model_call", ref=ref, model=choice.name)
+            usage = None
+            async with aclosing(choice.client.stream(request)) as parts:
+                async for part in parts:
+                    if isinstance(part, Answer):
+                        usage = part.usage if part.usage.input_tokens else _guessed(request, written_bytes)
+                        progress.heard(choice.name, part.usage)
+                        await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=part.usage)
+                        return part
+                    written_bytes += _bytes(part.text) + _bytes(part.reasoning)
+                    _pass_on(part, progress, listen)
+        except ModelError:
+            # An endpoint that said nothing before it failed has done nothing that could be charged.
+            usage = None if written_bytes else Usage()
+            raise
+        finally:
+            progress.spent.append(_spent(choice, usage or _guessed(request, written_bytes), spend_id))
+        raise ModelUnavailable(f"{choice.name} ended its answer without an end")
+
+    async def _reserve(
+        self, choice: Choice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
+    ) -> int | None:
+        """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
+        price, per_day = choice.price, self.spend_per_day(ref.owner)
+        if price is None:
+            limited = (per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
+            if limited and not choice.traits.small:
+                raise BudgetSpent(
+                    f"there is a limit on spending, but no price for {choice.name}; "
+                    f'add it to config.toml: [prices."{choice.name}"]'
+                )
+            return None
+        amount = at_most(price, request_bytes=_size(request), output_tokens_max=request.output_tokens_max)
+        settled = tuple(progress.spent)
+        reserving = asyncio.ensure_future(
+            self.lifecycle.reserve_spend(
+                ref,
+                turn_id,
+                choice.name,
+                amount,
+                limit_per_day=per_day,
+                limit_of_session=self.spend_per_session,
+                limit_of_turn=self.spend_per_turn,
+                spent=settled,
+            )
+        )
+        stopped = await until_done(reserving)
+        error = reserving.exception()
+        if error is None or isinstance(error, BudgetSpent):
+            # Written down, whether or not there is money for one more call.
+            del progress.spent[: len(settled)]
+        if stopped is not None:
+            if error is None:
+                progress.spent.append(Spent(choice.name, 0.0, spend_id=reserving.result()))
+            raise stopped
+        return reserving.result()
+
+
+def _pass_on(part: Delta, progress: Progress, listen: Listen) -> None:
+    if part.text:
+        progress.writing.append(part.text)
+        listen(TextWritten(part.text))
+    if part.reasoning:
+        listen(ReasoningWritten(part.reasoning))
+
+
+def _size(request: Request) -> int:
+    tail = sum(_bytes(text) for message in request.tail for text in message.texts())
+    return len(request.head) + len(request.history) + tail + _bytes(request.recall)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _guessed(request: Request, written_bytes: int) -> Usage:
+    """What a call has probably cost that was cut off, or whose endpoint does not say."""
+    return Usage(_size(request) // BYTES_PER_TOKEN, written_bytes // BYTES_PER_TOKEN + 1)
+
+
+def _spent(choice: Choice, usage: Usage, spend_id: int | None) -> Spent:
+    amount = usage.cost
+    if amount is None:
+        amount = 0.0
+        if choice.price is not None:
+            amount = cost(
+                choice.price,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+            )
+    return Spent(choice.name, amount, usage.input_tokens, usage.output_tokens, spend_id)

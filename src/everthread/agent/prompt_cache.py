@@ -1,0 +1,245 @@
+"""Prepared agents: the start of a session's next request, as bytes. Only speed: made anew from the store at any time.
+
+One is used for nothing but the session, generation, prefix and configuration that it was made for, so a stale one can't
+be used, and letting one go is no event for anybody.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everthread.agent.model_call import Choice
+from everthread.agent.prompt import Frozen, PromptBuilder, read_back, stored
+from everthread.agent.tools.runner import Toolbox
+from everthread.agent.transcript import as_sent
+from everthread.concurrency import in_slices
+from everthread.domain.errors import NotFound
+from everthread.domain.events import View
+from everthread.domain.model import NoteTarget, NoteVersion, Prefix, Session, SessionRef, Turn
+from everthread.domain.spend import BYTES_PER_TOKEN
+from everthread.lifecycle import Lifecycle
+from everthread.ports.clock import Clock
+from everthread.ports.model import Prompt, ToolSchema
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+COUNT_MAX = 16_384
+BYTES_MAX = 128 * 1024 * 1024
+"""Long conversations are few then: what is not kept is made again from the store."""
+AGE_S_MAX = 3600.0
+
+Signature = tuple[str, str]
+"""The model's name and the tool set's digest."""
+
+
+class Prepared(Struct, frozen=True):
+    session_id: str
+    generation: int
+    prefix_number: int
+    signature: Signature
+    burials: int
+    """Something that was forgotten since may still stand here."""
+    last_turn: int
+    """The newest turn that `history` covers."""
+    head: bytes
+    history: bytes
+    left_out: bool = False
+    """There was no room for the oldest turns."""
+
+    @property
+    def bytes(self) -> int:
+        return len(self.head) + len(self.history)
+
+
+def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
+    """The newest pieces that there is room for, without those that are too large for it by themselves.
+
+    What has to go is counted from the front, in halves of the room: whoever counts, the start stays the same until
+    another half is full.
+    """
+    pieces = [piece for piece in pieces if len(piece) < room_bytes]
+    surplus = sum(map(len, pieces)) + len(pieces) - room_bytes
+    half = max(room_bytes // 2, 1)
+    going = -(-surplus // half) * half
+    for number, piece in enumerate(pieces):
+        if going <= 0:
+            return pieces[number:]
+        going -= len(piece) + 1
+    return pieces[-1:]
+
+
+class Preparer:
+    """Makes prepared agents, and keeps the last few."""
+
+    def __init__(
+        self,
+        store: Store,
+        lifecycle: Lifecycle,
+        prompts: PromptBuilder,
+        clock: Clock,
+        *,
+        output_tokens_max: int,
+        count_max: int = COUNT_MAX,
+        age_s_max: float = AGE_S_MAX,
+    ) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._prompts = prompts
+        self._clock = clock
+        self._output_tokens_max = output_tokens_max
+        self._count_max = count_max
+        self._age_s_max = age_s_max
+        self._kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = OrderedDict()
+        """By session and model: the newest, whichever tools it has."""
+        self._bytes = 0
+
+    async def prepare(self, ref: SessionRef, choice: Choice, toolbox: Toolbox) -> Prepared:
+        """The start of the next request in the ref's session, as the store has it now."""
+        signature = (choice.name, toolbox.digest)
+        session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
+        kept = self._get(ref.session_id, signature)
+        now = (session.generation, number, burials)
+        if kept is not None and (kept.generation, kept.prefix_number, kept.burials) == now:
+            if kept.last_turn == session.last_turn:
+                return kept
+            newer = await self._store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
+            grown = self._grown(kept, newer, choice, session.last_turn)
+            if grown is not None:
+                return self._keep(grown)
+        return self._keep(await self._make(ref, choice, toolbox, signature))
+
+    async def borrow(self, ref: SessionRef, choice: Choice) -> Prepared:
+        """The same start for a model that only stands in: nothing of it is stored or kept."""
+        session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        if prefix is None:
+            raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
+        prompt = read_back(prefix.content).prompt
+        prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
+        return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
+
+    async def standing(self, ref: SessionRef, choice: Choice) -> Prepared | None:
+        """The start as the session's stored prefix has it, whatever the tools are now: nothing is made or stored.
+
+        `None` if the session has no prefix.
+        """
+        session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
+        _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
+        now = (session.generation, number, burials, session.last_turn)
+        if kept is not None and now == (kept.generation, kept.prefix_number, kept.burials, kept.last_turn):
+            return kept
+        session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        if prefix is None:
+            return None
+        prompt = read_back(prefix.content).prompt
+        return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
+
+    def committed(self, prepared: Prepared, turn: Turn, choice: Choice) -> None:
+        """A turn was added: what was prepared need not be read again."""
+        if turn.number == prepared.last_turn + 1 and self._get(prepared.session_id, prepared.signature) is prepared:
+            grown = self._grown(prepared, (turn,) if turn.status.remembered else (), choice, turn.number)
+            if grown is not None:
+                self._keep(grown)
+
+    def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: Choice, last_turn: int) -> Prepared | None:
+        """The same with some turns more; `None` if that is more than fits."""
+        pieces = [choice.client.encode(as_sent(turn)) for turn in turns]
+        history = b",".join(piece for piece in (kept.history, *pieces) if piece)
+        if len(history) > self.room(choice, kept.head):
+            return None
+        return replace(kept, history=history, last_turn=last_turn)
+
+    def room(self, choice: Choice, head: bytes) -> int:
+        """How many bytes of history fit. A third of the context is left to the turn: its message, recall and tools."""
+        tokens = max(choice.traits.context_tokens - self._output_tokens_max, choice.traits.context_tokens // 2)
+        return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
+
+    async def _make(self, ref: SessionRef, choice: Choice, toolbox: Toolbox, signature: Signature) -> Prepared:
+        schemas = toolbox.schemas if choice.traits.tools else ()
+        session, prefix, view, notes, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        frozen = read_back(prefix.content) if prefix else None
+        if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
+            prompt = await self._prompts.build(
+                ref,
+                session,
+                view.summary or "",
+                notes,
+                model=choice.model,
+                tools=schemas,
+                small=choice.traits.small,
+            )
+            frozen = Frozen(choice.name, prompt)
+            prefix = await self._lifecycle.put_prefix(ref, stored(frozen))
+        return await self._start(session, prefix.number, signature, burials, choice, frozen.prompt, view)
+
+    async def _start(
+        self,
+        session: Session,
+        number: int,
+        signature: Signature,
+        burials: int,
+        choice: Choice,
+        prompt: Prompt,
+        view: View,
+    ) -> Prepared:
+        head = choice.client.head(prompt)
+        # A long conversation takes longer to write down than the event loop should be held.
+        pieces = await in_slices(lambda turn: choice.client.encode(as_sent(turn)), view.turns)
+        pieces = [piece for piece in pieces if piece]
+        kept = fitting(pieces, self.room(choice, head))
+        history, left_out = b",".join(kept), len(kept) < len(pieces)
+        last = session.last_turn
+        return Prepared(session.id, session.generation, number, signature, burials, last, head, history, left_out)
+
+    def _get(self, session_id: str, signature: Signature) -> Prepared | None:
+        used_at, kept = self._kept.get((session_id, signature[0]), (0.0, None))
+        if kept is None or kept.signature != signature or self._clock.now() - used_at >= self._age_s_max:
+            return None
+        return kept
+
+    def _keep(self, prepared: Prepared) -> Prepared:
+        key = (prepared.session_id, prepared.signature[0])
+        now = self._clock.now()
+        self._bytes += prepared.bytes - (self._kept[key][1].bytes if key in self._kept else 0)
+        self._kept[key] = (now, prepared)
+        self._kept.move_to_end(key)
+        while len(self._kept) > 1 and self._is_too_much(now):
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._bytes -= oldest.bytes
+        return prepared
+
+    def _is_too_much(self, now: float) -> bool:
+        used_at, _ = next(iter(self._kept.values()))
+        too_old = now - used_at >= self._age_s_max
+        return too_old or len(self._kept) > self._count_max or self._bytes > BYTES_MAX
+
+
+def _fits(frozen: Frozen, choice: Choice, schemas: tuple[ToolSchema, ...]) -> bool:
+    """Whether a stored prompt may be used: only another model or another tool set makes a new one."""
+    return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
+
+
+def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
+    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.forgetting.burials(ref.owner)
+
+
+def _session(uow: UnitOfWork, ref: SessionRef) -> Session:
+    session = uow.sessions.get(ref.session_id)
+    if session is None or session.owner != ref.owner:
+        raise NotFound(f"there is no session {ref.session_id!r}")
+    return session
+
+
+def _turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[Turn, ...]:
+    newer = (uow.turns.get(session.id, n) for n in range(number + 1, session.last_turn + 1))
+    return tuple(turn for turn in newer if turn is not None and turn.status.remembered)
+
+
+def _everything(
+    uow: UnitOfWork, ref: SessionRef
+) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
+    session = _session(uow, ref)
+    notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
+    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.forgetting.burials(ref.owner)

@@ -1,0 +1,306 @@
+"""The folders that skills lie in: read with bounds, and written so that nothing is lost.
+
+A file is read only from inside its skill's folder, and a project's folders only from inside the project: what came
+with somebody else's files must not lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from msgspec import Struct
+
+from everthread.agent.skills.format import (
+    FILE,
+    FILE_CHARS_MAX,
+    Skill,
+    Written,
+    description_problem,
+    index,
+    name_problem,
+    parse,
+    rendered,
+)
+from everthread.agent.skills.history import LOG, Origin, SkillChange, last, read, write_whole, written
+from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
+from everthread.domain.model import NoteAction
+
+COUNT_MAX = 200
+"""Folders in one place."""
+FILES_SHOWN_MAX = 50
+FOLDERS_SEEN_MAX = 100
+"""Within one skill."""
+OLD = ".old"
+"""Where in the user's folder the versions before the last ones are kept."""
+OLD_MAX = 20
+"""Of each skill."""
+PROJECT_FOLDER = Path(".everthread") / "skills"
+
+
+class Found(Struct, frozen=True):
+    skill: Skill
+    folder: Path
+
+
+class Shelf(Struct, frozen=True):
+    """The skills there are, by name, and what is wrong with the others, a line each."""
+
+    found: tuple[Found, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        return tuple(each.skill for each in self.found)
+
+
+class SkillFolders(Struct, frozen=True):
+    """`own` is the user's folder of skills; `project` the folder that the user works in, if there is one."""
+
+    own: Path
+    project: Path | None = None
+    now: Callable[[], float] = time.time  # noqa: TID251 - the machine's time, as of every file, where there is no clock
+
+    def shelf(self) -> Shelf:
+        """All skills. The user's own come first, and a project's can't take the place of one of them."""
+        found: dict[str, Found] = {}
+        problems: list[str] = []
+        for place, project in self._places():
+            for folder in _folders(place, problems):
+                try:
+                    skill = _read(folder, place if project else None, project=project)
+                except BadSkill as error:
+                    problems.append(str(error))
+                    continue
+                if skill.name in found:
+                    problems.append(
+                        f"{folder / FILE}:1: {skill.name!r} is a skill of yours already; this one is unused"
+                    )
+                else:
+                    found[skill.name] = Found(skill, folder)
+        ordered = sorted(found.values(), key=lambda each: (each.skill.project, each.skill.name))
+        return Shelf(tuple(ordered), tuple(problems))
+
+    def index(self) -> str:
+        """The skills in a few lines, for the prompt."""
+        return index(self.shelf().skills)
+
+    def get(self, name: str) -> Found:
+        shelf = self.shelf()
+        for each in shelf.found:
+            if each.skill.name == name:
+                return each
+        spoiled = next((problem for problem in shelf.problems if f"/{name}/{FILE}:" in problem), "")
+        known = ", ".join(each.name for each in shelf.skills) or "none yet"
+        raise NotFound(spoiled or f"there is no skill {name[:80]!r}; there are: {known}")
+
+    def text(self, found: Found, path: str = FILE) -> str:
+        """A file of a skill. Raises `BadSkill` if it is not inside its folder, or can't be shown."""
+        file = found.folder / path
+        if "\0" in path or not _is_inside(file, found.folder):
+            raise BadSkill(f"{path[:80]!r} is not inside the skill {found.skill.name}; name one of its files")
+        return _text(file, shown=path)
+
+    def files(self, found: Found) -> tuple[str, ...]:
+        """What lies in a skill's folder besides its `SKILL.md`."""
+        there: list[str] = []
+        for folder, folders, files in islice(os.walk(found.folder), FOLDERS_SEEN_MAX):
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            here = Path(folder).relative_to(found.folder)
+            there += [str(here / file) for file in sorted(files) if not file.startswith(".")]
+            if len(there) > FILES_SHOWN_MAX:
+                break
+        return tuple([file for file in there if file != FILE][:FILES_SHOWN_MAX])
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, skill: Written, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
+        """Write a skill of the user's, or replace it: the version before is kept, and the change is in the log.
+
+        With `new`, one that is there already is left alone, and `AlreadyThere` raised.
+        """
+        text = rendered(skill)
+        if problem := name_problem(skill.name) or description_problem(skill.description):
+            raise BadSkill(problem)
+        parse(text, str(self.own / skill.name / FILE))
+        with self._alone(skill.name) as changes:
+            folder = self.own / skill.name
+            if new and os.path.lexists(folder):
+                raise AlreadyThere(f"{folder} is there already; choose another name, or edit it")
+            return self._change(skill.name, text, changes, origin)
+
+    def changes(self) -> list[SkillChange]:
+        """What was written, the newest first; what was edited by hand is not known."""
+        try:
+            return read(self.own / OLD)[::-1]
+        except OSError as error:
+            raise BadSkill(f"{error.filename}: {error.strerror}; mend its permissions") from error
+
+    def take_back(self, skill: str, number: int) -> tuple[SkillChange, SkillChange]:
+        """Take back the last change of a skill by another that brings back what was there before; both of them."""
+        known = next((change for change in self.changes() if (change.skill, change.number) == (skill, number)), None)
+        if known is None:
+            raise NotFound(f"there is no change {skill}:{number} of a skill")
+        with self._alone(skill) as changes:
+            newest = last(changes, skill)
+            if newest is not None and newest.number != number:
+                raise BadInput(f"the skill was changed again since; take back {newest.name} first")
+            kept = self._kept(skill, known.kept) if known.kept is not None else None
+            return known, self._change(skill, kept, changes, None)
+
+    def _change(self, name: str, text: str | None, changes: list[SkillChange], origin: Origin | None) -> SkillChange:
+        """Put the text in the place of what is there; without one, take the skill away."""
+        folder = self.own / name
+        file = folder / FILE
+        if folder.is_symlink() or file.is_symlink():
+            raise BadSkill(f"{folder} leads elsewhere; change what it leads to by hand")
+        there = file.read_bytes() if file.exists() else None
+        kept = self._keep(name, there) if there is not None else None
+        before = _said(there)
+        action = NoteAction.REMOVE if text is None else NoteAction.ADD if there is None else NoteAction.REPLACE
+        said = before if text is None else _said(text.encode())
+        newest = last(changes, name)
+        number = newest.number + 1 if newest is not None else 1
+        change = SkillChange(name, number, action, self.now(), said, before, kept, origin)
+        # Before the file: after a crash in between there is a change too much to be seen, and none too few.
+        log = self.own / OLD / LOG
+        write_whole(log, written([*changes, change]))
+        try:
+            _put(file, text)
+        except OSError:
+            write_whole(log, written(changes))
+            raise
+        return change
+
+    def _keep(self, name: str, content: bytes) -> int:
+        folder = self.own / OLD / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        versions = sorted(int(file.stem) for file in folder.glob("*.md") if file.stem.isdecimal())
+        for version in versions[: -(OLD_MAX - 1)]:
+            (folder / f"{version}.md").unlink()
+        version = versions[-1] + 1 if versions else 1
+        write_whole(self.old(name, version), content)
+        return version
+
+    def _kept(self, name: str, version: int) -> str:
+        file = self.old(name, version)
+        try:
+            return _text(file, shown=str(file))
+        except BadSkill:
+            raise NotFound(f"what the skill {name} said before is not kept any more: {file} is gone") from None
+
+    def old(self, name: str, version: int) -> Path:
+        """Where a version before the last is kept."""
+        return self.own / OLD / name / f"{version}.md"
+
+    @contextmanager
+    def _alone(self, name: str) -> Generator[list[SkillChange]]:
+        """No other process writes a skill meanwhile: a version that nobody kept would be lost."""
+        try:
+            (self.own / OLD).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(self.own / OLD / "lock", os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield read(self.own / OLD)
+        except OSError as error:
+            file = error.filename or self.own / name / FILE
+            raise BadSkill(f"{file}: {error.strerror}; the skill was not written") from error
+
+    def _places(self) -> Iterator[tuple[Path, bool]]:
+        yield self.own, False
+        if self.project is not None:
+            place = self.project / PROJECT_FOLDER
+            if not _same(place, self.own):
+                yield place, True
+
+
+def check(folder: Path) -> str:
+    """What is wrong with a skill's folder, in one line; empty if nothing is."""
+    try:
+        _read(folder, None, project=False)
+    except BadSkill as error:
+        return str(error)
+    return ""
+
+
+def _folders(place: Path, problems: list[str]) -> list[Path]:
+    try:
+        with os.scandir(place) as entries:
+            names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        problems.append(f"{place}: {error.strerror}; mend its permissions, or its skills can't be used")
+        return []
+    if len(names) > COUNT_MAX:
+        problems.append(f"{place}: has {len(names)} folders; only the first {COUNT_MAX} are read")
+    return [place / name for name in names[:COUNT_MAX]]
+
+
+def _read(folder: Path, inside: Path | None, *, project: bool) -> Skill:
+    file = folder / FILE
+    if inside is not None and not _is_inside(file, inside):
+        raise BadSkill(f"{file}:1: leads out of the project; it is not used")
+    written = parse(_text(file, shown=str(file)), str(file))
+    name = folder.resolve().name if folder.name in ("", ".", "..") else folder.name
+    if written.name != name:
+        raise BadSkill(f"{file}:2: says its name is {written.name!r}, but its folder is {name!r}; rename one of them")
+    return Skill(written.name, written.description, project)
+
+
+def _text(file: Path, *, shown: str) -> str:
+    try:
+        # Not to wait for whoever would write to a pipe.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise BadSkill(f"{shown}:1: is no plain file")
+        with open(descriptor, "rb") as opened:
+            content = opened.read(4 * FILE_CHARS_MAX + 1)
+    except FileNotFoundError:
+        raise BadSkill(f"{shown}:1: there is no such file") from None
+    except OSError as error:
+        raise BadSkill(f"{shown}:1: {error.strerror}") from error
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadSkill(f"{shown}:{line}: is no text in UTF-8") from None
+    if len(text) > FILE_CHARS_MAX:
+        raise BadSkill(f"{shown}:1: has more than {FILE_CHARS_MAX:,} characters; split it")
+    return text
+
+
+def _put(file: Path, text: str | None) -> None:
+    """Write the file of a skill or, without a text, remove it; what lies beside it stays."""
+    if text is not None:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(file, text.encode())
+        return
+    file.unlink(missing_ok=True)
+    if file.parent.exists() and not any(file.parent.iterdir()):
+        file.parent.rmdir()
+
+
+def _said(content: bytes | None) -> str:
+    """What a skill's file says that it is for; whoever edited it may have spoiled it."""
+    try:
+        return parse((content or b"").decode(), "").description
+    except (BadSkill, UnicodeDecodeError):
+        return ""
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    try:
+        return file.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links that lead in a circle
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    return _is_inside(one, other) and _is_inside(other, one)

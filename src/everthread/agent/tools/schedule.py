@@ -1,0 +1,122 @@
+"""The tool by which the model has something done later, or again and again, for whoever it talks with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everthread.agent.tools.arguments import parsed
+from everthread.config.settings import Settings
+from everthread.domain.errors import AlreadyThere, BadInput, NotFound, ToolFailed
+from everthread.domain.model import SessionKey
+from everthread.domain.recurrence import in_zone, parse, shortest_s
+from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, chat_at
+from everthread.lifecycle.schedules import Scheduling, Wish
+from everthread.ports.clock import Clock
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import Tool, ToolUse
+
+_SCHEDULE = ToolSchema(
+    "schedule",
+    "Have a prompt asked of yourself later, or again and again, in a conversation of its own; the answer is said in "
+    "this chat. `when` is `in 20m`, `at 08:00`, `at 2026-11-23 08:00`, `every 2h`, or a cron expression such as "
+    "`0 8 * * 1-5`. Say in `prompt` all that must be known then. `list` shows what there is, `remove` takes a name.",
+    {
+        "type": "object",
+        "properties": {
+            "action": {"type": "string", "enum": ["add", "list", "remove"]},
+            "when": {"type": "string"},
+            "prompt": {"type": "string"},
+            "name": {"type": "string"},
+            "zone": {"type": "string", "description": "An IANA name such as Europe/Berlin."},
+            "to": {"type": "string", "description": "Another chat, PLATFORM:CHAT; for the owner of this machine only."},
+        },
+        "required": ["action"],
+        "additionalProperties": False,
+    },
+)
+
+Words = Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class _Arguments(msgspec.Struct):
+    action: Literal["add", "list", "remove"]
+    when: Words = ""
+    prompt: Annotated[str, msgspec.Meta(max_length=PROMPT_CHARS_MAX)] = ""
+    name: Words = ""
+    zone: Words = ""
+    to: Words = ""
+
+
+class ScheduleTool(Struct, frozen=True):
+    scheduling: Scheduling
+    clock: Clock
+    settings: Settings
+    platforms: Collection[str]
+    """Where answers can be said."""
+
+    def tool(self) -> Tool:
+        # What it does outlasts the turn: scheduled tasks must not schedule others.
+        return Tool(_SCHEDULE, self._run, remembers=True)
+
+    async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
+        given = parsed(_SCHEDULE, arguments, _Arguments)
+        try:
+            match given.action:
+                case "add":
+                    return await self._add(given, use)
+                case "list":
+                    return await self._list(use)
+                case "remove":
+                    found = await self.scheduling.find(use.ref.owner, given.name)
+                    await self.scheduling.remove(found)
+                    return f"Removed {found.name}."
+        except (BadInput, AlreadyThere) as error:
+            raise ToolFailed(f"schedule: {error}") from error
+        except NotFound as error:
+            raise ToolFailed(f"schedule: there is no task {given.name!r}; `list` shows the ones there are") from error
+
+    async def _add(self, given: _Arguments, use: ToolUse) -> str:
+        own, owner = self.settings.schedule, use.ref.owner
+        zone = given.zone or self.settings.zone
+        now = self.clock.now()
+        if shortest_s(parse(given.when, zone, now), now) < own.every_minutes * 60:
+            raise BadInput(f"that is too often: no more than once in {own.every_minutes:g} minutes")
+        wish = Wish(owner, given.when, zone, given.prompt, given.name, self._target(given, use))
+        schedule = await self.scheduling.add(wish, at_most=own.per_owner)
+        where = (
+            "is said here" if schedule.target.kind is TargetKind.CHAT and not given.to else f"goes to {schedule.target}"
+        )
+        if schedule.target.kind is TargetKind.NONE:
+            where = "is kept in its own conversation, as nothing can be sent to this one later"
+        return f"Scheduled as {schedule.name}; {_next(schedule)}. The answer {where}."
+
+    def _target(self, given: _Arguments, use: ToolUse) -> Target:
+        if given.to:
+            if use.ref.owner != self.settings.owner:
+                raise BadInput("answers go to the chat where they were asked for; leave `to` out")
+            return Target(TargetKind.CHAT, str(chat_at(given.to, self.settings.profile, self.platforms)))
+        here = use.ref.key
+        return Target(TargetKind.CHAT, _chat(here)) if here.platform in self.platforms else Target()
+
+    async def _list(self, use: ToolUse) -> str:
+        found = await self.scheduling.all(use.ref.owner)
+        return "\n".join(_line(schedule, last) for schedule, last in found) or "Nothing is scheduled."
+
+
+def _chat(key: SessionKey) -> str:
+    """Where everybody reads who is in the chat."""
+    return str(replace(key, user=None))
+
+
+def _next(schedule: Schedule) -> str:
+    return f"next: {in_zone(schedule.next_at, schedule.zone)}" if schedule.next_at else schedule.state.value
+
+
+def _line(schedule: Schedule, last: Occurrence | None) -> str:
+    went = f"; last time {last.state.value}" if last is not None else ""
+    return f"- {schedule.name} ({schedule.recurrence}, {_next(schedule)}{went}): {schedule.prompt[:200]}"

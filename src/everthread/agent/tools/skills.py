@@ -1,0 +1,128 @@
+"""The tools by which the model reads skills and writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, Written, harmless, shown
+from everthread.agent.skills.history import Origin, SkillChange
+from everthread.agent.tools.arguments import parsed
+from everthread.domain.errors import BadSkill, NotFound, ToolFailed
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import Tool, ToolUse
+
+PATH_CHARS_MAX = 500
+
+T = TypeVar("T")
+Name = Annotated[str, msgspec.Meta(max_length=200)]
+Text = Annotated[str, msgspec.Meta(max_length=FILE_CHARS_MAX)]
+
+_LIST = ToolSchema(
+    "skill_list",
+    "Name the skills there are now, with what each is for.",
+    {"type": "object", "properties": {}, "additionalProperties": False},
+)
+
+_VIEW = ToolSchema(
+    "skill_view",
+    "Read the instructions of a skill, or with `path` another file of it.",
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "path": {"type": "string", "description": "As skill_view names it, say references/forms.md."},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+)
+
+_WRITE = ToolSchema(
+    "skill_write",
+    "Write a skill of the user's, or replace the one of that name: how a kind of work is to be done, so that it need "
+    "not be found out again. The description says what it is for and when to use it. Read a skill before you replace "
+    "it. The version before is kept.",
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "Small letters, digits and hyphens."},
+            "description": {"type": "string", "description": "One or two sentences."},
+            "body": {"type": "string", "description": "The instructions, as Markdown."},
+        },
+        "required": ["name", "description", "body"],
+        "additionalProperties": False,
+    },
+)
+
+
+class _ViewArguments(msgspec.Struct):
+    name: Name
+    path: Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)] = FILE
+
+
+class _WriteArguments(msgspec.Struct):
+    name: Name
+    description: Text
+    body: Text
+
+
+def skill_tools(
+    folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None] = lambda change: None
+) -> tuple[Tool, ...]:
+    """All of them. Only `owner`, whose folder it is, may have skills written; `wrote` is told of each that was."""
+    return skill_list(folders), skill_view(folders), skill_write(folders, owner, wrote)
+
+
+def skill_list(folders: SkillFolders) -> Tool:
+    async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        shelf = await asyncio.to_thread(folders.shelf)
+        lines = [
+            f"- {skill.name}{' (project)' if skill.project else ''}: {harmless(skill.description)}"
+            for skill in shelf.skills
+        ]
+        broken = [f"not usable: {harmless(problem)}" for problem in shelf.problems]
+        return "\n".join((*lines, *broken)) or "there are no skills yet"
+
+    return Tool(_LIST, run, parallel=True)
+
+
+def skill_view(folders: SkillFolders) -> Tool:
+    async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        given = parsed(_VIEW, arguments, _ViewArguments)
+        return await _in_a_thread(_VIEW, lambda: _view(folders, given))
+
+    return Tool(_VIEW, run, parallel=True)
+
+
+def _view(folders: SkillFolders, given: _ViewArguments) -> str:
+    found = folders.get(given.name)
+    text = shown(found.skill, folders.text(found, given.path), given.path)
+    others = folders.files(found) if given.path == FILE else ()
+    return f"{text}\nIts other files: {', '.join(map(harmless, others))}" if others else text
+
+
+def skill_write(folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None]) -> Tool:
+    async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        given = parsed(_WRITE, arguments, _WriteArguments)
+        if use.ref.owner != owner:
+            raise ToolFailed("skill_write: skills are kept for the person whose home this is; nobody else writes them")
+        written = Written(given.name, given.description, given.body)
+        origin = Origin(use.ref.session_id, use.turn_id)
+        change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin))
+        wrote(change)
+        done = "replaced; the version before is kept" if change.kept is not None else "written"
+        return f"{done}. Conversations that begin from now on know of it; here, skill_view reads it."
+
+    return Tool(_WRITE, run, dangerous=True, remembers=True)
+
+
+async def _in_a_thread(schema: ToolSchema, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(work)
+    except (BadSkill, NotFound) as error:
+        raise ToolFailed(f"{schema.name}: {error}") from error

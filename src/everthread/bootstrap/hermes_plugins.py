@@ -1,0 +1,141 @@
+"""The memory plugins of an environment with Hermes Agent: which there are, and a try of one."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+from everthread.adapters.memory.hermes_bridge.child_process import Child, Failed
+from everthread.adapters.memory.hermes_bridge.plugin_home import Homes, located
+from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
+from everthread.bootstrap.memory_providers import made
+from everthread.config.provider_settings import HERMES
+from everthread.config.settings import Settings
+from everthread.domain.errors import EverthreadError, Unavailable
+from everthread.domain.events import Delivery
+from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef
+
+LIST_S_MAX = 120.0
+STEP_S_MAX = 60.0
+FIND_S_MAX = 15.0
+_LOOK_S = 0.5
+_OWNER = "everthread-test"
+_SAID, _ANSWER = "I like my boat Skarven, which has a red keel.", "I will remember your boat Skarven."
+
+
+async def plugins(settings: Settings) -> dict[str, Any]:
+    """The version of Hermes Agent, and every memory plugin with whether it is set up. Nothing is left behind."""
+    told = made(f"{HERMES}:any", settings).settings
+    with _Scratch(told) as (folder, _):
+        child = await Child.start(HERMES, located(str(told["python"])), folder / "home", folder / "plugin.log")
+        try:
+            answer = await child.ask("list", {"home": str(folder / "home")}, LIST_S_MAX)
+        except Failed as error:
+            raise Unavailable(HERMES, str(error)) from None
+        finally:
+            await child.aclose()
+    return {"python": told["python"], "hermes": answer.hermes, "plugins": [*answer.plugins]}
+
+
+async def tried(settings: Settings, name: str) -> list[dict[str, Any]]:
+    """What a plugin can do: each step with whether it went well, and what came of it.
+
+    Its own files are made in a folder that is removed again. One that has a server tells that server.
+    """
+    told = made(name, settings).settings
+    with _Scratch(told) as (folder, source):
+        bridge = HermesBridge(name.partition(":")[2])
+        trial = _Trial(bridge, f"everthread-test-{folder.name[-8:]}")
+        try:
+            started: dict[str, Any] = {**told, "folder": folder, "home": "", "template": str(source), "owner": _OWNER}
+            if await trial.step("starts", bridge.initialize(**started)):
+                await trial.run()
+        finally:
+            await trial.step("ends", bridge.shutdown())
+        return trial.steps
+
+
+class _Scratch:
+    """A folder of the bridge's with a home that has the settings and plugins of the configured one, and no memories."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+
+    def __enter__(self) -> tuple[Path, Path]:
+        """The folder, and where the settings come from."""
+        self._folder = Path(tempfile.mkdtemp(prefix="everthread-hermes-"))
+        owner = str(self._told["owner"])
+        source = Homes(
+            Path(self._told["folder"]),
+            str(self._told.get("home", "")),
+            owner,
+            for_each=False,
+            template=str(self._told["template"]),
+        ).of(owner)
+        Homes(self._folder, "", _OWNER, for_each=False, template=str(source.settings)).of(_OWNER)
+        return self._folder, source.settings
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Trial:
+    def __init__(self, bridge: HermesBridge, session_id: str) -> None:
+        self._bridge = bridge
+        self._at = SessionRef(session_id, 0, SessionKey("main", "cli", ChatType.DM, "test"), 1, _OWNER)
+        self.steps: list[dict[str, Any]] = []
+
+    async def run(self) -> None:
+        bridge, ref = self._bridge, self._at
+        messages = (Message(Role.USER, _SAID), Message(Role.ASSISTANT, _ANSWER))
+        tools = [str(schema.get("name", "")) for schema in bridge.get_tool_schemas()]
+        self._note("brings tools", ", ".join(tools) or "none")
+        await self.step(
+            "is told of a session", bridge.on_session_switch(ref.session_id, reset=True, ref=ref, delivery=self._nth(1))
+        )
+        await self.step(
+            "is told a turn",
+            bridge.sync_turn(_SAID, _ANSWER, ref=ref, delivery=self._nth(2), messages=messages, turn=1),
+        )
+        await self.step(
+            "is told a note",
+            bridge.on_memory_write("add", "user", "Has a boat called Skarven.", {}, ref=ref, delivery=self._nth(3)),
+        )
+        await self.step("is told of the end", bridge.on_session_end(messages, ref=ref, delivery=self._nth(4)))
+        await self.step("says something for the prompt", bridge.system_prompt_block(ref=ref))
+        await self.step("recalls", self._found())
+
+    async def step(self, name: str, work: Awaitable[Any]) -> bool:
+        try:
+            async with asyncio.timeout(STEP_S_MAX):
+                said = await work
+        except TimeoutError:
+            self._note(name, f"no answer within {STEP_S_MAX:g} s", ok=False)
+            return False
+        except (EverthreadError, Failed) as error:
+            self._note(name, str(error), ok=False)
+            return False
+        self._note(name, str(said or ""))
+        return True
+
+    async def _found(self) -> str:
+        """What comes back of it, once the plugin has had the time that it may need."""
+        deadline = asyncio.get_running_loop().time() + FIND_S_MAX
+        while True:
+            items = await self._bridge.prefetch("boat Skarven", ref=self._at, limit=5)
+            found = [item.text for item in items if "Skarven" in item.text]
+            if found:
+                return found[0]
+            if asyncio.get_running_loop().time() > deadline:
+                return "nothing of it yet; some plugins need longer, or keep only what their tools are given"
+            await asyncio.sleep(_LOOK_S)
+
+    def _note(self, name: str, said: str, *, ok: bool = True) -> None:
+        self.steps.append({"step": name, "ok": ok, "said": said})
+
+    def _nth(self, seq: int) -> Delivery:
+        return Delivery(f"{self._at.session_id}:{seq}:{self._bridge.name}:0", seq)

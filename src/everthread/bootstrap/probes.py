@@ -1,0 +1,95 @@
+"""Trying out what is configured: a tiny request to a model, a start of every MCP server, a memory provider's health."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+
+from everthread.bootstrap.agent import Models, enabled_servers, mcp_servers
+from everthread.bootstrap.memory_providers import made
+from everthread.config.settings import Settings
+from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
+from everthread.domain.model import Message, Role
+from everthread.memory.provider_calls import Caller
+from everthread.ports.clock import Clock
+from everthread.ports.model import Prompt, Request
+
+REACH_S_MAX = 30.0
+LOCAL_S_MAX = 90.0
+"""A model on this machine has to be started first."""
+MEMORY_S_MAX = 20.0
+SHUTDOWN_S_MAX = 2.0
+_OUTPUT_TOKENS = 16
+
+
+async def reach(settings: Settings, model: str = "") -> str:
+    """Ask the model for one word; its name as soon as it says anything. Raises `ModelError`."""
+    models = Models(settings)
+    try:
+        choice = models.choices(model)[0]
+        is_local = settings.providers[choice.name.partition("/")[0]].kind == "local"
+        bound_s = LOCAL_S_MAX if is_local else REACH_S_MAX
+        head = choice.client.head(Prompt(choice.model, "Answer with one word."))
+        request = Request(head, b"", (Message(Role.USER, "Say hello."),), output_tokens_max=_OUTPUT_TOKENS)
+        try:
+            async with asyncio.timeout(bound_s), aclosing(choice.client.stream(request)) as pieces:
+                async for _ in pieces:
+                    break
+        except TimeoutError as error:
+            raise ModelUnavailable(f"{choice.name} did not answer within {bound_s:g} s") from error
+        return choice.name
+    finally:
+        await models.aclose()
+
+
+async def try_memory(settings: Settings, name: str) -> str:
+    """Start a memory provider, ask how it is, and let it go. Raises `BadConfig` or `Unavailable`."""
+    described = made(name, settings)
+    caller = Caller(described.provider, described.settings)
+    try:
+        await caller.ready(MEMORY_S_MAX)
+        said = await caller.call("health", timeout_s=MEMORY_S_MAX) if caller.has("health") else "ok"
+    except EverthreadError:
+        raise
+    except Exception as error:
+        # Somebody else's code: what it trips over is no mistake of ours.
+        raise Unavailable(name, f"can't say how it is: {str(error) or repr(error)}") from error
+    finally:
+        if caller.has("shutdown"):
+            with suppress(Exception):
+                await caller.call("shutdown", timeout_s=SHUTDOWN_S_MAX)
+    if said != "ok":
+        raise Unavailable(name, str(said).removeprefix(f"{name}: "))
+    return str(said)
+
+
+async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:
+    """What one is called on that platform, as it says itself. Raises `BadConfig` or `PlatformError`.
+
+    One that is not ours is only made: it has nothing to be asked.
+    """
+    from everthread.bootstrap.platforms import one
+
+    platform = one(settings, clock, name)
+    try:
+        if settings.platforms[name].kind != "telegram":
+            return name
+        from everthread.adapters.platforms.telegram import TelegramPlatform
+
+        assert isinstance(platform, TelegramPlatform)
+        return f"@{(await platform.who()).username}"
+    finally:
+        await platform.aclose()
+
+
+async def try_mcp(settings: Settings, clock: Clock, *, offline: bool) -> dict[str, str]:
+    """Start the servers and end them; what is wrong with each that can't be used."""
+    wanted = {name: server for name, server in enabled_servers(settings).items() if server.command or not offline}
+    if not wanted:
+        return {}
+    servers = mcp_servers(settings, wanted, clock)
+    try:
+        await servers.start()
+        return servers.problems()
+    finally:
+        await servers.aclose()

@@ -1,0 +1,472 @@
+"""The composition root: the only place that names adapters, and that knows the real clock and real randomness."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from everthread.adapters.lanes.local import LocalLanes
+from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
+from everthread.adapters.sqlite.maintenance import alone, examine, forgotten, inspect, renumber
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.bootstrap.process_locks import Presence
+from everthread.config.settings import Settings
+from everthread.domain.errors import EverthreadError, StoreError
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
+from everthread.domain.reset_policy import ResetPolicies
+from everthread.lifecycle import Lifecycle, NoteChange
+from everthread.lifecycle.forget import fact_identity
+from everthread.memory import MemoryManager, Notebook
+from everthread.memory.legacy_providers import as_provider
+from everthread.memory.note_files import folder_for
+from everthread.plugins import HookRunner, brought_engine, loaded, wanted
+from everthread.ports.clock import Clock
+from everthread.ports.context import ContextEngine
+from everthread.ports.memory import MemoryProvider
+from everthread.ports.platform import Platform
+from everthread.ports.tools import Tool
+from everthread.store.unit_of_work import Contents, Examined, Store, UnitOfWork
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from everthread.agent.model_call import Choice
+    from everthread.agent.skills.folders import SkillFolders
+    from everthread.agent.turn import Agent
+    from everthread.bootstrap.agent import Workshop
+    from everthread.bootstrap.memory_providers import Made
+    from everthread.config.provider_settings import Field
+    from everthread.gateway.scheduler import Scheduler
+    from everthread.gateway.server import Gateway
+    from everthread.lifecycle.schedules import Scheduling
+    from everthread.web import Web
+
+log = logging.getLogger("everthread")
+
+TIMERS_LANE = "timers"
+DRAIN_S_MAX = 2.0
+STOP_S_MAX = 5.0
+SHUTDOWN_S_MAX = 2.0
+_LOOK_S = 0.02
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def _loop_time() -> float:
+    """For bounds on how long something takes: the clock on the wall may be put forward or back meanwhile."""
+    return asyncio.get_running_loop().time()
+
+
+def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
+    """A maker of ids: 26 characters that sort by the time they were made.
+
+    Each is greater than the one before, from whichever thread it is asked for and wherever the clock goes.
+    """
+    lock = threading.Lock()
+    last = 0
+
+    def new_id() -> str:
+        nonlocal last
+        with lock:
+            last = value = max(last + 1, int(now() * 1000) << 80 | random_bits(80))
+        return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+    return new_id
+
+
+class Runtime:
+    """The core, wired up on one home. Entering it opens the store; leaving it stops whatever was started.
+
+    Nothing is served before `start`: a command that only looks at the store changes nothing and holds no lease.
+    Timers are served by processes that were given `policies`, hooks by those that have plugins: one that does not know
+    the rules must not decide what is due.
+    """
+
+    store: Store
+    lifecycle: Lifecycle
+    memory: MemoryManager
+    notebook: Notebook
+
+    agent: Agent
+    """There from `ready` on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        providers: Sequence[object] = (),
+        plugins: Sequence[object] = (),
+        tools: Sequence[Tool] = (),
+        policies: ResetPolicies | None = None,
+        clock: Clock | None = None,
+        project: Path | None = None,
+        platforms: Sequence[Platform] = (),
+    ) -> None:
+        """`project` is the folder that the user works in, whose skills are offered besides the user's own.
+
+        `platforms` are those that a gateway serves besides the ones that the settings name.
+        """
+        self.settings = settings
+        self.providers: tuple[MemoryProvider, ...] = ()
+        self._given_providers = tuple(as_provider(given) for given in providers)
+        self.clock: Clock = clock or SystemClock()
+        self.new_id = ulids(self.clock.now)
+        self.holder = f"{os.getpid()}-{self.new_id()}"
+        self._plugins = plugins
+        self.tools = tuple(tools)
+        """Those that the agent is given besides its own."""
+        self.project = project
+        self._policies = policies
+        self._platforms = tuple(platforms)
+        self._presence = Presence(settings.home / "processes", self.holder)
+        self._serving: asyncio.Task[None] | None = None
+        self._workshop: Workshop | None = None
+        self._stopped = False
+
+    @property
+    def provider_names(self) -> tuple[str, ...]:
+        """The memory providers that are used here, those of the settings first. Needs no store."""
+        return (*self.settings.memory.providers, *(provider.name for provider in self._given_providers))
+
+    async def __aenter__(self) -> Self:
+        self._manager = manager = loaded(self._plugins)
+        self._hooks = wanted(manager)
+        # Before anything is opened: one that is missing is told of, and nothing has to be let go.
+        described = self._described_providers()
+        self.store = await SqliteStore.open(self.settings.db_path)
+        own = (described[n].provider if n in described else self._builtin() for n in self.settings.memory.providers)
+        self.providers = (*own, *self._given_providers)
+        self.lanes = LocalLanes(self.store, self.clock, self.holder)
+        self.lifecycle = Lifecycle(
+            self.store,
+            self.clock,
+            self.new_id,
+            holder=self.holder,
+            policies=self._policies,
+            hooks=self._hooks,
+            review_every=self.settings.review.every_turns,
+            told_of_expiry=self._told_of_expiry(),
+            remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
+        )
+        self.memory = MemoryManager(
+            self.providers, self.store, self.clock, self.lanes, random=random.random, settings=_told(described)
+        )
+        self.notebook = _notebook(self.settings, self.store, self.lifecycle)
+        self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
+        if self._hooks:
+            self.lanes.serve(self.hooks.lane, self.hooks.drain)
+        if self._policies is not None:
+            self.lanes.serve(TIMERS_LANE, self.lifecycle.expire_due)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop(STOP_S_MAX if error is None else 0.0)
+
+    def _builtin(self) -> MemoryProvider:
+        return BuiltinMemory(self.store, self.clock)
+
+    def _described_providers(self) -> Mapping[str, Made]:
+        """Those that the settings name besides the one that is always there."""
+        if self.settings.memory.providers == (BUILTIN,):
+            return {}
+        from everthread.bootstrap.memory_providers import configured
+
+        return configured(self.settings)
+
+    async def start(self) -> None:
+        """Register the providers and serve the lanes, until `stop`."""
+        if self._serving is None:
+            await self._take_note_of_the_gone()
+            await self.memory.start()
+            self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
+            self._serving.add_done_callback(_report_end)
+
+    async def _take_note_of_the_gone(self) -> None:
+        """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
+        self._presence.enter()
+        for holder in self._presence.gone():
+            await self.store.write(lambda uow, holder=holder: uow.lanes.leave(holder))
+            self._presence.forget(holder)
+
+    async def ready(self) -> tuple[str, ...]:
+        """Serve, and have an agent; what is not as it should be, a line each."""
+        from everthread.bootstrap.agent import Workshop
+
+        await self.start()
+        if self._workshop is None:
+            self._workshop = Workshop(self)
+            self.agent = self._workshop.agent
+        problem = await self.sync_notes(self.settings.owner)
+        return (*self.settings.warnings, *filter(None, [problem]), *await self._workshop.open())
+
+    def gateway(self) -> Gateway:
+        """What serves the platforms, once this is `ready`."""
+        from everthread.bootstrap.platforms import configured, transcriber
+        from everthread.gateway.server import Gateway
+
+        given = {platform.name for platform in self._platforms}
+        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
+        return Gateway(self, platforms, transcriber(self.settings))
+
+    @property
+    def scheduling(self) -> Scheduling:
+        from everthread.lifecycle.schedules import Scheduling
+
+        return Scheduling(self.store, self.clock, self.new_id)
+
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
+        """What does scheduled tasks, once this is `ready`."""
+        from everthread.gateway.access import Access
+        from everthread.gateway.scheduler import Scheduler
+
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        settings, scheduling = self.settings, self.scheduling
+        agent, choices = self._workshop.scheduled, self._workshop.models.choices
+        access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
+        return Scheduler(
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+        )
+
+    def web(self, gateway: Gateway) -> Web:
+        """The HTTP interface of that gateway; not started."""
+        from everthread.web import Web
+
+        return Web(gateway)
+
+    @property
+    def platform_names(self) -> frozenset[str]:
+        """Where people write from elsewhere."""
+        return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
+    def _told_of_expiry(self) -> frozenset[str]:
+        return self.platform_names if self.settings.gateway.notices else frozenset()
+
+    async def sync_notes(self, owner: str) -> str:
+        """Bring the files of an owner's notes and the store into step; what went wrong, if anything.
+
+        The store is the truth: files that can't be read or written keep nobody from going on.
+        """
+        try:
+            await self.notebook.sync(owner)
+        except (OSError, EverthreadError) as error:
+            log.warning("the files of notes: %s", error)
+            return f"the files of notes were left as they are: {error}"
+        return ""
+
+    async def reach(self, model: str = "") -> str:
+        """Ask that model, or the configured one, something tiny; its name. Raises `ModelError`. Needs no store."""
+        from everthread.bootstrap.probes import reach
+
+        return await reach(self.settings, model)
+
+    def known_memories(self) -> dict[str, str]:
+        """The memory providers that can be chosen besides the built-in one, and what each is. Needs no store."""
+        from everthread.bootstrap.memory_providers import known
+
+        return known()
+
+    def memory_fields(self, name: str) -> Sequence[Field]:
+        """What can be set of a memory provider. Needs no store."""
+        from everthread.bootstrap.memory_providers import fields_of
+
+        return fields_of(name)
+
+    async def try_memory(self, name: str) -> str:
+        """Start a memory provider and let it go again; what it says of itself. Raises what is wrong. Needs no store."""
+        from everthread.bootstrap.probes import try_memory
+
+        return await try_memory(self.settings, name)
+
+    async def hermes_plugins(self) -> dict[str, Any]:
+        """The memory plugins of the environment with Hermes Agent. Raises what is wrong with it. Needs no store."""
+        from everthread.bootstrap.hermes_plugins import plugins
+
+        return await plugins(self.settings)
+
+    async def try_hermes(self, name: str) -> list[dict[str, Any]]:
+        """What a plugin of Hermes Agent's can do, step by step. Raises `BadConfig`. Needs no store."""
+        from everthread.bootstrap.hermes_plugins import tried
+
+        return await tried(self.settings, name)
+
+    async def reach_platform(self, name: str) -> str:
+        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
+        from everthread.bootstrap.probes import reach_platform
+
+        return await reach_platform(self.settings, self.clock, name)
+
+    async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
+        """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""
+        from everthread.bootstrap.probes import try_mcp
+
+        return await try_mcp(self.settings, self.clock, offline=offline)
+
+    async def examine_store(self, bound_s: float) -> Examined:
+        """Look the file over without opening it as ours. Needs no store."""
+        return await asyncio.to_thread(examine, self.settings.db_path, bound_s)
+
+    def inspect_copy(self, path: Path) -> Contents:
+        """What a copy of a store holds; raises if it is not sound or not for this program. Needs no store."""
+        return inspect(path)
+
+    def forgotten_since(self, copy: Path) -> frozenset[tuple[str, str]]:
+        """What the store here was asked to forget, kind and id, and a copy was not. Needs no store."""
+        return forgotten(self.settings.db_path) - forgotten(copy)
+
+    def renumber_copy(self, path: Path) -> None:
+        """Make a copy of a store ready to be gone on with: providers know keys that it does not. Needs no store."""
+        renumber(path, self.clock.now())
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Nobody else has the store open; raises `StoreBusy` if somebody has. Needs no store."""
+        return alone(self.settings.db_path)
+
+    def choices(self, model: str = "") -> Sequence[Choice]:
+        """The model that is named, or else the configured one, and behind it those that stand in for it."""
+        if self._workshop is None:
+            raise RuntimeError("the runtime is not ready")
+        return self._workshop.models.choices(model)
+
+    @property
+    def skills(self) -> SkillFolders:
+        """The skills of the person whose home it is, and those of the project. Needs no store."""
+        from everthread.agent.skills.folders import SkillFolders
+
+        return SkillFolders(self.settings.skills_path, self.project, self.clock.now)
+
+    def context_engine(self) -> ContextEngine | None:
+        """The one that a plugin brings in place of the usual, if any does."""
+        return brought_engine(self._manager)
+
+    def known_models(self) -> tuple[str, ...]:
+        """Names of models that the settings mention."""
+        settings = self.settings
+        named = (settings.model, *settings.fallback_models, settings.auxiliary_model, *settings.prices)
+        return tuple(dict.fromkeys(name for name in named if name))
+
+    async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
+        """Let what is due be delivered, for at most this long; whether all of it was.
+
+        The rest is left to whichever process comes next. What is due only after the bound is not waited for.
+        """
+        due, deadline = self.clock.now() + bound_s, _loop_time() + bound_s
+        while await self.store.read(lambda uow: self._is_waiting(uow, due)):
+            if self._serving is None or self._serving.done() or _loop_time() >= deadline:
+                return False
+            await self.clock.sleep(_LOOK_S)
+        return True
+
+    async def stop(
+        self, drain_s: float = STOP_S_MAX, *, close_memory: bool = False, shutdown_s: float | None = None
+    ) -> None:
+        """Suspend the sessions served here, drain within the bound, let the providers and the leases go.
+
+        Safe to call twice. Nothing here waits for a provider beyond its bound, and nothing is lost by not waiting.
+        `close_memory` is for a process that was the only place of its conversations. `shutdown_s` is for a process
+        that can't wait: what the tools, and then the providers, get to close.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            deadline = _loop_time() + drain_s
+            await self._finish_turns(deadline)
+            if self._workshop is not None:
+                await self._close_workshop(self._workshop, shutdown_s)
+            await self._suspend(close_memory)
+            if self._serving is not None:
+                await self.drain(max(deadline - _loop_time(), 0.0))
+        except StoreError as error:
+            log.warning("stopped without draining: %s", error)
+        finally:
+            await self._let_go(SHUTDOWN_S_MAX if shutdown_s is None else shutdown_s)
+
+    async def _close_workshop(self, workshop: Workshop, bound_s: float | None) -> None:
+        closing = asyncio.ensure_future(workshop.aclose())
+        done, _ = await asyncio.wait({closing}, timeout=bound_s)
+        if done:
+            closing.result()
+        else:
+            log.warning("a tool did not shut down within %g s", bound_s)
+            closing.cancel()
+
+    async def _finish_turns(self, deadline: float) -> None:
+        """Turns that this process has begun may end; one that does not is gone on with by the next process."""
+        while _loop_time() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+            await self.clock.sleep(_LOOK_S)
+
+    async def _suspend(self, close_memory: bool) -> None:
+        served = await self.store.read(lambda uow: uow.sessions.served(self.holder))
+        if served or self._serving is not None:
+            await self.lifecycle.suspend(close_memory=close_memory)
+
+    async def _let_go(self, shutdown_s: float) -> None:
+        try:
+            if self._serving is not None:
+                self._serving.cancel()
+                await asyncio.wait({self._serving})
+                await self.hooks.stop()
+                await self._shut_down_providers(shutdown_s)
+            # The heartbeat went on until now: what this process had begun is anybody's from here on.
+            if await self.store.peek(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
+                await self.store.write(lambda uow: uow.lanes.leave(self.holder))
+        except StoreError as error:
+            log.warning("left to run out: %s", error)
+        finally:
+            self._presence.leave()
+            await self.store.aclose()
+
+    async def _shut_down_providers(self, bound_s: float) -> None:
+        try:
+            async with asyncio.timeout(bound_s):
+                await self.memory.shutdown()
+        except TimeoutError:
+            log.warning("a memory provider did not shut down within %g s", bound_s)
+
+    def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
+        """Whether something can still be done before `until` by the lanes served here."""
+        if self._hooks and uow.lanes.hooks(1, self._hooks):
+            return True
+        end = uow.log.end()
+        rows = [row for row in uow.cursors.providers() if row.name in self.memory.names and row.open_until <= until]
+        return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
+
+
+def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> Notebook:
+    async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
+        return await lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+
+    async def is_forgotten(owner: str, text: str) -> bool:
+        return await store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+
+    return Notebook(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
+
+
+def _told(described: Mapping[str, Made]) -> dict[str, dict[str, object]]:
+    return {name: made.settings for name, made in described.items()}
+
+
+def _report_end(serving: asyncio.Task[None]) -> None:
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        log.error("the lanes have stopped; nothing is delivered until a restart", exc_info=error)

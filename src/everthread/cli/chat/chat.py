@@ -1,0 +1,442 @@
+"""`everthread`: a conversation. What it looks like is its face's business; what happens in it is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from everthread.agent.events import Reviewed, TurnEnded
+from everthread.cli.chat.approvals import Approving
+from everthread.cli.chat.recovery import Recovery
+from everthread.cli.chat.session import Wish, entered, left, made_ready
+from everthread.cli.chat.status import asked_before, look_around
+from everthread.cli.chat.turns import Answering
+from everthread.cli.context import CliRuntime
+from everthread.cli.exit_codes import INTERRUPTED, REFUSED
+from everthread.cli.files import written_whole
+from everthread.cli.stdin import SPOILED, Typed
+from everthread.cli.view import Face
+from everthread.config.schema import Background
+from everthread.config.terminal import display
+from everthread.domain.errors import EverthreadError
+from everthread.domain.model import Inbound, SessionKey
+from everthread.domain.text_format import counted, excerpt
+from everthread.gc_tuning import settle_at_once
+
+if TYPE_CHECKING:
+    from everthread.commands.completion import Candidate
+    from everthread.commands.registry import Desk, Document, Offer, Order, Said
+
+LEAVE_S_MAX = 5.0
+TWICE_S = 1.0
+STATUS_S = 3.0
+_LOOK_S = 0.01
+
+
+async def chat(runtime: CliRuntime, wish: Wish, *, interactive: bool) -> int:
+    """Talk until the user leaves; the exit code."""
+    face = face_for(wish, runtime.settings.terminal.background, interactive=interactive)
+    talk = Chat(runtime, wish, await entered(runtime, wish), face)
+    try:
+        return await talk.run()
+    finally:
+        await runtime.stop(close_memory=not talk.cut_off)
+
+
+def face_for(wish: Wish, background: Background, *, interactive: bool) -> Face:
+    shown_on = display(background)
+    if interactive and shown_on.term != "dumb":
+        from everthread.cli.terminal.view import Terminal
+
+        return Terminal(shown_on, verbose=wish.verbose)
+    from everthread.cli.chat.plain_view import Plain
+
+    return Plain(interactive=interactive, verbose=wish.verbose)
+
+
+class Chat:
+    """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
+
+    def __init__(self, runtime: CliRuntime, wish: Wish, key: SessionKey, face: Face) -> None:
+        self._runtime = runtime
+        self._wish = wish
+        self._model = wish.model
+        self._key = key
+        self._owner = runtime.settings.owner
+        self._face = face
+        self._jobs: asyncio.Queue[Order | None] = asyncio.Queue()
+        """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
+        self._busy = False
+        self._recovery = Recovery(
+            runtime, key, lambda: runtime.choices(self._model), self._finished, self._not_finished
+        )
+        self._ready = asyncio.Event()
+        """What answers and commands need is there."""
+        self._left = asyncio.Event()
+        self._look = asyncio.Event()
+        self._approving = Approving(face)
+        self._answering = Answering(
+            runtime,
+            key,
+            face,
+            self._approving,
+            model=lambda: self._model,
+            fail=self._fail,
+            changed=self._look.set,
+        )
+        self.cut_off = False
+        """The process must end in the middle of something: whichever comes next goes on with it."""
+        self._code = 0
+        self._hinted = False
+        self._stopped_at = 0.0
+
+    async def run(self) -> int:
+        with self._signals():
+            try:
+                # Before all else, so that nobody waits to type: what is entered meanwhile is read when all is there.
+                async with self._face.open(self):
+                    if await self._get_ready():
+                        if self._face.interactive:
+                            await self._welcome()
+                        self._face.prompt()
+                        await self._talk()
+            finally:
+                await self._goodbye()
+        return self._code
+
+    async def _get_ready(self) -> bool:
+        """Have everything there that is needed; false if the user would not wait for it."""
+        getting = asyncio.ensure_future(made_ready(self._runtime, self._face.notice))
+        leaving = asyncio.ensure_future(self._left.wait())
+        try:
+            await asyncio.wait({getting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                return False
+            for problem in getting.result():
+                self._face.complain(problem)
+        finally:
+            getting.cancel()
+            leaving.cancel()
+        self._ready.set()
+        return True
+
+    async def _talk(self) -> None:
+        work = [self._work(), self._read()]
+        if self._face.interactive:
+            settle_at_once()
+            work.append(self._recovery.run())
+            self._runtime.agent.attend_to_reviews(self._reviewed)
+        work += [self._watch()] if self._face.capable else []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                going = [tasks.create_task(each) for each in work]
+                await self._left.wait()
+                await self._wind_up()
+                for task in going:
+                    task.cancel()
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while not self._left.is_set() and (typed := await self._face.message()) is not None:
+            self._hinted = False
+            await self._take(typed)
+            self._approving.remind()
+            if not self._face.interactive:
+                # In order: what a script says is not meant to interrupt what it said before.
+                await self._jobs.join()
+            if self._face.gone:
+                self._leave(REFUSED)
+            if not self._busy and self._jobs.empty() and not self._left.is_set():
+                self._face.prompt()
+        self._approving.nobody_is_left()
+        if self._busy and not self._left.is_set():
+            self._face.notice("Finishing what was asked; Ctrl-C leaves at once.")
+        await self._jobs.join()
+        self._leave()
+
+    async def _take(self, typed: Typed) -> None:
+        from everthread.commands.registry import Order, Unknown, parse
+
+        text = typed.text
+        found = parse(text)
+        if found is None and self._approving.take(text):
+            return
+        if not text.strip():
+            return
+        if typed.spoiled:
+            self._face.notice(SPOILED)
+        match found:
+            case Unknown():
+                self._fail(found.answer)
+            case Order() if found.command.skips_queue:
+                await self._carry_out(found)
+            case Order():
+                self._queue(found, text)
+            case None:
+                try:
+                    await self._runtime.lifecycle.accept(Inbound(self._key, self._owner, text))
+                except EverthreadError as error:
+                    self._fail(str(error))
+                else:
+                    self._queue(None, text)
+
+    def _queue(self, job: Order | None, text: str) -> None:
+        if self._busy:
+            self._face.notice(f"Queued: {excerpt(text)}")
+            self._answering.queued += [text] if job is None else []
+        self._jobs.put_nowait(job)
+        self._look.set()
+
+    # --- Commands ----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, order: Order) -> None:
+        from everthread.commands.registry import carry_out
+
+        said = await carry_out(self._desk(), order)
+        if said.offers and self._face.capable:
+            if not said.ok:
+                self._fail(said.text)
+            offer = await self._chosen(order, said.offers)
+            if offer is None:
+                return
+            said = await carry_out(self._desk(), offer)
+        if said.wakes and self._busy and order.argument:
+            self._answering.queued.append(order.argument)
+        self._tell(said)
+        self._look.set()
+
+    async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Order | None:
+        from everthread.commands.registry import Order, parse
+
+        index = await self._face.pick(
+            f"/{order.command.name} {order.argument}".rstrip(), [offer.label for offer in offers]
+        )
+        chosen = parse(offers[index].command) if index is not None else None
+        assert chosen is None or isinstance(chosen, Order)
+        return chosen
+
+    def _tell(self, said: Said) -> None:
+        if said.quits:
+            self._leave()
+        elif said.ok:
+            self._face.say(said.text)
+        else:
+            self._fail(said.text)
+        if said.model is not None:
+            self._model = said.model
+        if said.document is not None:
+            self._write(said.document)
+        if said.recap is not None:
+            self._face.recap(said.recap)
+        if said.wakes:
+            self._jobs.put_nowait(None)
+
+    def _write(self, document: Document) -> None:
+        """Here the files are the user's own; what is there already is left alone."""
+        try:
+            with written_whole(document.name) as file:
+                file.write(document.text.encode())
+        except EverthreadError as error:
+            self._fail(str(error))
+        else:
+            self._face.say(f"Written to {document.name}")
+
+    def _fail(self, text: str) -> None:
+        self._face.complain(text)
+        if not self._face.interactive:
+            self._code = REFUSED
+
+    def _desk(self) -> Desk:
+        from everthread.commands.registry import Desk
+        from everthread.gateway.access import Access
+
+        runtime, settings = self._runtime, self._runtime.settings
+        return Desk(
+            runtime.lifecycle,
+            runtime.store,
+            runtime.agent,
+            runtime.memory,
+            runtime.notebook,
+            self._key,
+            self._owner,
+            settings.memory.notes_chars,
+            settings.memory.user_chars,
+            model=self._model,
+            choices=runtime.choices,
+            known_models=runtime.known_models(),
+            spend_per_day=settings.limits.spend_per_day,
+            skills=runtime.skills,
+            reaches=Access(runtime.store, settings.gateway, settings.platforms, settings.owner).reaches,
+        )
+
+    # --- What the face asks for --------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        interactive = self._face.interactive
+        twice = self._answering.stopping or self._runtime.clock.now() - self._stopped_at < TWICE_S
+        if not interactive or (self._busy and twice):
+            self._leave(0 if interactive else INTERRUPTED)
+        elif self._busy:
+            self._stopped_at = self._runtime.clock.now()
+            self._answering.stop()
+        elif self._hinted:
+            self._leave()
+        else:
+            self._hinted = True
+            self._face.notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
+
+    async def candidates(self, text: str) -> Sequence[Candidate]:
+        from everthread.commands.completion import candidates
+
+        await self._ready.wait()
+        return await candidates(self._desk(), text)
+
+    async def asked_before(self) -> Sequence[str]:
+        return await asked_before(self._runtime.store, self._owner)
+
+    # --- Answering ---------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while not self._left.is_set():
+            job = await self._jobs.get()
+            self._busy = True
+            try:
+                if job is not None:
+                    await self._carry_out(job)
+                else:
+                    # A message whose answer failed to begin waits on: it comes before the next one.
+                    while await self._answering.answer() and self._jobs.empty() and not self._left.is_set():
+                        pass
+            finally:
+                self._busy = False
+                self._jobs.task_done()
+                self._look.set()
+            if self._jobs.empty() and not self._left.is_set():
+                self._face.prompt()
+
+    # --- Finishing what an earlier process began ---------------------------------------------------------------------
+
+    async def _finished(self, ended: TurnEnded) -> None:
+        session_id = ended.committed.ref.session_id
+        self._answering.others.mine(session_id, ended.committed.number)
+        turn = await self._runtime.store.read(lambda uow: uow.turns.get(session_id, ended.committed.number))
+        asked = excerpt(turn.user_text if turn else "")
+        here = await self._runtime.lifecycle.current(self._key)
+        if here is not None and here.session_id == session_id:
+            self._face.notice(f"Finished an answer that was cut off: {asked}")
+            self._face.answer(ended.text or ended.problem)
+            self._face.prompt()
+        else:
+            self._face.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
+
+    def _not_finished(self, why: str) -> None:
+        if self._wish.verbose:
+            self._face.notice(why)
+
+    def _reviewed(self, event: Reviewed) -> None:
+        """A process may carry out the review of anybody's conversation; what it wrote is for its owner to read."""
+        if event.ref.owner == self._owner and not self._left.is_set():
+            self._face.hear(event)
+            if not self._busy:
+                self._face.prompt()
+
+    # --- Coming and going --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._be_ended, 128 + number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+    def _be_ended(self, code: int) -> None:
+        """Somebody ends the process, or the terminal is gone. Nobody wanted the answer to stop."""
+        self.cut_off = self._busy or not self._jobs.empty() or self._recovery.busy
+        self._leave(code)
+
+    def _leave(self, code: int = 0) -> None:
+        self._code = code or self._code
+        self._left.set()
+
+    async def _wind_up(self) -> None:
+        """Stop what runs, and give it a moment to be stored; what is cut off is given back by being cancelled."""
+        if self.cut_off:
+            return
+        self._answering.stop()
+        self._recovery.stop()
+        deadline = self._runtime.clock.now() + LEAVE_S_MAX
+        while (self._busy or self._recovery.busy) and self._runtime.clock.now() < deadline:
+            await self._runtime.clock.sleep(_LOOK_S)
+
+    async def _watch(self) -> None:
+        """Keep the line of status true: at once when something was done here, else now and then."""
+        while True:
+            self._look.clear()
+            status = await look_around(self._runtime, self._key, self._model, self._answering.context)
+            self._face.show_status(status)
+            if not self._answering.running:
+                await self._show_others()
+            try:
+                async with asyncio.timeout(STATUS_S):
+                    await self._look.wait()
+            except TimeoutError:
+                # Nothing was done here meanwhile; others may have done something.
+                pass
+
+    async def _show_others(self) -> None:
+        news = await self._answering.others.news()
+        if news.earlier:
+            session_id = news.turns[-1].session_id if news.turns else ""
+            self._face.notice(
+                f"Said elsewhere before what follows: {counted(news.earlier, 'more turn')}; "
+                f"`everthread sessions show {session_id}` has them all."
+            )
+        for turn in news.turns:
+            self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
+            self._face.answer(turn.assistant_text)
+
+    async def _welcome(self) -> None:
+        """Say which model answers, and in which conversation."""
+        from everthread.commands.context import called
+        from everthread.commands.sessions import recap_here
+
+        small = False
+        try:
+            choice = self._runtime.choices(self._model)[0]
+            model, small = choice.name, choice.traits.small
+        except EverthreadError as error:
+            self._face.complain(str(error))
+            model = "no model yet"
+
+        last = await recap_here(self._desk())
+        where = f"back in {called(last.title, last.session_id)}" if last else "a new conversation"
+        self._face.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
+        if last is not None and last.exchanges:
+            self._face.recap(last)
+        if small:
+            self._face.notice(
+                "This is a small model for trying things out; it is often wrong. Set `model` for another."
+            )
+
+    async def _goodbye(self) -> None:
+        if self.cut_off:
+            self._face.notice("Cut off; `everthread -c` goes on with it.")
+            return
+        aside = await left(self._runtime, self._key)
+        if aside:
+            from everthread.commands.context import listed
+
+            self._face.notice(f"Set aside without an answer: {listed(aside)}")
+        here = await self._runtime.lifecycle.current(self._key)
+        if here is not None and self._face.interactive:
+            self._face.notice(f"everthread -r {here.session_id} goes on from here.")

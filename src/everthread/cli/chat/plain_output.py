@@ -1,0 +1,180 @@
+"""What a conversation looks like on plain streams: answers on stdout, everything else on stderr.
+
+A turn as it is shown on a plain screen while it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import click
+
+from everthread.agent.events import (
+    Compressed,
+    Compressing,
+    CompressionFailed,
+    Recalled,
+    Retrying,
+    Reviewed,
+    Steered,
+    TextWritten,
+    ToolBegan,
+    ToolEnded,
+    TurnBegan,
+    TurnEnded,
+    TurnEvent,
+)
+from everthread.cli.event_text import recalled_in_lines, retrying_in_words
+from everthread.cli.output import shortened, shown
+from everthread.config.terminal import display
+from everthread.domain.model import TurnStatus
+
+
+class Screen:
+    """Prints. If the reader of stdout has gone, it says so (`gone`) and goes on quietly."""
+
+    def __init__(self, *, prompts: bool = False) -> None:
+        self.streams = sys.stdout is not None and sys.stdout.isatty()
+        """Answers are shown as they come."""
+        self.gone = sys.stdout is None
+        self._prompts = prompts
+        self._styled = display().term != "dumb"
+        self._mid_line = False
+        self._at_prompt = False
+
+    def write(self, text: str) -> None:
+        """A piece of an answer."""
+        if text:
+            self._leave_prompt()
+            self._put(shown(text) if self.streams else text)
+            self._mid_line = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        if self._mid_line:
+            self._put("\n")
+            self._mid_line = False
+
+    def say(self, text: str) -> None:
+        """Something whole, on lines of its own."""
+        self._leave_prompt()
+        self.end_line()
+        self._put((shown(text) if self.streams else text) + "\n")
+
+    def notice(self, text: str) -> None:
+        """Something beside the conversation."""
+        self._beside(text, dim=True)
+
+    def complain(self, text: str) -> None:
+        """Something that went wrong."""
+        self._beside(f"everthread: {text}", dim=False)
+
+    def ask(self, question: str) -> None:
+        self._leave_prompt()
+        self.end_line()
+        self._put(shown(question))
+        self._mid_line = True
+
+    def prompt(self) -> None:
+        """Show that it is the user's turn."""
+        if self._prompts and not self._at_prompt:
+            self.end_line()
+            self._put("> ")
+            self._at_prompt = True
+
+    def prompt_no_more(self) -> None:
+        self._prompts = False
+
+    def entered(self) -> None:
+        """The user has ended a line: the cursor is at the beginning of the next one."""
+        self._at_prompt = False
+        self._mid_line = False
+
+    def _beside(self, text: str, *, dim: bool) -> None:
+        was_at_prompt = self._at_prompt
+        self._leave_prompt()
+        if self.streams:
+            self.end_line()
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(click.style(shown(text), dim=True) if dim and self._styled else shown(text), err=True)
+        if was_at_prompt:
+            self.prompt()
+
+    def _leave_prompt(self) -> None:
+        if self._at_prompt:
+            self._put("\n")
+            self._at_prompt = False
+
+    def _put(self, text: str) -> None:
+        if self.gone:
+            return
+        try:
+            click.echo(text, nl=False)
+        except (OSError, ValueError) as error:
+            self.gone = True
+            if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+                # Nobody has closed it, so nobody knows: a full disk, say.
+                why = error.strerror or type(error).__name__
+                self.complain(f"stdout can't be written ({why}); what was said is kept, see everthread sessions list")
+            # What is left in the buffer would be tried again, and complained about, at the very end.
+            with contextlib.suppress(OSError, ValueError):
+                with open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+_DETAIL_CHARS_MAX = 100
+
+
+class Hearing:
+    """Shows the events of turns that run one after another."""
+
+    def __init__(self, screen: Screen, *, verbose: bool) -> None:
+        self._screen = screen
+        self._verbose = verbose
+        self._written = False
+        """Some of the answer that is being written is on the screen."""
+
+    def __call__(self, event: TurnEvent) -> None:
+        match event:
+            case TurnBegan():
+                self._written = False
+            case TextWritten():
+                if self._screen.streams:
+                    self._screen.write(event.text)
+                    self._written = True
+            case TurnEnded():
+                self._ended(event)
+            case ToolBegan() | Retrying() | Steered() | ToolEnded() | Recalled():
+                self._beside(event)
+            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
+                self._screen.notice(event.text)
+            case _:
+                pass
+
+    def _beside(self, event: ToolBegan | Retrying | Steered | ToolEnded | Recalled) -> None:
+        match event:
+            case ToolBegan():
+                self._written = False
+                self._screen.notice(f"* {event.call.name} {shortened(event.call.arguments, _DETAIL_CHARS_MAX)}")
+            case Retrying():
+                self._written = False
+                self._screen.notice(retrying_in_words(event))
+            case Steered():
+                self._screen.notice(f"Taken up: {shortened(event.text, _DETAIL_CHARS_MAX)}")
+            case ToolEnded():
+                if self._verbose:
+                    self._screen.notice(f"  {event.call.name}: {shortened(event.result, _DETAIL_CHARS_MAX)}")
+            case Recalled():
+                if self._verbose:
+                    for line in recalled_in_lines(event):
+                        self._screen.notice(f"  {line}")
+
+    def _ended(self, event: TurnEnded) -> None:
+        """What was stopped because its place was left is told of by whoever left it."""
+        if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            self._screen.end_line()
+            return
+        if event.text and not self._written:
+            self._screen.write(event.text)
+        self._screen.end_line()

@@ -1,0 +1,66 @@
+"""Checks of what is elsewhere: the model, platforms, MCP servers, memory providers."""
+
+from __future__ import annotations
+
+from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
+
+
+async def model(case: Case) -> Finding:
+    from everthread.domain.errors import EverthreadError
+
+    if case.offline:
+        return skipped("--offline")
+    assert case.unopened is not None
+    try:
+        return well(f"{await case.unopened.reach()} has answered")
+    except EverthreadError as error:
+        return bad(str(error), "everthread setup chooses a model and a key, and tries them")
+
+
+async def platforms(case: Case) -> Finding:
+    from everthread.domain.errors import EverthreadError
+
+    assert case.unopened is not None
+    assert case.settings is not None
+    wanted = [name for name, account in case.settings.platforms.items() if account.enabled]
+    if not wanted:
+        return skipped("none is configured")
+    if case.offline:
+        return skipped("--offline")
+    reached: list[str] = []
+    wrong: list[str] = []
+    for name in wanted:
+        try:
+            known_as = await case.unopened.reach_platform(name)
+            reached.append(name if known_as == name else f"{name} ({known_as})")
+        except EverthreadError as error:
+            wrong.append(f"{name}: {error}")
+    if wrong:
+        fix = "see to its token and its table in config.toml; enabled = false leaves it out"
+        return bad("; ".join(wrong), fix)
+    return well(", ".join(reached))
+
+
+async def mcp(case: Case) -> Finding:
+    assert case.unopened is not None
+    assert case.settings is not None
+    if all(server.disabled for server in case.settings.mcp_servers.values()):
+        return skipped("none is configured")
+    problems = await case.unopened.try_mcp(offline=case.offline)
+    if problems:
+        what = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        return bad(what, "mend its table in config.toml or mcp.json, or set disabled = true there")
+    return well("all of them start")
+
+
+async def providers(case: Case) -> Finding:
+    from everthread.ports.memory import Capability
+
+    assert case.runtime is not None
+    declared = [p.name for p in case.runtime.providers if Capability.HEALTH in p.capabilities]
+    health = await case.runtime.memory.health() if declared else {}
+    ill = {name: health.get(name, "no answer") for name in declared if health.get(name) != "ok"}
+    if ill:
+        what = "; ".join(f"{name}: {said}" for name, said in ill.items())
+        return bad(what, "see to the service that the provider uses; what is said meanwhile waits for it")
+    return well(", ".join(case.runtime.memory.names))

@@ -1,0 +1,110 @@
+"""Taking in the skills of a Hermes home."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from everthread.agent.skills.folders import COUNT_MAX, SkillFolders
+from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, Written, parse
+from everthread.domain.errors import AlreadyThere, BadSkill
+from everthread.hermes_import.allowlist import NotTaken
+from everthread.hermes_import.home import HermesHome
+
+FILES_MAX = 50
+FILE_BYTES_MAX = 1 << 20
+
+
+class TakenSkills(Struct):
+    names: list[str] = field(default_factory=list[str])
+    not_taken: list[NotTaken] = field(default_factory=list[NotTaken])
+
+
+def take_skills(home: HermesHome, folders: SkillFolders, before: Collection[str], *, dry_run: bool) -> TakenSkills:
+    """Copy those that are not here yet. One that an earlier import brought is as the user left it since."""
+    taken = TakenSkills()
+    bundled = 0
+    here = {path.name for path in folders.own.iterdir()} if folders.own.is_dir() else set[str]()
+    for found in home.skills():
+        if found.bundled:
+            bundled += 1
+            continue
+        try:
+            skill = _read(found.folder)
+            if skill.name in before:
+                continue
+            _check(skill.name, {*here, *taken.names})
+            left = 0 if dry_run else _copy(skill, found.folder, folders)
+        except (AlreadyThere, BadSkill) as error:
+            taken.not_taken.append(NotTaken(f"skill {found.folder.name}", str(error)))
+            continue
+        taken.names.append(skill.name)
+        if left:
+            why = f"are no plain files, or too many, or have more than {FILE_BYTES_MAX >> 20} MB"
+            taken.not_taken.append(NotTaken(f"files of skill {skill.name}", why, left))
+    if bundled:
+        taken.not_taken.append(NotTaken("skills", "came with Hermes; copy those that you changed by hand", bundled))
+    return taken
+
+
+def _check(name: str, here: Collection[str]) -> None:
+    if name in here:
+        raise AlreadyThere("there is one of that name here already")
+    if len(here) >= COUNT_MAX:
+        raise AlreadyThere(f"there are {COUNT_MAX} skills here already")
+
+
+def _copy(skill: Written, source: Path, folders: SkillFolders) -> int:
+    """Write it as a skill of the user's; how many of its other files were left."""
+    folders.write(skill, new=True)
+    return _copy_rest(source, folders.own / skill.name)
+
+
+def _read(folder: Path) -> Written:
+    content = _bytes(folder / FILE, 4 * FILE_CHARS_MAX)
+    if content is None:
+        raise BadSkill(f"{folder / FILE}:1: is no plain file, or too long")
+    return parse(content.decode(errors="replace"), str(folder / FILE))
+
+
+def _copy_rest(source: Path, target: Path) -> int:
+    """Copy what lies beside a SKILL.md; how many files were left."""
+    copied = left = 0
+    for file in _files(source):
+        if file == source / FILE:
+            continue
+        content = _bytes(file, FILE_BYTES_MAX) if copied < FILES_MAX else None
+        if content is None:
+            left += 1
+            continue
+        place = target / file.relative_to(source)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(content)
+        copied += 1
+    return left
+
+
+def _files(source: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(source):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        yield from (Path(folder) / name for name in sorted(files) if not name.startswith("."))
+        if Path(folder) == source:
+            folders[:] = folders[:FILES_MAX]
+
+
+def _bytes(file: Path, limit: int) -> bytes | None:
+    """What a plain file holds; None of a link, a pipe, or more than the limit."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        content = opened.read(limit + 1)
+    return content if len(content) <= limit else None

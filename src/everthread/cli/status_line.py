@@ -1,0 +1,56 @@
+"""The line at the bottom of the terminal: where one is, with which model, and at what cost."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from everthread.cli.output import columns_of, shortened
+
+_BETWEEN = " · "
+_TITLE_CHARS_MAX = 40
+
+
+class Status(Struct, frozen=True):
+    title: str = ""
+    model: str = ""
+    context_tokens: int = 0
+    """What the last request and its answer took; 0 if none was made here yet."""
+    context_tokens_max: int = 0
+    cost: float = 0.0
+    """Of this conversation, in dollars."""
+    memory: str = ""
+    """What is wrong with a memory provider, or that all is well."""
+    waiting: int = 0
+
+
+def status_line(status: Status, columns: int) -> str:
+    """As much of it as fits, the most telling part first; what does not fit is left out whole."""
+    parts = [
+        shortened(status.title or "new conversation", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
+        _short_model(status.model) if columns < 80 else status.model,
+        f"{status.waiting} queued" if status.waiting else "",
+        _context(status),
+        f"${status.cost:.4f}" if 0 < status.cost < 0.1 else f"${status.cost:.2f}" if status.cost else "",
+        status.memory,
+    ]
+    line = ""
+    for part in parts:
+        longer = f"{line}{_BETWEEN}{part}" if line and part else line or part
+        if columns_of(longer) + 2 <= columns:
+            line = longer
+    return f" {line}" if line else shortened(f" {parts[0]}", max(columns, 4))
+
+
+def _short_model(model: str) -> str:
+    return model.rpartition("/")[2]
+
+
+def _context(status: Status) -> str:
+    if not status.context_tokens or not status.context_tokens_max:
+        return ""
+    share = 100 * status.context_tokens / status.context_tokens_max
+    return f"{share:.0f}% of {_thousands(status.context_tokens_max)} context"
+
+
+def _thousands(tokens: int) -> str:
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)

@@ -1,0 +1,88 @@
+"""Lines from a terminal, a pipe or a file, without ever holding up the end of the program."""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+from everthread.concurrency import in_daemon_thread
+from everthread.lifecycle import TEXT_CHARS_MAX
+
+LINE_BYTES_MAX = 4 * TEXT_CHARS_MAX + 4
+"""One character more than a message may have, whatever it is made of: what is cut off here is refused there."""
+SPOILED = "Some of that was no text, and is replaced by \ufffd."
+_READ_BYTES = 1 << 20
+
+
+class Typed(Struct, frozen=True):
+    text: str
+    spoiled: bool = False
+    """Some of it was no text, and was replaced."""
+
+
+class Lines:
+    """Reads from a file descriptor, in daemon threads: a read can't be called off."""
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self._descriptor = descriptor
+        self._rest = b""
+        self._ended = False
+
+    async def message(self) -> Typed | None:
+        """The next line, with those that it says follow: it ends in a backslash. `None` at the end."""
+        first = await self._line()
+        if first is None:
+            return None
+        parts, chars, spoiled = [first.text], len(first.text), first.spoiled
+        while parts[-1].endswith("\\"):
+            more = await self._line()
+            if more is None:
+                break
+            spoiled |= more.spoiled
+            if chars <= TEXT_CHARS_MAX:
+                parts[-1] = parts[-1][:-1]
+                parts.append(more.text)
+                chars += len(more.text)
+            elif not more.text.endswith("\\"):
+                break
+        return Typed("\n".join(parts), spoiled)
+
+    async def rest(self) -> Typed:
+        """All that is left, as one text."""
+        whole = bytearray()
+        while chunk := await self._read():
+            whole += chunk[: LINE_BYTES_MAX - len(whole)]
+        return _decoded(whole)
+
+    async def _line(self) -> Typed | None:
+        line = bytearray()
+        while True:
+            piece, newline, rest = self._rest.partition(b"\n")
+            line += piece[: LINE_BYTES_MAX - len(line)]
+            self._rest = rest
+            if newline:
+                return _decoded(line)
+            if not (chunk := await self._read()):
+                return _decoded(line) if line else None
+            self._rest = chunk
+
+    async def _read(self) -> bytes:
+        if self._ended:
+            return b""
+        try:
+            chunk: bytes = await in_daemon_thread(lambda: os.read(self._descriptor, _READ_BYTES), "stdin")
+        except OSError:
+            # A terminal that was hung up, or a descriptor that was never open: nothing more will come.
+            chunk = b""
+        self._ended = not chunk
+        return chunk
+
+
+def _decoded(line: bytearray) -> Typed:
+    if line.endswith(b"\r"):
+        del line[-1:]
+    try:
+        return Typed(line.decode())
+    except UnicodeDecodeError:
+        return Typed(line.decode(errors="replace"), spoiled=True)

@@ -1,0 +1,129 @@
+"""Text with looks, cut to the width of a terminal. Nothing of it is ever left out, however narrow that is.
+
+Plain text in a terminal: no word is cut at the edge, and what is indented stays so.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from prompt_toolkit.utils import get_cwidth
+
+_WORD = re.compile(r"\s*\S+\s*|\s+")
+_COLOUR = re.compile(r"[39]\d")
+
+
+class Span(Struct, frozen=True):
+    """Text that looks the same from its beginning to its end."""
+
+    text: str
+    looks: tuple[str, ...] = ()
+    """The terminal's own codes of colours and weights."""
+
+    def but(self, text: str) -> Span:
+        return Span(text, self.looks)
+
+
+Line = list[Span]
+
+
+def width(spans: Iterable[Span]) -> int:
+    return sum(get_cwidth(span.text) for span in spans)
+
+
+def written(line: Line, *, colour: bool) -> str:
+    """As the terminal takes it; nothing that shows nothing stays at its end."""
+    texts = [(span.text, _codes(span, colour=colour)) for span in line]
+    while texts and not texts[-1][0].rstrip():
+        texts.pop()
+    if texts:
+        texts[-1] = (texts[-1][0].rstrip(), texts[-1][1])
+    return "".join(f"\x1b[{codes}m{text}\x1b[0m" if codes and text.strip() else text for text, codes in texts)
+
+
+def _codes(span: Span, *, colour: bool) -> str:
+    return ";".join(look for look in span.looks if colour or not _COLOUR.fullmatch(look))
+
+
+def wrapped_spans(spans: Sequence[Span], columns: int) -> list[Line]:
+    """Lines that end between words; a word longer than a line is cut. Line ends in the text stay where they are."""
+    return [line for whole in _lines(spans) for line in _fitting(whole, max(columns, 1))]
+
+
+def _lines(spans: Sequence[Span]) -> list[Line]:
+    lines: list[Line] = [[]]
+    for span in spans:
+        first, *more = span.text.split("\n")
+        lines[-1].append(span.but(first))
+        lines += [[span.but(text)] for text in more]
+    return lines
+
+
+def _fitting(line: Line, columns: int) -> list[Line]:
+    if width(line) <= columns:
+        return [line]
+    ends = _ends("".join(span.text for span in line), columns)
+    return _cut(line, ends)
+
+
+def _ends(text: str, columns: int) -> list[int]:
+    """Where lines end, the last one excepted."""
+    ends: list[int] = []
+    at = 0
+    for match in _WORD.finditer(text):
+        word = match[0]
+        if at + get_cwidth(word.rstrip()) <= columns:
+            at += get_cwidth(word)
+            continue
+        if at:
+            ends.append(match.start())
+            at = 0
+        for place, character in enumerate(word, match.start()):
+            wide = get_cwidth(character)
+            if at and at + wide > columns and not character.isspace():
+                ends.append(place)
+                at = 0
+            at += wide
+    return ends
+
+
+def _cut(line: Line, ends: list[int]) -> list[Line]:
+    lines: list[Line] = [[]]
+    begins, coming = 0, iter([*ends, -1])
+    end = next(coming)
+    for span in line:
+        done = 0
+        while begins + done <= end < begins + len(span.text):
+            lines[-1].append(span.but(span.text[done : end - begins]))
+            lines.append([])
+            done, end = end - begins, next(coming)
+        lines[-1].append(span.but(span.text[done:]))
+        begins += len(span.text)
+    return lines
+
+
+# Something, a gap, and what is said of it: as in a list of commands.
+_TWO_COLUMNS = re.compile(r"\s*\S.*?\s{2,}(?=\S)")
+
+
+def wrapped(text: str, columns: int) -> str:
+    return "\n".join(line for long in text.split("\n") for line in _wrap_line(long, columns))
+
+
+def _wrap_line(line: str, columns: int) -> list[str]:
+    if len(line) < columns:
+        return [line]
+    indent = " " * _indent(line, columns)
+    return textwrap.wrap(line, max(columns - 1, 10), subsequent_indent=indent, break_on_hyphens=False) or [line]
+
+
+def _indent(line: str, columns: int) -> int:
+    """Where its next rows begin: below its second column if there is room for that, else a little behind its first."""
+    begins = len(line) - len(line.lstrip())
+    gap = _TWO_COLUMNS.match(line)
+    if gap is None:
+        return min(begins, columns // 2)
+    return gap.end() if gap.end() <= columns // 2 else min(begins + 2, columns // 2)

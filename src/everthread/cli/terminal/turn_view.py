@@ -1,0 +1,197 @@
+"""A turn as it is drawn: what is printed for good, and what is shown below it while it may still change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from everthread.agent.events import (
+    Compressed,
+    Compressing,
+    CompressionFailed,
+    ReasoningWritten,
+    Recalled,
+    Retrying,
+    Reviewed,
+    Steered,
+    TextWritten,
+    ToolBegan,
+    ToolEnded,
+    TurnBegan,
+    TurnEnded,
+    TurnEvent,
+)
+from everthread.cli.event_text import recalled_in_lines, retrying_in_words
+from everthread.cli.output import shortened, shown
+from everthread.cli.terminal.markdown_stream import Blocks
+from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.text import wrapped
+from everthread.domain.model import ToolCall, TurnStatus
+
+if TYPE_CHECKING:
+    from everthread.cli.terminal.markdown import Drawing
+
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINS_PER_S = 10
+_DRAWN_CHARS_MAX = 4000
+"""An unfinished block longer than this is shown as it is written, until it is finished."""
+_BESIDE = 4
+_RESULT_CHARS_MAX = 500
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class _Tool(Struct):
+    call: ToolCall
+    began: float
+
+
+class Live:
+    """The turns of one conversation, which run one after another."""
+
+    def __init__(self, ink: Ink, draw: Callable[[], Drawing], now: Callable[[], float], *, verbose: bool) -> None:
+        self._ink = ink
+        self._draw = draw
+        self._now = now
+        self._verbose = verbose
+        self._blocks = Blocks()
+        self._began: float | None = None
+        self._doing = ""
+        self._tools: dict[str, _Tool] = {}
+        self._written = False
+        """Some of the answer that is being written can be seen."""
+        self._below_tool = False
+        """The last line above is about a tool: an answer keeps its distance."""
+        self._drawn: tuple[object, str] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._began is not None
+
+    def hear(self, event: TurnEvent, columns: int) -> str:
+        """What the event adds for good; empty if nothing."""
+        match event:
+            case TurnBegan():
+                self._began, self._doing, self._written = self._now(), "recalling", False
+                self._below_tool = False
+                self._blocks = Blocks()
+                self._tools.clear()
+            case TextWritten():
+                self._doing, self._written = "", True
+                return self._finished(self._blocks.feed(shown(event.text)), columns)
+            case ReasoningWritten():
+                self._doing = "thinking"
+            case TurnEnded():
+                return self._ended(event, columns)
+            case Recalled() | Retrying() | ToolBegan() | ToolEnded() | Steered():
+                return self._beside(event, columns)
+            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
+                return self._note(event.text, columns)
+        return ""
+
+    def lines(self, columns: int, rows: int) -> str:
+        """What may still change, on at most so many rows."""
+        if self._began is None:
+            return ""
+        rest = self._rest(columns, max(rows - len(self._tools) - 1, 1))
+        lines = [rest] if rest else []
+        lines += [self._running_tool(tool, columns) for tool in self._tools.values()]
+        if self._doing and not self._tools:
+            lines.append(self._ink.faint(f"{self._spin()} {self._doing}{self._since(self._began)}"))
+        return "\n".join(lines)
+
+    # --- Pieces ------------------------------------------------------------------------------------------------------
+
+    def _beside(self, event: Recalled | Retrying | ToolBegan | ToolEnded | Steered, columns: int) -> str:
+        match event:
+            case Recalled():
+                self._doing = "thinking"
+                lines = recalled_in_lines(event) if self._verbose else ()
+                return "".join(self._note(line, columns) for line in lines)
+            case Retrying():
+                lost = self._written
+                self._blocks, self._written, self._doing = Blocks(), False, "asking again"
+                more = "; what is above of this answer counts no more" if lost else ""
+                return self._note(retrying_in_words(event) + more, columns)
+            case ToolBegan():
+                before = self._finished(self._blocks.end(), columns)
+                self._written, self._doing = False, "thinking"
+                self._tools[event.call.id] = _Tool(event.call, self._now())
+                return before
+            case ToolEnded():
+                return self._tool_ended(event, columns)
+            case Steered():
+                return self._note(f"Taken up: {shortened(event.text, columns)}", columns)
+
+    def _ended(self, event: TurnEnded, columns: int) -> str:
+        left = self._blocks.end()
+        self._began, self._doing = None, ""
+        self._tools.clear()
+        if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            # What was stopped because its place was left is told of by whoever left it.
+            return ""
+        if event.text and not self._written:
+            return self.drawn(event.text, columns)
+        return self._finished(left, columns)
+
+    def _tool_ended(self, event: ToolEnded, columns: int) -> str:
+        tool = self._tools.pop(event.call.id, None)
+        took = f" {_seconds(self._now() - tool.began)}" if tool else ""
+        called = shortened(f"{event.call.name} {event.call.arguments}", columns - len(took) - _BESIDE)
+        self._below_tool = True
+        line = f"{self._ink.good('✓')} {called}{self._ink.faint(took)}\n"
+        return line + (self._note(f"  {shortened(event.result, _RESULT_CHARS_MAX)}", columns) if self._verbose else "")
+
+    def _running_tool(self, tool: _Tool, columns: int) -> str:
+        since = self._since(tool.began)
+        called = shortened(f"{tool.call.name} {tool.call.arguments}", columns - len(since) - _BESIDE)
+        return f"{self._ink.accent(self._spin())} {called}{self._ink.faint(since)}"
+
+    def _note(self, text: str, columns: int) -> str:
+        return self._ink.faint(wrapped(shown(text), columns)) + "\n"
+
+    def drawn(self, text: str, columns: int) -> str:
+        """A whole answer."""
+        blocks = Blocks()
+        return self._finished([*blocks.feed(shown(text)), *blocks.end()], columns)
+
+    def _finished(self, blocks: list[str], columns: int) -> str:
+        drawn = "".join(_trimmed(self._draw().markdown(block, columns)) + "\n\n" for block in blocks)
+        gap, self._below_tool = "\n" if self._below_tool and drawn else "", self._below_tool and not drawn
+        return gap + drawn
+
+    def _rest(self, columns: int, rows: int) -> str:
+        text = self._blocks.rest
+        if not text.strip():
+            return ""
+        as_of = (text, columns, rows)
+        if self._drawn is None or self._drawn[0] != as_of:
+            self._drawn = (as_of, self._drawn_rest(text, columns, rows))
+        return self._drawn[1]
+
+    def _drawn_rest(self, text: str, columns: int, rows: int) -> str:
+        if self._blocks.in_code or len(text) > _DRAWN_CHARS_MAX:
+            drawn = self._draw().plain(text[-rows * columns :], columns)
+        else:
+            drawn = self._draw().markdown(text, columns)
+        return "\n".join(_trimmed(drawn).split("\n")[-rows:])
+
+    def _spin(self) -> str:
+        return _SPINNER[int(self._now() * _SPINS_PER_S) % len(_SPINNER)]
+
+    def _since(self, began: float) -> str:
+        seconds = self._now() - began
+        return f" {seconds:.0f} s" if seconds >= 1 else ""
+
+
+def _trimmed(drawn: str) -> str:
+    """Without the lines at both ends that show nothing."""
+    lines = drawn.split("\n")
+    full = [place for place, line in enumerate(lines) if _CODES.sub("", line).strip()]
+    return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s" if seconds < 60 else f"{seconds:.0f} s"

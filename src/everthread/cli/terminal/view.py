@@ -1,0 +1,250 @@
+"""The conversation in a terminal: answers drawn as they are written, an input that is always there, a status line."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import termios
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from everthread.agent.events import TurnBegan, TurnEvent
+from everthread.cli.output import shown
+from everthread.cli.status_line import Status, status_line
+from everthread.cli.stdin import Typed
+from everthread.cli.terminal.layout import Lower
+from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.text import wrapped
+from everthread.cli.terminal.turn_view import Live
+from everthread.cli.view import Helper
+from everthread.concurrency import in_daemon_thread
+from everthread.config.terminal import Display
+
+if TYPE_CHECKING:
+    from everthread.cli.terminal.markdown import Drawing
+    from everthread.commands.recap import Recap
+
+REDRAW_S = 0.05
+"""How often what is being written is drawn anew: what is typed is never kept waiting for it."""
+_TICK_S = 0.1
+_ECHO_CHARS_MAX = 2_000
+_AHEAD_S = 0.5
+"""By then, what was typed before the input was there has been read."""
+_PROMPT, _QUESTION = "> ", "? "
+_LOWER_ROWS = 8
+"""The input, the menu and the status line want some rows too."""
+
+
+class Terminal:
+    """A `Face`. Everything is drawn from the event loop; nothing here waits for the terminal."""
+
+    interactive = True
+    capable = True
+
+    def __init__(self, display: Display, *, verbose: bool) -> None:
+        self.gone = False
+        self._display = display
+        self._ink = Ink(display.colour, display.dark)
+        self._live = Live(self._ink, self._drawing, time.monotonic, verbose=verbose)
+        self._drawer: Drawing | None = None
+        self._lower: Lower | None = None
+        self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
+        self._early: list[str | None] | None = []
+        """What was entered before anybody was welcomed: it is to stand below that. `None` is the end, as above."""
+        self._status = Status()
+        self._held: list[str] = []
+        """What is to be printed once the input is there."""
+        self._gap = False
+        """The last line above is empty."""
+        self._redraw: asyncio.TimerHandle | None = None
+
+    # --- Being there -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def open(self, helper: Helper) -> AsyncGenerator[None]:
+        self._lower = lower = Lower(
+            helper,
+            self._ink,
+            self._display,
+            status=lambda: status_line(self._status, self._columns),
+            submit=self._submit,
+            leave=lambda: self._submit(None),
+        )
+        # What was said before the input is there comes out above it.
+        self._let_go()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, helper.interrupt)
+        lower.typed_ahead = _typed_ahead()
+        loop.call_later(_AHEAD_S, setattr, lower, "typed_ahead", False)
+        # Ctrl-C is a key here, and what goes wrong ends the program with one line, as everywhere.
+        running = asyncio.ensure_future(lower.app.run_async(handle_sigint=False, set_exception_handler=False))
+        running.add_done_callback(lambda _: self._typed.put_nowait(None))
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            await self._close(lower, running)
+
+    async def _close(self, lower: Lower, running: asyncio.Future[None]) -> None:
+        if self._redraw is not None:
+            self._redraw.cancel()
+            self._redraw = None
+        if lower.app.is_running:
+            lower.app.exit()
+        try:
+            await running
+        except (EOFError, OSError):
+            # The terminal was hung up.
+            self.gone = True
+
+    async def message(self) -> Typed | None:
+        return await self._typed.get()
+
+    async def pick(self, title: str, rows: Sequence[str]) -> int | None:
+        return await self._lower.pick(title, rows) if self._lower is not None and rows else None
+
+    # --- Saying ------------------------------------------------------------------------------------------------------
+
+    def hear(self, event: TurnEvent) -> None:
+        if isinstance(event, TurnBegan) and self._drawer is None:
+            # It takes a while to import; the model takes longer.
+            in_daemon_thread(_import_drawing, "import")
+        if isinstance(event, TurnBegan):
+            self._leave_a_gap()
+        if printed := self._live.hear(event, self._columns):
+            # What is printed now is not to be seen twice.
+            self._show_live()
+            self._print(printed)
+        self._redraw_soon(REDRAW_S)
+
+    def answer(self, text: str) -> None:
+        self._leave_a_gap()
+        self._print(self._live.drawn(text, self._columns))
+
+    def say(self, text: str) -> None:
+        self._print(self._wrapped(text) + "\n")
+
+    def notice(self, text: str) -> None:
+        self._print(self._ink.faint(self._wrapped(text)) + "\n")
+
+    def complain(self, text: str) -> None:
+        self._print(self._ink.bad(self._wrapped(text)) + "\n")
+
+    def ask(self, question: str) -> None:
+        self._print(self._ink.bold(self._wrapped(question)) + "\n")
+        if self._lower is not None:
+            self._lower.prefix = _QUESTION
+
+    def prompt(self) -> None:
+        """The input is always there; what was asked may not be open any more."""
+        early, self._early = self._early, None
+        for text in early or ():
+            self._submit(text)
+        if self._lower is not None:
+            self._lower.prefix = _PROMPT
+
+    def recap(self, recap: Recap) -> None:
+        from everthread.cli.terminal.recap import recap_panel
+
+        self._print(recap_panel(recap, self._columns, self._ink))
+
+    def show_status(self, status: Status) -> None:
+        if status != self._status:
+            self._status = status
+            self._redraw_soon(REDRAW_S)
+
+    # --- Drawing -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, text: str | None) -> None:
+        if self._early is not None:
+            self._early.append(text)
+            return
+        if text is None:
+            self._typed.put_nowait(None)
+            return
+        if self._lower is not None:
+            self._lower.prefix = _PROMPT
+        if text.strip():
+            self._print(self._echo(text))
+        self._typed.put_nowait(Typed(text))
+
+    def _echo(self, text: str) -> str:
+        """What was entered, as it stays above."""
+        some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
+        first, *more = wrapped(shown(some), self._columns - len(_PROMPT)).split("\n")
+        lines = [self._ink.bold(_PROMPT + first), *(self._ink.bold(" " * len(_PROMPT) + line) for line in more)]
+        return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
+
+    def _wrapped(self, text: str) -> str:
+        """No word is cut at the edge; what is indented stays so."""
+        return wrapped(shown(text), self._columns)
+
+    def _leave_a_gap(self) -> None:
+        """What comes now keeps its distance from what was said before it."""
+        if not self._gap:
+            self._print("\n")
+            self._gap = True
+
+    def _print(self, text: str) -> None:
+        self._held.append(text)
+        self._gap = text.endswith("\n\n")
+        if self._lower is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        text, self._held = "".join(self._held), []
+        if text and self._lower is not None and not self.gone:
+            try:
+                self._lower.print_above(text)
+            except OSError:
+                self.gone = True
+
+    def _show_live(self) -> None:
+        if self._lower is not None:
+            rows = max(self._lower.output.get_size().rows - _LOWER_ROWS, 3)
+            self._lower.show_live(self._live.lines(self._columns, rows))
+
+    def _redraw_soon(self, seconds: float) -> None:
+        if self._redraw is None and self._lower is not None and self._lower.app.is_running:
+            self._redraw = asyncio.get_running_loop().call_later(seconds, self._redraw_now)
+
+    def _redraw_now(self) -> None:
+        self._redraw = None
+        self._show_live()
+        if self._lower is not None:
+            self._lower.app.invalidate()
+        if self._live.running:
+            # The spinner turns, and the seconds pass.
+            self._redraw_soon(_TICK_S)
+
+    def _drawing(self) -> Drawing:
+        if self._drawer is None:
+            from everthread.cli.terminal.markdown import Drawing
+
+            self._drawer = Drawing(self._ink)
+        return self._drawer
+
+    @property
+    def _columns(self) -> int:
+        with suppress(OSError, ValueError):
+            return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        return 80
+
+
+def _typed_ahead() -> bool:
+    """Whether lines wait to be read already."""
+    try:
+        waiting = fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, bytes(4))
+    except (OSError, ValueError):
+        # It was hung up.
+        return False
+    return any(waiting)
+
+
+def _import_drawing() -> None:
+    import everthread.cli.terminal.markdown  # noqa: F401 # pyright: ignore[reportUnusedImport]

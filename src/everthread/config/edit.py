@@ -1,0 +1,238 @@
+"""Changing one setting in the text of a `config.toml`, and nothing else in it: remarks, blanks and order stay.
+
+Changing `config.toml` and `.env`. What is written was checked before, as it will be read.
+
+Replacing a configuration file: whole or not at all, for its owner's eyes only.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from everthread.config import dotenv
+from everthread.config import load as files
+from everthread.config import tables as reading
+from everthread.config.line_numbers import Keys, layout_of_toml, line_in_toml
+from everthread.config.schema import built_in_providers
+from everthread.config.secrets import refuse_secrets
+from everthread.config.settings import Places
+from everthread.config.tables import Mistake, Source, Table, dotted
+from everthread.domain.errors import BadConfig, BadInput, DiskFull, StoreUnwritable
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_KEYS_MAX = 16
+_CHARS_MAX = 4096
+
+
+def keys_of(text: str) -> tuple[str, ...]:
+    """The keys of a setting, from how they are written: limits.turn_s, prices."openai/x".input."""
+    if len(text) > _CHARS_MAX or "\n" in text or "=" in text or "#" in text:
+        raise BadInput(f"{text[:60]!r} is no key; write one like limits.turn_s")
+    try:
+        found: object = tomllib.loads(f"{text} = 0")
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f'{text[:60]!r} is no key; write one like limits.turn_s, or prices."openai/x".input') from error
+    keys: list[str] = []
+    while isinstance(found, dict):
+        ((key, found),) = cast("dict[str, object]", found).items()
+        keys.append(key)
+    if len(keys) > _KEYS_MAX:
+        raise BadInput(f"{text[:60]!r} is no key; write one like limits.turn_s")
+    return tuple(keys)
+
+
+def values_meant(text: str) -> Iterator[Any]:
+    """What a value on the command line may mean: as TOML has it, a string, or strings between commas."""
+    if "\n" not in text:
+        try:
+            found = tomllib.loads(f"value = {text}")
+        except (ValueError, RecursionError):
+            found = {}
+        # What is not even itself (nan) is no value for anything, and could not be read again.
+        if set(found) == {"value"} and found["value"] == found["value"]:
+            yield found["value"]
+    yield text
+    if not text.startswith("["):
+        yield [part.strip() for part in text.split(",") if part.strip()]
+
+
+def changed(text: str, keys: tuple[str, ...], value: Any) -> str | None:
+    """The text with that setting; None if it is written in a way that this can't change.
+
+    Whatever is returned was read again: it says what the text said before, and the new value.
+    """
+    wanted = tomllib.loads(text)
+    _put(wanted, keys, value)
+    for candidate in _candidates(text, keys, _written(value)):
+        try:
+            if tomllib.loads(candidate) == wanted:
+                return candidate
+        except ValueError:
+            continue
+    return None
+
+
+def _put(values: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
+    for key in keys[:-1]:
+        inner = values.setdefault(key, {})
+        if not isinstance(inner, dict):
+            inner = values[key] = {}
+        values = cast("dict[str, Any]", inner)
+    values[keys[-1]] = copy.deepcopy(value)
+
+
+def _candidates(text: str, keys: tuple[str, ...], value: str) -> Iterator[str]:
+    layout = layout_of_toml(text)
+    end_of_line = "\r\n" if "\r\n" in text else "\n"
+    for length in range(len(keys), 0, -1):
+        if keys[:length] in layout.values:
+            yield _within(text, layout.values[keys[:length]], keys[length:], value)
+    above = keys[:-1]
+    for table, _, end in reversed(layout.tables):
+        if table == above:
+            yield _behind(text, end, f"{_key(keys[-1:])} = {value}", end_of_line)
+    for table, pair, end in reversed(layout.pairs):
+        if above and pair[: len(above)] == above and len(table) < len(above):
+            yield _behind(text, end, f"{_key(keys[len(table) :])} = {value}", end_of_line)
+    if above:
+        start = text if not text or text.endswith("\n") else text + end_of_line
+        gap = end_of_line if start.strip() else ""
+        yield f"{start}{gap}[{_key(above)}]{end_of_line}{_key(keys[-1:])} = {value}{end_of_line}"
+    yield _at_the_top(text, f"{_key(keys)} = {value}", end_of_line)
+
+
+def _within(text: str, place: tuple[int, int], rest: Keys, value: str) -> str:
+    """In the place of a value; or in an inline table, if there are keys left."""
+    start, end = place
+    if not rest:
+        return text[:start] + value + text[end:]
+    inside = text[start + 1 : end - 1].strip()
+    pair = f"{_key(rest)} = {value}"
+    return f"{text[:start]}{{ {inside}, {pair} }}{text[end:]}" if inside else f"{text[:start]}{{ {pair} }}{text[end:]}"
+
+
+def _behind(text: str, end: int, line: str, end_of_line: str) -> str:
+    end -= text[:end].endswith("\r")
+    return f"{text[:end]}{end_of_line}{line}{text[end:] or end_of_line}"
+
+
+def _at_the_top(text: str, line: str, end_of_line: str) -> str:
+    """Behind the settings that stand before all tables; else before the first table, and the remarks on it."""
+    layout = layout_of_toml(text)
+    above_all = [end for table, _, end in layout.pairs if table == ()]
+    if above_all:
+        return _behind(text, above_all[-1], line, end_of_line)
+    if not layout.tables:
+        start = text if not text or text.endswith("\n") else text + end_of_line
+        return f"{start}{line}{end_of_line}"
+    place = text.rfind("\n", 0, layout.tables[0][1]) + 1
+    while place > 0 and text[text.rfind("\n", 0, place - 1) + 1 : place].lstrip().startswith("#"):
+        place = text.rfind("\n", 0, place - 1) + 1
+    return f"{text[:place]}{line}{end_of_line}{end_of_line}{text[place:]}"
+
+
+def _key(keys: Keys) -> str:
+    return ".".join(str(key) if _BARE.fullmatch(str(key)) else json.dumps(key, ensure_ascii=False) for key in keys)
+
+
+def _written(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case list():
+            return f"[{', '.join(_written(item) for item in cast('list[Any]', value))}]"
+        case Mapping():
+            items = cast("Mapping[str, Any]", value).items()
+            return f"{{ {', '.join(f'{_key((key,))} = {_written(item)}' for key, item in items)} }}"
+        case _:
+            return str(value)
+
+
+def set_value(places: Places, key: str, written: str) -> Any:
+    """Set one setting to what the text means, in `config.toml`; the value that it has now. Raises `BadInput`."""
+    keys = keys_of(key)
+    _refuse_secret(places, keys, written)
+    first: BadConfig | None = None
+    for value in values_meant(written):
+        try:
+            _set(places, {keys: value})
+            return value
+        except BadConfig as error:
+            first = first or error
+    assert first is not None
+    if isinstance(first, Mistake) and first.keys[: len(keys)] == keys[: len(first.keys)]:
+        raise BadInput(first.what) from first
+    raise first
+
+
+def set_values(places: Places, values: Mapping[str, Any]) -> None:
+    """Set several settings at once, or none of them."""
+    _set(places, {keys_of(key): value for key, value in values.items()})
+
+
+def replace_config(places: Places, text: str) -> None:
+    """Put a whole new text into the place of `config.toml`. Raises `BadConfig` for the first thing wrong with it."""
+    files.read(places.home, places.config, places.env, places.mcp, draft=text)
+    replace_file(places.config, text)
+
+
+def set_secret(places: Places, name: str, value: str) -> None:
+    """Set a variable in `.env`."""
+    text = reading.text_of(places.env) or ""
+    changed_text = dotenv.with_variable(text, name, value)
+    dotenv.parse(places.env, changed_text)
+    replace_file(places.env, changed_text)
+
+
+def _refuse_secret(places: Places, keys: tuple[str, ...], written: str) -> None:
+    """Before anything else: no other complaint may quote it."""
+    values: Any = written
+    for key in reversed(keys):
+        values = {key: values}
+    try:
+        refuse_secrets(Table(Source(places.config, "", line_in_toml), (), values), places.env, built_in_providers())
+    except Mistake as error:
+        raise BadInput(error.what.removesuffix(" and remove it here")) from error
+
+
+def _set(places: Places, values: Mapping[tuple[str, ...], Any]) -> None:
+    text = reading.text_of(places.config) or ""
+    reading.toml(places.config, text)
+    for keys, value in values.items():
+        result = changed(text, keys, value)
+        if result is None:
+            raise BadInput(f"{dotted(keys)} can't be set in {places.config} as it is written; use config edit")
+        text = result
+    replace_config(places, text)
+
+
+def replace_file(file: Path, content: str) -> None:
+    """Put the content into the file's place. A link stays one, and what it leads to is replaced."""
+    target = file.resolve()
+    draft = ""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Made for its owner alone.
+        descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(draft, target)
+    except OSError as error:
+        if draft:
+            Path(draft).unlink(missing_ok=True)
+        said = f"{file}: {error.strerror}; nothing was changed"
+        if error.errno == 28:
+            raise DiskFull(f"{said}, free some space and try again") from error
+        raise StoreUnwritable(f"{said}, make it and its folder writable for you") from error

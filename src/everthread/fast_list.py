@@ -1,0 +1,50 @@
+"""A quick look at a store, for a list that people wait for: none of what a runtime needs is loaded.
+
+Only what is sure to be right is read here. Whatever is unusual about a file is left to the runtime, which says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from everthread.domain.model import Session
+
+_APPLICATION_ID = 0x45565448
+_MIGRATIONS = Path(__file__).parent / "adapters" / "sqlite" / "migrations"
+
+
+def newest_sessions(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:
+    """The last active conversations, and how many turns each shows; None if this is no file for a quick look."""
+    import apsw  # noqa: PLC0415 - a help text need not wait for the store
+
+    try:
+        connection = cast(Any, apsw).Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error:
+        return None
+    try:
+        connection.set_busy_timeout(1000)
+        connection.execute("BEGIN")
+        return _newest(connection, limit) if _is_as_expected(connection) else None
+    except apsw.Error:
+        return None
+    finally:
+        connection.close()
+
+
+def _newest(connection: Any, limit: int) -> Sequence[tuple[Session, int]]:
+    from everthread.store.session_list import conversations, shown_turns  # noqa: PLC0415 - as above
+
+    found = conversations(connection.execute, limit)
+    return [(session, shown_turns(connection.execute, session)) for session in found]
+
+
+def _is_as_expected(connection: Any) -> bool:
+    """Whether the file is ours, and neither older nor newer than this program."""
+    if connection.pragma("application_id") != _APPLICATION_ID:
+        return False
+    known = sorted(int(name[:4]) for name in os.listdir(_MIGRATIONS) if name.endswith(".sql"))
+    return [row[0] for row in connection.execute("SELECT number FROM migrations ORDER BY number")] == known

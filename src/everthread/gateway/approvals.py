@@ -1,0 +1,185 @@
+"""Asking in a chat whether a tool may do what could do harm.
+
+A question goes out as every reply does, and its answer comes in as every command does. Whoever waits for it is a turn
+of this process: if that ends, nothing is asked any more, and an answer to it says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everthread.agent.events import Approve
+from everthread.commands.registry import Said
+from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
+from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall
+from everthread.domain.text_format import call_in_words, counted
+from everthread.gateway.message_split import parts_of
+from everthread.gateway.outbox import QUESTION, Delivery
+from everthread.log_context import log_fields
+from everthread.ports.clock import Clock
+from everthread.ports.platform import Address, Button, Platform
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+log = logging.getLogger("everthread.gateway")
+
+CODE_CHARS = 4
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+CLOSE_S_MAX = 10.0
+
+NOT_HERE = (
+    "this call needs approval, and nobody can be asked where this came from; tell the user that whoever runs you can "
+    "allow the tool in the settings (tools.allow)"
+)
+NOT_YOU = (
+    "this call needs approval, and whoever asked for it may not give it; tell them that whoever runs you decides who "
+    "may (gateway.approvals)"
+)
+NO_ANSWER = "this call needs approval, and nobody answered within {time}; do not try it again unasked"
+NOTHING_ASKED = "Nothing is asked here now; if it is still wanted, I ask again."
+NO_LONGER = "That is no longer asked, so nothing was done because of it."
+NOT_YOURS = "Only whoever I do this for can answer that."
+
+
+class _Question(Struct):
+    code: str
+    user: str
+    wanted: str
+    text: str
+    answer: asyncio.Future[bool]
+
+
+class Approvals:
+    """The questions that are open: one at most at each key."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        delivery: Delivery,
+        platforms: Mapping[str, Platform],
+        may_approve: Callable[[str, str, str], bool],
+        choice: Callable[[str], str],
+        *,
+        wait_s: float,
+    ) -> None:
+        """`may_approve` is asked with a platform, a user there and the owner of the conversation."""
+        self._store = store
+        self._clock = clock
+        self._delivery = delivery
+        self._platforms = platforms
+        self._may_approve = may_approve
+        self._choice = choice
+        self._wait_s = wait_s
+        self._open: dict[SessionKey, _Question] = {}
+        self._closing: set[asyncio.Future[None]] = set()
+
+    def of_turn(self, user: Callable[[], str]) -> Approve:
+        """Asks about the calls of one turn, one after another. `user` says whose turn it is, once it has begun."""
+        one_at_a_time = asyncio.Lock()
+
+        async def approve(call: ToolCall, ref: SessionRef) -> bool:
+            async with one_at_a_time:
+                return await self._ask(call, ref, user())
+
+        return approve
+
+    def answer(self, key: SessionKey, user: str, code: str, yes: bool) -> Said:
+        """What somebody is told who allows or denies. Only what was named is allowed: a late press means no other."""
+        question = self._open.get(key)
+        if question is None or question.answer.done():
+            return Said(NO_LONGER if code else NOTHING_ASKED, ok=False)
+        if question.user != user:
+            return Said(NOT_YOURS, ok=False)
+        if yes and not code:
+            return Said(f"Say which: /approve {question.code} allows {question.wanted}", ok=False)
+        if code and code.lower() != question.code:
+            return Said(NO_LONGER, ok=False)
+        question.answer.set_result(yes)
+        platform = self._platforms.get(key.platform)
+        if code and platform is not None and platform.capabilities.edits:
+            # Whoever names it has it before them, and there it is said.
+            return Said("")
+        return Said(f"{'Allowed' if yes else 'Denied'}: {question.wanted}")
+
+    async def finish(self) -> None:
+        """Show nothing more of what became of questions."""
+        closing = list(self._closing)
+        for task in closing:
+            task.cancel()
+        if closing:
+            await asyncio.wait(closing)
+
+    async def _ask(self, call: ToolCall, ref: SessionRef, user: str) -> bool:
+        key = ref.key
+        platform = self._platforms.get(key.platform)
+        if platform is None or not user:
+            raise NotApproved(NOT_HERE)
+        if not self._may_approve(key.platform, user, ref.owner):
+            raise NotApproved(NOT_YOU)
+        code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
+        wanted = call_in_words(call.name, call.arguments)
+        asked = f"May I do this?\n{_fenced(wanted)}"
+        text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
+        question = _Question(code, user, wanted, text, asyncio.get_running_loop().create_future())
+        name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
+        outcome = "No longer asked."
+        self._open[key] = question
+        log.info("asked whether %s may run", call.name, extra=log_fields(key, ref.session_id))
+        try:
+            reply = Reply(name, key, ref.session_id, ref.owner, text, ReplyState.READY, self._clock.now())
+            stored = await self._store.write(lambda uow: uow.inbox.put_reply(reply))
+            self._delivery.put(stored, (Button("Allow", f"/approve {code}"), Button("Deny", f"/deny {code}")))
+            async with asyncio.timeout(self._wait_s):
+                yes = await question.answer
+            outcome = "Allowed." if yes else "Denied."
+        except TimeoutError as error:
+            outcome = "Nobody answered, so it was not done."
+            raise NotApproved(NO_ANSWER.format(time=time)) from error
+        finally:
+            if self._open.get(key) is question:
+                del self._open[key]
+            log.info("%s: %s", call.name, outcome, extra=log_fields(key, ref.session_id))
+            closing = asyncio.ensure_future(self._close(platform, name, f"{asked}\n{outcome}"))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        return yes
+
+    async def _close(self, platform: Platform, name: str, text: str) -> None:
+        """A question that is not out stays in; one that is says what became of it, and has no buttons any more."""
+        try:
+            reply = await self._store.write(lambda uow: _withdrawn(uow, name))
+            if reply is not None and reply.platform_message_id and platform.capabilities.edits:
+                last = parts_of(text, platform.capabilities)[-1]
+                with suppress(PlatformError):
+                    async with asyncio.timeout(CLOSE_S_MAX):
+                        await platform.edit(Address.of(reply.key), reply.platform_message_id, last)
+        except (EverthreadError, TimeoutError) as error:
+            log.info("what became of a question is not shown: %s", error)
+        except Exception:
+            log.exception("what became of a question is not shown")
+
+
+def _withdrawn(uow: UnitOfWork, name: str) -> Reply | None:
+    reply = uow.inbox.reply(name)
+    if reply is not None and reply.state is ReplyState.READY:
+        uow.inbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
+        return None
+    return reply
+
+
+def _fenced(text: str) -> str:
+    """As code, whatever is in it."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    fence = max(fence, "```", key=len)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _time(seconds: float) -> str:
+    return counted(round(seconds / 60), "minute") if seconds >= 60 else counted(round(seconds), "second")

@@ -1,0 +1,174 @@
+"""Where the answers of scheduled tasks go that are not said in a chat: files, and other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from everthread.config.secrets import address_problem, variable_problem
+from everthread.config.settings import Settings
+from everthread.domain.errors import BadSchedule, EverthreadError
+from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
+from everthread.lifecycle.schedules import Outcome
+
+POST_S_MAX = 30.0
+ADDRESS_CHARS_MAX = 2000
+NAME_BYTES_MAX = 255
+
+
+class NotHandedOver(Exception):
+    """An answer did not get to where it was to go."""
+
+    def __init__(self, text: str, *, for_good: bool = False) -> None:
+        super().__init__(text)
+        self.for_good = for_good
+
+
+def file_at(settings: Settings, path: str) -> Path:
+    """The file of that name, if it may be written. Raises `BadSchedule`."""
+    folders = [folder.resolve() for folder in settings.file_folders]
+    if not path.isprintable() or any(len(part.encode()) > NAME_BYTES_MAX for part in path.split("/")):
+        raise BadSchedule(f"{path[:100]!r} is no path: a name has at most {NAME_BYTES_MAX} visible characters")
+    try:
+        file = (folders[0] / Path(path).expanduser()).resolve()
+        is_folder = file.is_dir()
+    except (RuntimeError, OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadSchedule(f"{path[:100]!r} is no path: {why}") from error
+    if not any(folder in file.parents for folder in folders):
+        raise BadSchedule(
+            f"{file} is not under {' or '.join(map(str, folders))}; add its folder to schedule.folders in config.toml"
+        )
+    if is_folder:
+        raise BadSchedule(f"{file} is a folder; give the name of a file in it")
+    return file
+
+
+async def hand_over(settings: Settings, schedule: Schedule, time: Occurrence, came: Outcome, now: float) -> None:
+    """Raises `NotHandedOver`."""
+    target = schedule.target
+    if target.kind is TargetKind.WEBHOOK:
+        await _post(settings, target, _told(schedule, time, came), f"{schedule.id}:{time.due_at:.0f}", now)
+        return
+    try:
+        file = file_at(settings, target.to)
+    except BadSchedule as error:
+        raise NotHandedOver(str(error), for_good=True) from error
+    text = came.text if came.text.endswith("\n") else f"{came.text}\n"
+    write = _append if target.kind is TargetKind.APPEND else _replace
+    try:
+        await asyncio.to_thread(write, file, text.encode(), time.attempts > 0)
+    except OSError as error:
+        raise NotHandedOver(f"{file}: {error.strerror}") from error
+
+
+def _replace(file: Path, content: bytes, again: bool) -> None:
+    from everthread.config.edit import replace_file  # noqa: PLC0415 - only tasks with a file need it
+
+    try:
+        replace_file(file, content.decode())
+    except EverthreadError as error:
+        raise NotHandedOver(str(error)) from error
+
+
+def _append(file: Path, content: bytes, again: bool) -> None:
+    """If somebody may have done it before, only if it does not stand there."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(opened).st_size
+        if again and os.pread(opened, len(content), max(size - len(content), 0)) == content:
+            return
+        written = 0
+        try:
+            while written < len(content):
+                written += os.write(opened, content[written:])
+            os.fsync(opened)
+        except OSError:
+            # A full disk takes a part of it: that would stand before the whole, once there is room again.
+            if os.fstat(opened).st_size == size + written:
+                os.ftruncate(opened, size)
+            raise
+    finally:
+        os.close(opened)
+
+
+class _Told(msgspec.Struct):
+    """What another program is sent."""
+
+    schedule: str
+    due_at: float
+    session: str
+    ok: bool
+    text: str
+    problem: str
+
+
+def _told(schedule: Schedule, time: Occurrence, came: Outcome) -> bytes:
+    told = _Told(schedule.name, time.due_at, came.session_id, not time.problem, came.text, time.problem)
+    return msgspec.json.encode(told)
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """As the gateway's own webhooks want it."""
+    return f"sha256={hmac.new(secret.encode(), timestamp.encode() + b'.' + body, hashlib.sha256).hexdigest()}"
+
+
+async def _post(settings: Settings, target: Target, body: bytes, delivery: str, now: float) -> None:
+    secret = settings.secret(target.secret_env)
+    if not secret:
+        raise NotHandedOver(f"{target.secret_env} is not set; put {target.secret_env}=... into {settings.env_path}")
+    import aiohttp  # noqa: PLC0415 - only tasks with a webhook need it
+
+    timestamp = str(int(now))
+    headers = {
+        "Content-Type": "application/json",
+        "X-Timestamp": timestamp,
+        "X-Signature": signature(secret, timestamp, body),
+        "X-Delivery": delivery,
+    }
+    where = str(target)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(POST_S_MAX)) as session,
+            session.post(target.to, data=body, headers=headers, allow_redirects=False) as response,
+        ):
+            status = response.status
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise NotHandedOver(f"{where}: {type(error).__name__}") from error
+    if not 200 <= status < 300:
+        # What a program will not have today it will not have tomorrow, unless it says that it is busy.
+        raise NotHandedOver(
+            f"{where} answered with {status}", for_good=400 <= status < 500 and status not in (408, 429)
+        )
+
+
+def target_at(text: str, secret_env: str, settings: Settings, chat: Callable[[str], str]) -> Target:
+    """What `--to` says: none, file:PATH, append:PATH, an address on the web, or else a chat. Raises `BadSchedule`."""
+    kind, _, rest = text.partition(":")
+    if kind in ("http", "https"):
+        whole = len(text) <= ADDRESS_CHARS_MAX and text.isprintable() and " " not in text
+        # Not quoted: there may be a password in it.
+        if not whole or address_problem(text.partition("?")[0]):
+            raise BadSchedule(
+                "that is no address of a webhook, or has a password in it; write one like https://example.com/told"
+            )
+        if not secret_env:
+            raise BadSchedule("a webhook is signed: say with --secret-env which variable of .env has the secret")
+        if problem := variable_problem(secret_env):
+            raise BadSchedule(f"what --secret-env says {problem}")
+        return Target(TargetKind.WEBHOOK, text, secret_env)
+    if secret_env:
+        raise BadSchedule("--secret-env is for webhooks, whose address begins with https://")
+    if text in ("", "none"):
+        return Target()
+    if kind in ("file", "append"):
+        file_at(settings, rest)
+        return Target(TargetKind(kind), rest)
+    return Target(TargetKind.CHAT, chat(text))

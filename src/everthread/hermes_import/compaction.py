@@ -1,0 +1,135 @@
+"""What Hermes leaves of a conversation that it has summarised: some of its beginning, a summary, its end, copied. Pure.
+
+It does so in a new session, or in the same one, whose older rows are then marked as compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from everthread.domain.export_format import SUMMARY_CHARS_MAX
+from everthread.hermes_import.rows import MessageRow, text_of
+
+# How a summary begins, and what stands around it where it was put behind the words of a message.
+_BEGINNINGS = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
+_OLDER_WORDS = "[PRIOR CONTEXT"
+_OLDER_WORDS_END = "[END OF PRIOR CONTEXT"
+_END = "--- END OF CONTEXT SUMMARY"
+_HEAD_MAX = 50
+
+Key = int
+
+
+class Seen(Struct, frozen=True):
+    """A message that a session shows, and the turn that it is of."""
+
+    key: Key
+    turn: int
+    at: float
+
+
+class Continued(Struct, frozen=True):
+    """A summarised conversation: its summary, how much of the one before it is still shown, and what is new."""
+
+    summary: str | None
+    floor: int
+    rows: tuple[MessageRow, ...]
+    shown: tuple[Seen, ...]
+    """What it shows of before: the copies."""
+
+
+def key_of(row: MessageRow, text: str | None = None) -> Key:
+    """The same for a message and a copy of it."""
+    return hash((row.role, text_of(row.content) if text is None else text, row.tool_call_id, row.tool_calls))
+
+
+def summary_of(row: MessageRow) -> str | None:
+    """The summary in a message, if there is one."""
+    text = text_of(row.content) if row.role in ("user", "assistant", "system") else ""
+    if text.startswith(_OLDER_WORDS) and _OLDER_WORDS_END in text:
+        text = text[text.index(_OLDER_WORDS_END) :].partition("\n")[2].lstrip()
+    if not text.startswith(_BEGINNINGS):
+        return None
+    return text.partition(_END)[0].strip()[:SUMMARY_CHARS_MAX]
+
+
+def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[MessageRow]]:
+    """The rows of a session, cut where it was summarised in its place.
+
+    One that `continues` another has that one's summary at its beginning: whatever becomes of it, nothing is cut there.
+    """
+    starts = [0]
+    compacted = False
+    for at, row in enumerate(rows):
+        if (compacted or continues) and summary_of(row) is not None:
+            if continues:
+                continues = False
+            elif start := _copied_from(rows, at, starts[-1]):
+                starts.append(start)
+        compacted = compacted or row.compacted
+    return [list(rows[start:end]) for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+
+
+def summarised_at(rows: Sequence[MessageRow]) -> float:
+    """When the part that these rows are was begun: the copies around a summary may be as old as what they copy."""
+    return next((row.at for row in rows if summary_of(row) is not None), rows[0].at)
+
+
+def _copied_from(rows: Sequence[MessageRow], at: int, after: int) -> int:
+    """Where the copies around a summary begin; 0 if there are none: then it came with rows of another session."""
+    live = [row for row in rows[: _HEAD_MAX * 2] if not row.rewound][:_HEAD_MAX]
+    for count in range(min(len(live), at - after - 1), 0, -1):
+        if all(key_of(one) == key_of(other) for one, other in zip(rows[at - count : at], live[:count], strict=True)):
+            return at - count
+    words = _words_before(rows[at])
+    behind = key_of(rows[at], words) if words is not None else key_of(rows[at + 1]) if at + 1 < len(rows) else None
+    return at if any(key_of(row) == behind for row in rows[after:at]) else 0
+
+
+def continued(before: Sequence[Seen], floor: int, last_turn: int, rows: Sequence[MessageRow]) -> Continued:
+    """What rows that begin with a summary say; `before` is what the conversation showed until then."""
+    at, summary = next(((at, found) for at, row in enumerate(rows) if (found := summary_of(row))), (-1, None))
+    if summary is None:
+        return Continued(None, last_turn, tuple(rows), ())
+    head = [key_of(row) for row in rows[:at]] == [seen.key for seen in before[:at]]
+    kept = () if head else tuple(rows[:at])
+    rest = list(rows[at + 1 :])
+    keys = [key_of(row) for row in rest]
+    if (words := _words_before(rows[at])) is not None:
+        rest, keys = [rows[at], *rest], [key_of(rows[at], words), *keys]
+    tail = _tail(before, keys)
+    pinned = tuple(before[:at]) if head else ()
+    marked = Seen(key_of(rows[at]), floor, rows[at].at)
+    if tail is None:
+        own = rest if words is None else rest[1:]
+        return Continued(summary, last_turn, (*kept, *own), (*pinned, marked))
+    copies = before[tail:]
+    shown = max(floor, copies[0].turn - 1)
+    # Where the summary stands in a copy, a branch has that row; where it does not, one before it.
+    middle = (marked, *copies[1:]) if words is not None else (marked, *copies)
+    return Continued(summary, shown, (*kept, *rest[len(copies) :]), (*pinned, *middle))
+
+
+def _words_before(row: MessageRow) -> str | None:
+    """What a message said before a summary was put behind its words; None if it is nothing but the summary."""
+    text = text_of(row.content)
+    if not text.startswith(_OLDER_WORDS):
+        return None
+    return text.partition("\n")[2].partition(f"\n\n{_OLDER_WORDS_END}")[0]
+
+
+def _tail(before: Sequence[Seen], keys: Sequence[Key]) -> int | None:
+    """From where on what was shown before stands at the beginning of the new rows, to its end."""
+    if not keys:
+        return None
+    for at, seen in enumerate(before):
+        size = len(before) - at
+        if (
+            seen.key == keys[0]
+            and size <= len(keys)
+            and all(one.key == key for one, key in zip(before[at:], keys[:size], strict=True))
+        ):
+            return at
+    return None

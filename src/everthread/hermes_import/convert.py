@@ -1,0 +1,279 @@
+"""Sessions of Hermes's as lines of our export format, one after the other, parents first. Pure but for what it counts.
+
+A branch is a copy of its parent's messages in Hermes; here it sees them where they are. So does what follows a summary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from everthread.domain import titles
+from everthread.domain.errors import BadTitle
+from everthread.domain.export_format import ID_CHARS_MAX, Base, Item, RewindLine, SessionLine, TurnLine
+from everthread.domain.model import Cause, Kind, SessionKey
+from everthread.hermes_import.compaction import Continued, Seen, continued, key_of, parts, summarised_at
+from everthread.hermes_import.lineage import Member, Tie
+from everthread.hermes_import.rows import MessageRow, SessionRow
+from everthread.hermes_import.turns import Asked, turns_of
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*\Z")
+_ROOM = 40
+"""In an id for the number of a part, and of a turn's rows."""
+
+
+class Place(Struct, frozen=True):
+    key: SessionKey
+    owner: str
+
+
+class Arriving(Struct, frozen=True):
+    """A session of ours to be taken in."""
+
+    line: SessionLine
+    turns: tuple[TurnLine, ...]
+
+    def items(self, known: Mapping[int, str], rewinds: Sequence[tuple[int, ...]]) -> Iterator[Item]:
+        """Its lines, those that are here already first. When Hermes took a turn back is not known, so what was taken
+        back already is said before anything that is new.
+        """
+        last = max(known, default=0)
+        hidden = {turn.number for turn in self.turns if turn.hidden}
+        yield from (turn for turn in self.turns if turn.number <= last)
+        for taken_back in rewinds:
+            if hidden.issuperset(taken_back):
+                yield RewindLine(self.line.id, self.line.active_at, taken_back)
+        yield from (turn for turn in self.turns if turn.number > last)
+        new = sorted(hidden.difference(*rewinds))
+        if new:
+            yield RewindLine(self.line.id, self.line.active_at, tuple(new))
+
+
+class Trail(Struct, frozen=True):
+    """What a session shows, as its children are held against it."""
+
+    session_id: str
+    shown: tuple[Seen, ...]
+    last_turn: int
+    floor: int
+    summary_of: str | None
+    hidden: frozenset[int]
+    since: float = 0.0
+
+    def up_to(self, at: float) -> Trail:
+        """As it was then."""
+        shown = tuple(seen for seen in self.shown if seen.at <= at)
+        last = max((seen.turn for seen in shown), default=self.floor)
+        return replace(self, shown=shown, last_turn=max(last, self.floor))
+
+
+class _Start(Struct, frozen=True):
+    """How a session begins: what it sees of its parent, and what is its own."""
+
+    rows: Sequence[MessageRow]
+    cause: Cause = Cause.NEW
+    parent: str | None = None
+    base: int = 0
+    floor: int = 0
+    summary: str | None = None
+    summary_of: str | None = None
+    shown: tuple[Seen, ...] = ()
+
+
+class Translator(Struct):
+    """Goes through a family, and remembers of each what its children need."""
+
+    place_of: Callable[[Member], Place]
+    now: float
+    waiting: dict[str, int]
+    """How many children of each are still to come."""
+    trails: dict[str, list[Trail]] = field(default_factory=dict[str, list[Trail]])
+    """Of each session one for each time that it was summarised in its place, and one more."""
+    unknown: dict[str, int] = field(default_factory=dict[str, int])
+    """Messages by roles that mean nothing to us."""
+    unfinished: int = 0
+
+    def session(self, member: Member, rows: Iterable[MessageRow]) -> list[Arriving]:
+        """A session of Hermes's: one of ours, or one for each time that it was summarised in its place."""
+        known = list(self._known(rows))
+        place = self.place_of(member)
+        before = _seen_by(member, known, self._parent(member))
+        arriving: list[Arriving] = []
+        trails: list[Trail] = []
+        some = parts(known, continues=member.tie is Tie.COMPRESSION and before is not None)
+        for number, part in enumerate(some):
+            session_id = our_id(member.row.id, number)
+            start = _begun(member, before, part) if not number else _summarised(before, part, Cause.COMPRESSION)
+            ends = some[number + 1][0].at if number + 1 < len(some) else None
+            turns, own = self._turns(member.row, start, session_id, last=ends is None)
+            opened_at = part[0].at if number else member.row.started_at
+            line = _line(member, place, session_id, start, turns, ends, opened_at)
+            arriving.append(Arriving(line, turns))
+            before = _trail(session_id, start, own, summarised_at(part) if number else member.row.started_at)
+            trails.append(before)
+        if member.row.id in self.waiting:
+            self.trails[member.row.id] = trails
+        return arriving
+
+    def _known(self, rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
+        for row in rows:
+            if row.is_known:
+                yield row
+            else:
+                self.unknown[row.role] = self.unknown.get(row.role, 0) + 1
+
+    def _parent(self, member: Member) -> list[Trail]:
+        if member.parent is None:
+            return []
+        trails = self.trails.get(member.parent, [])
+        self.waiting[member.parent] -= 1
+        if not self.waiting[member.parent]:
+            self.trails.pop(member.parent, None)
+        return trails
+
+    def _turns(
+        self, row: SessionRow, start: _Start, session_id: str, *, last: bool
+    ) -> tuple[tuple[TurnLine, ...], list[Asked]]:
+        own = list(turns_of(start.rows))
+        if own and last and row.ended_at is None and own[-1].may_grow(self.now):
+            own.pop()
+            self.unfinished += 1
+        return tuple(asked.line(session_id, start.base + n) for n, asked in enumerate(own, 1)), own
+
+
+def our_id(session_id: str, part: int = 0) -> str:
+    """Hermes's own id, if it can be one of ours."""
+    if not _ID.match(session_id) or len(session_id) > ID_CHARS_MAX - _ROOM:
+        session_id = f"hermes-{hashlib.sha256(session_id.encode(errors='replace')).hexdigest()[:24]}"
+    return f"{session_id}.{part + 1}" if part else session_id
+
+
+def _seen_by(member: Member, rows: Sequence[MessageRow], trails: Sequence[Trail]) -> Trail | None:
+    """What the parent was when a session grew out of it: what has become of it since, the session has never seen."""
+    at = member.row.started_at
+    begun = [trail for trail in trails if trail.since <= at] or trails[:1]
+    if not begun or member.tie not in (Tie.BRANCH, Tie.OTHER):
+        return begun[-1] if begun else None
+    # A copy of it tells better than any clock.
+    return max(trails, key=lambda trail: (_alike(trail, rows), trail is begun[-1]))
+
+
+def _alike(before: Trail, rows: Sequence[MessageRow]) -> int:
+    """How many messages the rows begin with are those that the parent shows."""
+    same = 0
+    while same < min(len(before.shown), len(rows)) and before.shown[same].key == key_of(rows[same]):
+        same += 1
+    return same
+
+
+def _begun(member: Member, before: Trail | None, rows: Sequence[MessageRow]) -> _Start:
+    match member.tie:
+        case Tie.COMPRESSION if before is not None:
+            return _summarised(before.up_to(member.row.started_at), rows, Cause.COMPRESSION)
+        case Tie.BRANCH | Tie.OTHER if before is not None:
+            return _branched(member.tie, before, rows)
+        case Tie.DELEGATE:
+            return _Start(rows, Cause.DELEGATION, before.session_id if before is not None else None)
+        case _:
+            return _Start(rows)
+
+
+def _branched(tie: Tie, before: Trail, rows: Sequence[MessageRow]) -> _Start:
+    same = _alike(before, rows)
+    if same < len(before.shown):
+        # A turn that is shared is shared as a whole.
+        turn = before.shown[same].turn
+        while same and before.shown[same - 1].turn == turn:
+            same -= 1
+    # Behind it there may be turns that were taken back: whatever the parent says next has a later number.
+    base = before.shown[same - 1].turn if same else 0
+    if not same or base <= before.floor or any(before.floor < number <= base for number in before.hidden):
+        cause = Cause.BRANCH if tie is Tie.BRANCH else Cause.NEW
+        return _Start(rows, cause, before.session_id)
+    return _Start(
+        rows[same:],
+        Cause.BRANCH,
+        before.session_id,
+        base,
+        before.floor,
+        summary_of=before.summary_of,
+        shown=before.shown[:same],
+    )
+
+
+def _summarised(before: Trail | None, rows: Sequence[MessageRow], cause: Cause) -> _Start:
+    assert before is not None
+    found = continued(before.shown, before.floor, before.last_turn, rows)
+    if any(found.floor < number <= before.last_turn for number in before.hidden):
+        found = _with_copies(found, before, rows)
+    return _Start(found.rows, cause, before.session_id, before.last_turn, found.floor, found.summary, None, found.shown)
+
+
+def _with_copies(found: Continued, before: Trail, rows: Sequence[MessageRow]) -> Continued:
+    """What it shows of before is not all that there was then: the copies are kept as its own."""
+    return continued((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
+
+
+def _trail(session_id: str, start: _Start, own: Sequence[Asked], since: float) -> Trail:
+    shown = list(start.shown)
+    hidden: set[int] = set()
+    for number, asked in enumerate(own, start.base + 1):
+        if asked.hidden:
+            hidden.add(number)
+        else:
+            shown += [Seen(key_of(row), number, row.at) for row in asked.rows]
+    summary_of = session_id if start.summary is not None else start.summary_of
+    last = start.base + len(own)
+    return Trail(session_id, tuple(shown), last, start.floor, summary_of, frozenset(hidden), since)
+
+
+def _line(
+    member: Member,
+    place: Place,
+    session_id: str,
+    start: _Start,
+    turns: Sequence[TurnLine],
+    summarised_at: float | None,
+    opened_at: float,
+) -> SessionLine:
+    row = member.row
+    ended_at, end_reason = (summarised_at, "compressed") if summarised_at is not None else _end(row)
+    return SessionLine(
+        session_id,
+        place.owner,
+        str(place.key),
+        opened_at,
+        max((turn.at for turn in turns), default=opened_at),
+        Kind.SUBAGENT if member.tie is Tie.DELEGATE else Kind.CRON if row.source == "cron" else Kind.CHAT,
+        start.cause,
+        _title(row.title) if session_id == our_id(row.id) else None,
+        ended_at=ended_at,
+        end_reason=end_reason,
+        parent=start.parent,
+        base=Base(start.base),
+        floor=start.floor,
+        summary=start.summary,
+        summary_of=start.summary_of if start.summary is None else None,
+    )
+
+
+def _end(row: SessionRow) -> tuple[float | None, str | None]:
+    if row.ended_at is None:
+        return None, None
+    return row.ended_at, re.sub(r"[^a-z]+", "_", (row.end_reason or "").lower()).strip("_")[:100] or "ended"
+
+
+def _title(written: str | None) -> str | None:
+    if written is None:
+        return None
+    try:
+        return titles.clean(written[: 10 * titles.TITLE_CHARS_MAX])
+    except BadTitle:
+        try:
+            return titles.clean(written[: titles.TITLE_CHARS_MAX])
+        except BadTitle:
+            return None

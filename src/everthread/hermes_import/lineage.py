@@ -1,0 +1,90 @@
+"""Which session grew out of which, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from everthread.hermes_import.rows import SessionRow
+
+MISSING = "its parent is not in the database any more; it stands alone"
+CIRCLE = "its parents lead back to itself; it stands alone"
+
+
+class Tie(StrEnum):
+    """How a session hangs on its parent."""
+
+    NONE = "none"
+    BRANCH = "branch"
+    COMPRESSION = "compression"
+    DELEGATE = "delegate"
+    OTHER = "other"
+
+
+class Member(Struct, frozen=True):
+    row: SessionRow
+    parent: str | None
+    tie: Tie
+    remark: str = ""
+
+
+def family(rows: Iterable[SessionRow]) -> list[Member]:
+    """All sessions, parents before their children, each with the parent that it really has."""
+    known = {row.id: row for row in rows}
+    parents = {row.id: row.parent if row.parent in known else None for row in known.values()}
+    circled = _cut_circles(known, parents)
+    ordered: list[Member] = []
+    placed: set[str] = set()
+    for row in known.values():
+        line: list[str] = []
+        at: str | None = row.id
+        while at is not None and at not in placed:
+            line.append(at)
+            placed.add(at)
+            at = parents[at]
+        ordered += [_member(known[each], known, parents[each], each in circled) for each in reversed(line)]
+    return ordered
+
+
+def _cut_circles(known: Mapping[str, SessionRow], parents: dict[str, str | None]) -> set[str]:
+    """Let the oldest of each circle have no parent; those that lost one."""
+    cut: set[str] = set()
+    sound: set[str] = set()
+    for start in known:
+        line: dict[str, None] = {}
+        at: str | None = start
+        while at is not None and at not in sound and at not in line:
+            line[at] = None
+            at = parents[at]
+        if at is not None and at in line:
+            path = list(line)
+            oldest = min(path[path.index(at) :], key=lambda each: (known[each].started_at, each))
+            parents[oldest] = None
+            cut.add(oldest)
+        sound |= line.keys()
+    return cut
+
+
+def _member(row: SessionRow, known: Mapping[str, SessionRow], parent: str | None, circled: bool) -> Member:
+    if parent is not None:
+        return Member(row, parent, _tie(row, known[parent]))
+    handed_over = Tie.DELEGATE if _is_handed_over(row) else Tie.NONE
+    return Member(row, None, handed_over, CIRCLE if circled else MISSING if row.parent else "")
+
+
+def _tie(row: SessionRow, parent: SessionRow) -> Tie:
+    if row.marks.get("_branched_from"):
+        return Tie.BRANCH
+    if _is_handed_over(row):
+        return Tie.DELEGATE
+    behind = parent.ended_at is not None and row.started_at >= parent.ended_at
+    if parent.end_reason == "compression":
+        return Tie.COMPRESSION
+    # Before there was a mark, the end of the parent told.
+    return Tie.BRANCH if parent.end_reason == "branched" and behind else Tie.OTHER
+
+
+def _is_handed_over(row: SessionRow) -> bool:
+    return bool(row.marks.get("_delegate_from")) or row.source in ("subagent", "delegate")

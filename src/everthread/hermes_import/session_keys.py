@@ -1,0 +1,159 @@
+"""Where a conversation of Hermes's took place, as a key of ours; and which keys are on which session. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from msgspec import Struct
+
+from everthread.domain.model import HANDED_OVER, KEY_CHARS_MAX, ChatType, SessionKey, whole
+from everthread.hermes_import.lineage import Member, Tie
+
+TERMINAL = "cli"
+HERE = "hermes"
+"""The chat of everything that did not take place on a messaging platform."""
+_AT_HOME = ("cli", "tui", "acp", "api", "api_server", "desktop", "dashboard", "webui", "local", "cron", "webhook")
+
+
+class Route(Struct, frozen=True):
+    """An entry of `sessions.json` or `gateway_routing`."""
+
+    session_key: str
+    session_id: str
+    platform: str
+    chat_type: str = "dm"
+    chat: str = ""
+    thread: str | None = None
+    user: str | None = None
+    name: str = ""
+    finalised: bool = False
+    """It has expired, and memory was told: whoever writes next begins anew."""
+    suspended: bool = False
+    updated_at: float = 0.0
+
+    @property
+    def why_not(self) -> str:
+        """Why nobody goes on with it; empty if somebody does."""
+        if self.finalised:
+            return "had expired in Hermes; what is written there next begins anew"
+        return "was suspended in Hermes; what is written there next begins anew" if self.suspended else ""
+
+
+def routes_of(entries: Mapping[str, object], older: Mapping[str, object] | None = None) -> tuple[list[Route], int]:
+    """The entries by their keys, each JSON or read already; and how many could not be understood.
+
+    As Hermes does it, `older` tells of what is not among the entries, or can't be understood there.
+    """
+    found: list[Route] = []
+    spoiled = 0
+    sources = (entries, older or {})
+    for key in dict.fromkeys(key for source in sources for key in source):
+        if key.startswith("_"):
+            continue
+        read = (_route(key, source[key]) for source in sources if key in source)
+        route = next((route for route in read if route is not None), None)
+        spoiled += route is None
+        found += [route] if route is not None else []
+    return found, spoiled
+
+
+def _route(key: str, written: object) -> Route | None:
+    try:
+        entry: object = json.loads(written) if isinstance(written, str) else written
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict):
+        return None
+    fields = cast("dict[str, Any]", entry)
+    inner = fields.get("origin")
+    origin = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+    parts = key.split(":")
+    thread, user = _text(origin.get("thread_id")), _text(origin.get("user_id"))
+    session_id = fields.get("session_id")
+    platform = _text(origin.get("platform") or fields.get("platform")) or (parts[2] if len(parts) > 2 else "")
+    chat_type = _text(origin.get("chat_type") or fields.get("chat_type")) or (parts[3] if len(parts) > 3 else "dm")
+    chat = _text(origin.get("chat_id")) or (parts[4] if len(parts) > 4 else "")
+    if not isinstance(session_id, str) or not session_id or not platform or not chat:
+        return None
+    if not origin:
+        thread, user = _told_by_key(chat_type, parts[5:])
+    # The flag had another name once.
+    flag = fields["expiry_finalized"] if "expiry_finalized" in fields else fields.get("memory_flushed")
+    return Route(
+        key,
+        session_id,
+        platform,
+        chat_type,
+        chat,
+        thread or None,
+        user or None,
+        _text(origin.get("user_name") or fields.get("display_name")),
+        bool(flag),
+        bool(fields.get("suspended")),
+        _local_time(fields.get("updated_at")),
+    )
+
+
+def _told_by_key(chat_type: str, behind: Sequence[str]) -> tuple[str, str]:
+    """The thread and the user in a key of Hermes's, from what stands behind the chat."""
+    if len(behind) > 1 or chat_type.lower() in ("dm", "thread"):
+        return (*behind, "", "")[0], (*behind, "", "")[1]
+    # Alone it is who writes: in a group each has their own conversation, unless it is set otherwise.
+    return "", (*behind, "")[0]
+
+
+def key_of_route(route: Route, profile: str) -> SessionKey:
+    chat_type = _chat_type(route.chat_type)
+    # Hermes has one conversation for each of a group, or one for all of it; its own key tells.
+    alone = chat_type is not ChatType.DM and route.user is not None and route.session_key.endswith(f":{route.user}")
+    return _key(profile, route.platform, chat_type, route.chat, route.thread, route.user if alone else None)
+
+
+def key_of_member(member: Member, route: Route | None, profile: str) -> SessionKey:
+    """Where a session took place, from whatever there is to know it by."""
+    row = member.row
+    if member.tie is Tie.DELEGATE:
+        return _key(profile, HANDED_OVER, ChatType.DM, f"{HERE}-{row.id}", None, None)
+    if row.source == "cron":
+        return _key(profile, "cron", ChatType.DM, HERE, None, None)
+    if row.source in _AT_HOME:
+        return _key(profile, TERMINAL, ChatType.DM, HERE, None, None)
+    if route is not None:
+        return key_of_route(route, profile)
+    chat_type = _chat_type(row.chat_type or "dm")
+    chat = row.chat_id or row.user_id or HERE
+    given = row.session_key or ""
+    alone = chat_type is not ChatType.DM and row.user_id and given.endswith(f":{row.user_id}")
+    return _key(profile, row.source, chat_type, chat, row.thread_id, row.user_id if alone else None)
+
+
+def _key(
+    profile: str, platform: str, chat_type: ChatType, chat: str, thread: str | None, user: str | None
+) -> SessionKey:
+    parts = [whole(part)[:100] if part else None for part in (platform.lower(), chat, thread, user)]
+    key = SessionKey(profile, parts[0] or TERMINAL, chat_type, parts[1] or HERE, parts[2], parts[3])
+    if len(str(key)) > KEY_CHARS_MAX:
+        key = SessionKey(profile, parts[0] or TERMINAL, chat_type, (parts[1] or HERE)[:20])
+    return key
+
+
+def _chat_type(written: str) -> ChatType:
+    try:
+        return ChatType(written.lower())
+    except ValueError:
+        return ChatType.DM if written.lower() in ("private", "") else ChatType.GROUP
+
+
+def _local_time(written: object) -> float:
+    """Hermes writes the time of the machine, without its zone."""
+    try:
+        return datetime.fromisoformat(str(written)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def _text(value: object) -> str:
+    return "" if value is None or isinstance(value, dict | list) else str(value)

@@ -1,0 +1,351 @@
+"""Scheduled tasks: kept, found due, begun, and brought to an end; each time of a task once, whoever does it.
+
+That a time has come is one transaction: its row is written, and the task's next time. That it is begun is another: a
+session for it is opened, and what is asked stands in the inbox. Whoever dies in between leaves a row that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from everthread.domain.boundary import New
+from everthread.domain.errors import AlreadyThere, BadInput, BadRecurrence, BadSchedule, NotFound
+from everthread.domain.model import Inbound, InboxRow, InboxState, Kind, Reply, ReplyState, Role, SessionKey, TurnStatus
+from everthread.domain.recurrence import Missed, due, occurrences
+from everthread.domain.schedule import (
+    Occurrence,
+    OccurrenceState,
+    Schedule,
+    ScheduleState,
+    Target,
+    TargetKind,
+    check_name,
+    check_prompt,
+    key_of,
+    name_for,
+)
+from everthread.domain.text_format import excerpt
+from everthread.lifecycle.base import Setting
+from everthread.lifecycle.boundaries import cross
+from everthread.ports.clock import Clock
+from everthread.store.leases import Incident
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+DUE_AT_ONCE = 64
+TIMES_KEPT = 100
+SCHEDULES_MAX = 1000
+"""Of one owner."""
+OVER_KEPT = 20
+"""Of one owner: so many that are over can still be looked at. Of reminders there is no end."""
+_BACK_MAX = 1000
+_OPEN = (OccurrenceState.WAITING, OccurrenceState.RUNNING, OccurrenceState.DELIVERING)
+
+
+class Wish(Struct, frozen=True):
+    """A task that somebody wants to be kept."""
+
+    owner: str
+    recurrence: str
+    zone: str
+    prompt: str
+    name: str = ""
+    target: Target = Target()
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+    missed: Missed = Missed.ONCE
+    continues: bool = False
+    spend: float | None = None
+
+
+class Outcome(Struct, frozen=True):
+    """What one time of a task has come to: an answer, and why it is none or not the whole one."""
+
+    text: str
+    problem: str = ""
+    session_id: str = ""
+    turn_id: str = ""
+    """Under what name it is told; if it is empty, nobody is told."""
+    told: str = ""
+    """What is said of the problem in a chat, if not the problem itself."""
+
+
+class Scheduling:
+    """The only writer of tasks and their times."""
+
+    def __init__(self, store: Store, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+
+    async def add(self, wish: Wish, *, at_most: int = SCHEDULES_MAX) -> Schedule:
+        """Keep a task. Raises `BadInput` for what can't be kept, `AlreadyThere` if the name is taken."""
+        check_prompt(wish.prompt)
+        anchor = float(math.floor(self._clock.now()))
+        schedule = Schedule(
+            self._new_id(),
+            wish.owner,
+            check_name(wish.name) if wish.name else "",
+            " ".join(wish.recurrence.split()),
+            wish.zone,
+            anchor,
+            wish.prompt,
+            *(wish.target, wish.model, wish.tools, wish.missed, wish.continues, wish.spend),
+        )
+        first = schedule.plan.after(anchor)
+        if first is None:
+            raise BadRecurrence(f"{wish.recurrence[:60]!r} never comes")
+        schedule = replace(schedule, next_at=first)
+
+        def keep(uow: UnitOfWork) -> Schedule:
+            theirs = uow.schedules.all(wish.owner)
+            count = sum(each.state is not ScheduleState.OVER for each in theirs)
+            if count >= at_most:
+                raise BadSchedule(f"there are {count} tasks, and no more than {at_most} are kept; remove one")
+            _let_go_of_old(uow, theirs)
+            named = replace(schedule, name=schedule.name or name_for(wish.prompt, {each.name for each in theirs}))
+            if not uow.schedules.add(named):
+                raise AlreadyThere(f"there is a task {named.name!r}; choose another name, or remove it first")
+            return named
+
+        return await self._store.write(keep)
+
+    async def find(self, owner: str, name: str) -> Schedule:
+        found = await self._store.read(lambda uow: uow.schedules.named(owner, name))
+        if found is None:
+            raise NotFound(f"there is no task {name[:80]!r}; `everthread cron list` shows the ones there are")
+        return found
+
+    async def all(self, owner: str | None = None) -> tuple[tuple[Schedule, Occurrence | None], ...]:
+        """Each with what became of its last time."""
+
+        def look(uow: UnitOfWork) -> tuple[tuple[Schedule, Occurrence | None], ...]:
+            return tuple((each, next(iter(uow.schedules.times(each.id, 1)), None)) for each in uow.schedules.all(owner))
+
+        return await self._store.read(look)
+
+    async def pause(self, schedule: Schedule) -> Schedule:
+        return await self._store.write(lambda uow: self._saved(uow, schedule, ScheduleState.PAUSED))
+
+    async def resume(self, schedule: Schedule) -> Schedule:
+        """What would have been done meanwhile is not made up for."""
+        return await self._store.write(lambda uow: self._saved(uow, schedule, ScheduleState.ON))
+
+    async def remove(self, schedule: Schedule) -> bool:
+        """What is being done of it may end; nothing comes of it any more."""
+        return await self._store.write(lambda uow: uow.schedules.remove(schedule.id))
+
+    async def want_now(self, schedule: Schedule) -> Occurrence:
+        """Have it done once more, now."""
+
+        def want(uow: UnitOfWork) -> Occurrence:
+            at = math.floor(self._clock.now())
+            while not uow.schedules.add_time(wanted := Occurrence(schedule.id, float(at), schedule.owner)):
+                at += 1
+            return wanted
+
+        return await self._store.write(want)
+
+    async def fire_due(self, now: float) -> int:
+        """Write down every time that has come by then; how many. Each task is a transaction of its own."""
+        found = await self._store.peek(lambda uow: uow.schedules.due(now, DUE_AT_ONCE))
+        fired = 0
+        for schedule_id in found:
+            try:
+                fired += await self._store.write(lambda uow, s=schedule_id: fire(uow, s, now))
+            except BadInput as error:
+                await self._stop_broken(schedule_id, str(error))
+        return fired
+
+    async def _stop_broken(self, schedule_id: str, problem: str) -> None:
+        """Its zone is known no more, say: it must not hold up the others."""
+
+        def stop(uow: UnitOfWork) -> None:
+            known = uow.schedules.get(schedule_id)
+            if known is not None:
+                uow.schedules.save(replace(known, state=ScheduleState.PAUSED, next_at=None))
+                broken = Occurrence(schedule_id, known.next_at or 0.0, known.owner, problem=problem)
+                _report(uow, broken, f"{known.name} is paused: {problem}", self._clock.now())
+
+        await self._store.write(stop)
+
+    async def look_again(self) -> None:
+        """The clock may have been put back: what was planned by the time before is planned anew.
+
+        A time that was done is not done again, as its row is there.
+        """
+
+        def look(uow: UnitOfWork, some: Sequence[Schedule]) -> None:
+            for schedule in some:
+                # One that can't be read, or is gone by now, is seen to when it is due.
+                with suppress(BadInput, NotFound):
+                    self._saved(uow, schedule, ScheduleState.ON, sooner=True)
+
+        planned = await self._store.read(lambda uow: uow.schedules.all())
+        wanted = [schedule for schedule in planned if schedule.state is ScheduleState.ON]
+        for at in range(0, len(wanted), DUE_AT_ONCE):
+            await self._store.write(lambda uow, some=wanted[at : at + DUE_AT_ONCE]: look(uow, some))
+
+    async def end(self, time: Occurrence, outcome: Outcome) -> tuple[Occurrence, Reply | None] | None:
+        """It is answered: what goes to a chat is in the outbox now. `None` if somebody else has ended it."""
+        return await self._store.write(lambda uow: end(uow, time, outcome, self._clock.now()))
+
+    async def claim(self, time: Occurrence, until: float) -> bool:
+        """Whether it is this process that hands the answer over now."""
+
+        def claim(uow: UnitOfWork) -> bool:
+            known = uow.schedules.time(time.schedule_id, time.due_at)
+            if known is None or known.state is not OccurrenceState.DELIVERING or known.attempts != time.attempts:
+                return False
+            uow.schedules.save_time(replace(known, attempts=known.attempts + 1, retry_at=until))
+            return True
+
+        return await self._store.write(claim)
+
+    async def handed_over(self, time: Occurrence) -> None:
+        await self._store.write(
+            lambda uow: uow.schedules.save_time(
+                replace(_tried(time), state=OccurrenceState.FAILED if time.problem else OccurrenceState.DONE)
+            )
+        )
+
+    async def not_handed_over(self, time: Occurrence, problem: str, retry_at: float | None) -> None:
+        """It is tried again then, or never."""
+
+        def note(uow: UnitOfWork) -> None:
+            tried = _tried(time)
+            if retry_at is not None:
+                uow.schedules.save_time(replace(tried, retry_at=retry_at))
+                return
+            uow.schedules.save_time(replace(tried, state=OccurrenceState.FAILED, problem=problem))
+            _report(uow, tried, problem, self._clock.now())
+
+        await self._store.write(note)
+
+    async def outcome(self, time: Occurrence) -> Outcome | None:
+        """What it has come to, as it is stored; `None` if it is not over."""
+        return await self._store.read(lambda uow: outcome(uow, time))
+
+    def _saved(self, uow: UnitOfWork, schedule: Schedule, state: ScheduleState, *, sooner: bool = False) -> Schedule:
+        known = uow.schedules.get(schedule.id)
+        if known is None:
+            raise NotFound(f"there is no task {schedule.name!r} any more")
+        if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
+            # Over, or paused by somebody meanwhile.
+            return known
+        next_at = _first_new(uow, known, self._clock.now()) if state is ScheduleState.ON else None
+        if sooner:
+            both = [at for at in (known.next_at, next_at) if at is not None]
+            next_at = min(both, default=None)
+        if state is ScheduleState.ON and next_at is None:
+            state = ScheduleState.OVER
+        saved = replace(known, state=state, next_at=next_at)
+        uow.schedules.save(saved)
+        return saved
+
+
+def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
+    """Of an owner's tasks that are over, only the latest are kept; one with an answer still to come stays."""
+    over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
+    for old in over[:-OVER_KEPT]:
+        if all(time.state not in _OPEN for time in uow.schedules.times(old.id, TIMES_KEPT)):
+            uow.schedules.remove(old.id)
+
+
+def _first_new(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:
+    """The next time that nobody has seen to: after the clock was put back, some to come are over already."""
+    ahead = zip(range(_BACK_MAX), occurrences(schedule.plan, now), strict=False)
+    return next((at for _, at in ahead if uow.schedules.time(schedule.id, at) is None), None)
+
+
+def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
+    """Write down which times of a task have come, and when the next one does; how many are to be done."""
+    schedule = uow.schedules.get(schedule_id)
+    if schedule is None or schedule.state is not ScheduleState.ON or schedule.next_at is None:
+        return 0
+    found = due(schedule.plan, schedule.next_at, now, schedule.missed)
+    if found.skipped is not None:
+        left_out = Occurrence(schedule.id, found.skipped, schedule.owner, OccurrenceState.SKIPPED, ended_at=now)
+        uow.schedules.add_time(left_out)
+    fired = sum(uow.schedules.add_time(Occurrence(schedule.id, at, schedule.owner)) for at in found.now)
+    state = ScheduleState.ON if found.next_at is not None else ScheduleState.OVER
+    uow.schedules.save(replace(schedule, state=state, next_at=found.next_at))
+    uow.schedules.trim(schedule.id, TIMES_KEPT)
+    return fired
+
+
+def begin(
+    uow: UnitOfWork, schedule_id: str, due_at: float, profile: str, setting: Setting
+) -> tuple[SessionKey, InboxRow] | None:
+    """Put what is asked into the inbox, in a session for it. `None` if it is over, or another time is being done."""
+    schedule, time = uow.schedules.get(schedule_id), uow.schedules.time(schedule_id, due_at)
+    if schedule is None or time is None or time.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
+        return None
+    key = key_of(schedule, profile)
+    if time.state is OccurrenceState.RUNNING:
+        row = uow.inbox.get(time.inbox_id or 0)
+        return (key, row) if row is not None else None
+    if uow.schedules.is_running(schedule_id):
+        return None
+    _, session = uow.sessions.at(key)
+    if session is None or session.owner != schedule.owner or not schedule.continues:
+        cross(uow, key, New(kind=Kind.CRON), schedule.owner, setting)
+    asked = Inbound(key, schedule.owner, schedule.said(due_at), schedule.id, repr(due_at))
+    row, _ = uow.inbox.accept(asked, setting.now)
+    uow.schedules.save_time(replace(time, state=OccurrenceState.RUNNING, inbox_id=row.id))
+    return key, row
+
+
+def outcome(uow: UnitOfWork, time: Occurrence) -> Outcome | None:
+    row = uow.inbox.get(time.inbox_id or 0)
+    if row is None:
+        return Outcome("", "what was asked is gone")
+    if row.state is InboxState.SET_ASIDE:
+        return Outcome("", "it was set aside before it was answered", row.session_id or "")
+    if row.state is not InboxState.DONE or row.session_id is None or row.turn_id is None:
+        return None
+    number = uow.turns.number(row.session_id, row.turn_id)
+    turn = uow.turns.get(row.session_id, number) if number is not None else None
+    if turn is None:
+        return Outcome("", "its answer is gone", row.session_id, row.turn_id)
+    said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
+    problem = "" if turn.status is TurnStatus.DONE else "it was cut off"
+    return Outcome(said[-1] if said else "", problem, row.session_id, row.turn_id)
+
+
+def end(uow: UnitOfWork, time: Occurrence, came: Outcome, now: float) -> tuple[Occurrence, Reply | None] | None:
+    known, schedule = uow.schedules.time(time.schedule_id, time.due_at), uow.schedules.get(time.schedule_id)
+    if schedule is None or known is None or known.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
+        return None
+    problem = came.problem or ("" if came.text.strip() else "the answer was empty")
+    ended = replace(known, session_id=came.session_id or None, ended_at=now, problem=problem[:500])
+    if problem:
+        _report(uow, ended, f"{schedule.name}: {problem}", now)
+    target, reply = schedule.target, None
+    if target.kind is TargetKind.CHAT and came.turn_id:
+        text = came.text or f"The scheduled task {excerpt(schedule.name)} was not done: {came.told or problem}"
+        key = SessionKey.parse(target.to)
+        # Under the turn's own name: what is forgotten of it is forgotten here too.
+        reply = uow.inbox.put_reply(
+            Reply(came.turn_id, key, came.session_id, schedule.owner, text, ReplyState.READY, now)
+        )
+    later = target.kind is TargetKind.WEBHOOK or (target.kind not in (TargetKind.NONE, TargetKind.CHAT) and came.text)
+    if later and came.turn_id:
+        state = OccurrenceState.DELIVERING
+    else:
+        state = OccurrenceState.FAILED if problem else OccurrenceState.DONE
+    ended = replace(ended, state=state)
+    uow.schedules.save_time(ended)
+    return ended, reply
+
+
+def _tried(time: Occurrence) -> Occurrence:
+    return replace(time, attempts=time.attempts + 1)
+
+
+def _report(uow: UnitOfWork, time: Occurrence, problem: str, now: float) -> None:
+    uow.lanes.add_incident(Incident(now, "schedule", time.session_id, f"a scheduled task failed: {problem}"))

@@ -1,0 +1,405 @@
+"""What taking exported sessions in does to the store: what is new of a session is appended, never rewritten.
+
+Providers are not told of what is imported: they start behind it, as they do behind what was there before them.
+
+Taking an exported session in, from its first line to its last, in as many units of work as it needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+
+from msgspec import Struct
+
+from everthread.domain import titles
+from everthread.domain.errors import Gone
+from everthread.domain.events import EntryKind
+from everthread.domain.export_format import (
+    Base,
+    DelegationLine,
+    Item,
+    MessageLine,
+    NoteLine,
+    RewindLine,
+    SessionLine,
+    TurnLine,
+)
+from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
+from everthread.lifecycle.event_log import append, close, ref_to
+from everthread.lifecycle.forget import fact_identity
+from everthread.lifecycle.lineage import above, rewound, without
+from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_EVERY_TURN = 2**31
+_TURNS_AT_ONCE = 1000
+
+
+class Outcome(StrEnum):
+    """What becomes of a session in a file."""
+
+    NEW = "new"
+    GROWN = "grown"
+    SAME = "same"
+    FORGOTTEN = "forgotten"
+    DIFFERENT = "different"
+    BUSY = "busy"
+    ORPHANED = "orphaned"
+
+    @property
+    def why(self) -> str:
+        """Why it was left out; empty if it was not."""
+        return _WHY.get(self, "")
+
+
+_WHY = {
+    Outcome.FORGOTTEN: "was forgotten here, and does not come back",
+    Outcome.DIFFERENT: "has gone on differently here, and was left as it is",
+    Outcome.BUSY: "is in use here, or memory is not told all of it yet; import it again later",
+    Outcome.ORPHANED: "grew out of one that was left out",
+}
+
+
+class Found(Struct, frozen=True):
+    """What there is of a session in the store: under which id, and what it has of the file's."""
+
+    outcome: Outcome
+    session_id: str
+    turns: Mapping[int, str]
+    rewinds: Sequence[tuple[int, ...]] = ()
+    delegations: int = 0
+    left_at: int = 0
+    """The position of its log then: nobody has added to it since, as long as it is there."""
+
+
+class Imported(Struct, frozen=True):
+    """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
+
+    outcome: Outcome
+    session_id: str | None
+    turns: int = 0
+    has: Base | None = None
+    """How far it is here as the file has it; None if that is all the way."""
+
+    def reaches(self, base: Base) -> bool:
+        """Whether what a child sees of it is here. What others add behind that is not the file's to show."""
+        whole = self.has is None or (base.turn <= self.has.turn and base.rewinds <= self.has.rewinds)
+        return self.session_id is not None and whole
+
+
+class InUse(Exception):
+    """Somebody has come to a session since it was looked at, or to what it grows out of."""
+
+
+def other_id(session_id: str, owner: str) -> str:
+    """The id of a session whose own is taken by another: always the same one, so that it is known again."""
+    value = int.from_bytes(hashlib.sha256(f"{owner}\0{session_id}".encode()).digest()[:16])
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, Imported]) -> Found:
+    """Where a session of a file belongs. `before` says what became of those before it."""
+    if line.parent is not None and not before[line.parent].reaches(line.base):
+        return Found(Outcome.ORPHANED, line.id, {})
+    parent_id = before[line.parent].session_id if line.parent is not None else None
+    for session_id in (line.id, other_id(line.id, owner)):
+        session = uow.sessions.get(session_id)
+        if uow.forgetting.buried("session", session_id) or (session is not None and session.forgotten_seq is not None):
+            return Found(Outcome.FORGOTTEN, session_id, {})
+        if session is None:
+            return Found(Outcome.NEW, session_id, {})
+        if _is_the_same(uow, session, line, owner, parent_id):
+            return _found(uow, session, line.base.turn)
+    return Found(Outcome.DIFFERENT, line.id, {})
+
+
+def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
+    at = (session.owner, session.opened_at, str(session.key))
+    if at != (owner, line.opened_at, line.key):
+        return False
+    # A parent that the file does not have may be here all the same, and one that the file was made without forgotten.
+    if line.base.turn == session.base_turn and parent_id in (None, session.parent_id):
+        return True
+    seen = above(uow, session)
+    return seen.parent is not None and (seen.parent.id, seen.turn) == (parent_id, line.base.turn)
+
+
+def _found(uow: UnitOfWork, session: Session, base: int) -> Found:
+    turns: dict[int, str] = {}
+    after = 0
+    while some := uow.turns.own(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
+        turns |= {turn.number: turn.turn_id for turn in some}
+        after = some[-1].number
+    logged = uow.log.of_kind(session.id, EntryKind.REWIND)
+    rewinds = [some for entry in logged if (some := without(rewound(entry.detail), base, session))]
+    delegations = len(uow.log.of_kind(session.id, EntryKind.DELEGATION))
+    return Found(Outcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
+
+
+class Different(Exception):
+    """A session has something that the file does not, before something that only the file has."""
+
+
+def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
+    """Of a session's lines those that the store does not have yet. Raises `Different` before the first of them."""
+    matched = rewinds = delegations = 0
+    everything = (len(found.turns), len(found.rewinds), found.delegations)
+    for item in items:
+        match item:
+            case TurnLine() if item.number in found.turns:
+                if found.turns[item.number] != item.id:
+                    raise Different
+                matched += 1
+                continue
+            case RewindLine() if rewinds < len(found.rewinds):
+                if found.rewinds[rewinds] != item.turns:
+                    raise Different
+                rewinds += 1
+                continue
+            case DelegationLine() if delegations < found.delegations:
+                delegations += 1
+                continue
+            case _:
+                if (matched, rewinds, delegations) != everything:
+                    raise Different
+                yield item
+
+
+def is_busy(uow: UnitOfWork, session_id: str, routed: AbstractSet[SessionKey] = frozenset()) -> bool:
+    """Whether somebody would be disturbed by turns that come from elsewhere. At `routed` keys nobody would."""
+    in_use = set(uow.sessions.keys_on(session_id)) - routed or uow.slots.of_session(session_id)
+    return bool(in_use) or uow.archive.untold(session_id)
+
+
+def begin(
+    uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, before: Mapping[str, Imported], now: float
+) -> None:
+    """Open a new session as the file has it, without its turns. Raises `InUse` if it has come meanwhile."""
+    key = SessionKey.parse(line.key)
+    parent_id = before[line.parent].session_id if line.parent is not None else None
+    summary_id = before[line.summary_of].session_id if line.summary_of is not None else None
+    if uow.sessions.get(session_id) is not None or (parent_id is not None and uow.sessions.get(parent_id) is None):
+        raise InUse
+    session = Session(
+        session_id,
+        owner,
+        key,
+        line.kind,
+        line.cause,
+        line.opened_at,
+        parent_id=parent_id,
+        title=_free_title(uow, line.title, owner),
+        generation=line.generation,
+        ended_at=line.ended_at,
+        end_reason=line.end_reason,
+        active_at=line.active_at,
+        floor=line.floor,
+        base_turn=line.base.turn,
+        base_seq=_base_seq(uow, parent_id, line.base.rewinds),
+        summary_id=session_id if line.summary is not None else summary_id,
+        last_turn=line.base.turn,
+    )
+    detail: dict[str, object] = {"parent": parent_id or "", "reset": False, "reason": Cause.IMPORT.value}
+    session = append(uow, session, ref_to(session, key, 0), EntryKind.OPENED, now, detail=detail)
+    uow.sessions.add(session, line.summary)
+    uow.archive.count_as_told(session_id)
+
+
+def go_on(uow: UnitOfWork, session_id: str, left_at: int, routed: AbstractSet[SessionKey] = frozenset()) -> None:
+    """Raise `InUse` unless the session is as it was left at that position of its log, and nobody's."""
+    if _still_there(uow, session_id).log_seq != left_at or is_busy(uow, session_id, routed):
+        raise InUse
+
+
+def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
+    """Append some of a session's lines; the position of its log behind them."""
+    session = _still_there(uow, session_id)
+    for item in items:
+        ref = ref_to(session, session.key, 0)
+        match item:
+            case TurnLine():
+                messages = [_message(message) for message in item.messages]
+                uow.turns.add(session, item.number, item.id, item.status, messages, item.at)
+                session = session.but(last_turn=item.number)
+                if item.status.remembered:
+                    session = append(uow, session, ref, EntryKind.TURN, item.at, number=item.number)
+            case RewindLine():
+                detail: dict[str, object] = {"turns": list(item.turns)}
+                session = append(uow, session, ref, EntryKind.REWIND, item.at, detail=detail)
+                uow.turns.hide(session, item.turns, session.log_seq)
+            case DelegationLine():
+                detail = {"task": item.task, "result": item.result, "child": item.child}
+                session = append(uow, session, ref, EntryKind.DELEGATION, item.at, detail=detail)
+    uow.sessions.save(session)
+    uow.archive.count_as_told(session_id)
+    return session.log_seq
+
+
+def finish(
+    uow: UnitOfWork, line: SessionLine, session_id: str, now: float, routed: AbstractSet[SessionKey] = frozenset()
+) -> None:
+    """Close the memory of what was added, and let a session that has grown end as the file says."""
+    session = _still_there(uow, session_id)
+    session = close(uow, session, ref_to(session, session.key, 0), now)
+    generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
+    if routed & set(uow.sessions.keys_on(session_id)):
+        # Whoever prepared an answer there has not seen what was added.
+        generation += 1
+    uow.sessions.renew(
+        session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
+    )
+    uow.archive.count_as_told(session_id)
+
+
+def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
+    """Whether it was neither forgotten nor stands there already, in the very same words."""
+    fact = fact_identity(owner, line.content)
+    if uow.forgetting.buried("note", line.id) or uow.forgetting.buried("fact", fact):
+        return False
+    words = line.content.split()
+    return all(note.content.split() != words for note in uow.notes.current(owner, line.target))
+
+
+def take_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: float) -> bool:
+    """Take a note in, if it is new. Providers are told: it is part of what is known from now on."""
+    if not is_new_note(uow, line, owner):
+        return False
+    note_id = line.id if uow.notes.get(line.id) is None else new_id
+    write_note(
+        uow, NoteChange(NoteAction.ADD, line.target, line.content), owner=owner, ref=None, new_id=note_id, now=now
+    )
+    return True
+
+
+def _still_there(uow: UnitOfWork, session_id: str) -> Session:
+    session = uow.sessions.get(session_id)
+    if session is None or session.forgotten_seq is not None:
+        raise Gone(f"session {session_id!r} was forgotten while it was imported")
+    return session
+
+
+def _base_seq(uow: UnitOfWork, parent_id: str | None, rewinds: int) -> int:
+    """The position of the parent's log that the session was made at: behind so many rewinds."""
+    if parent_id is None or not rewinds:
+        return 0
+    return max((entry.seq for entry in uow.log.of_kind(parent_id, EntryKind.REWIND)[:rewinds]), default=0)
+
+
+def _free_title(uow: UnitOfWork, title: str | None, owner: str) -> str | None:
+    if title is None:
+        return None
+    taken = [session.title or "" for session in uow.sessions.titled(owner, title)]
+    return titles.next_title(title, taken) if titles.fold(title) in map(titles.fold, taken) else title
+
+
+def _message(line: MessageLine) -> Message:
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in line.tool_calls)
+    return Message(line.role, line.content, calls, line.tool_call_id, line.name, line.reasoning)
+
+
+ITEMS_AT_ONCE = 200
+CHARS_AT_ONCE = 4_000_000
+
+
+Items = Iterable[Item] | Callable[[Found], Iterable[Item]]
+"""A session's lines; or what makes them, from what is here, where their source has no order of its own."""
+
+
+class Arrival(Struct, frozen=True):
+    """A session on its way in, and what became of those before it in the file."""
+
+    line: SessionLine
+    owner: str
+    before: Mapping[str, Imported]
+    routed: frozenset[SessionKey] = frozenset()
+    """Keys that were put on it because its source has them there: nobody is disturbed at them."""
+
+
+async def take_in(store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool) -> Imported:
+    """Import what is new, some turns at a time: if it is cut short, the same import goes on with it."""
+    found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
+    session_id = found.session_id
+    if found.outcome is Outcome.FORGOTTEN:
+        # What is left of it, without its words, is still what its children grew out of.
+        there = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
+        return Imported(found.outcome, session_id if there else None)
+    if found.outcome.why:
+        return Imported(found.outcome, None)
+    is_new = found.outcome is Outcome.NEW
+    batches = _batches(news(found, items(found) if callable(items) else items))
+    try:
+        some = next(batches, None)
+    except Different:
+        return Imported(Outcome.DIFFERENT, None)
+    if some is None and not is_new:
+        return Imported(Outcome.SAME, session_id)
+    has = Base(max(found.turns, default=arrival.line.base.turn), len(found.rewinds))
+    if not is_new and await store.read(lambda uow: is_busy(uow, session_id, arrival.routed)):
+        return Imported(Outcome.BUSY, session_id, has=has)
+    opening, turns, left_at = is_new, 0, found.left_at
+    while some is not None or opening:
+        following = next(batches, None)
+        if not dry_run:
+            at = None if opening else left_at
+            write = _write(arrival, session_id, some or (), now, left_at=at, last=following is None)
+            try:
+                left_at = await store.write(write)
+            except InUse:
+                # What is here of it is as the file has it; the same import goes on with it later.
+                return Imported(Outcome.BUSY, None if opening else session_id, turns, has)
+            except Gone:
+                return Imported(Outcome.FORGOTTEN, session_id, turns)
+        turns += sum(isinstance(item, TurnLine) for item in some or ())
+        has = _behind(has, some or ())
+        some, opening = following, False
+    return Imported(Outcome.NEW if is_new else Outcome.GROWN, session_id, turns)
+
+
+def _behind(has: Base, some: Sequence[Item]) -> Base:
+    """How far a session is here once these are, too."""
+    numbers = [item.number for item in some if isinstance(item, TurnLine)]
+    return Base(max(numbers, default=has.turn), has.rewinds + sum(isinstance(item, RewindLine) for item in some))
+
+
+def _write(
+    arrival: Arrival,
+    session_id: str,
+    some: Sequence[Item],
+    now: Callable[[], float],
+    *,
+    left_at: int | None,
+    last: bool,
+) -> Callable[[UnitOfWork], int]:
+    """One unit of work: most sessions need no second one. It begins one that is not here yet, or goes on where the
+    one before it has left the session; then it leaves it at a position of its log.
+    """
+
+    def write(uow: UnitOfWork) -> int:
+        if left_at is None:
+            begin(uow, arrival.line, session_id, arrival.owner, arrival.before, now())
+        else:
+            go_on(uow, session_id, left_at, arrival.routed)
+        behind = add(uow, session_id, some)
+        if last:
+            finish(uow, arrival.line, session_id, now(), arrival.routed)
+        return behind
+
+    return write
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Few enough at a time that nobody who wants to write waits for long."""
+    some: list[Item] = []
+    chars = 0
+    for item in items:
+        some.append(item)
+        chars += sum(len(message.content) for message in item.messages) if isinstance(item, TurnLine) else 0
+        if len(some) >= ITEMS_AT_ONCE or chars >= CHARS_AT_ONCE:
+            yield some
+            some, chars = [], 0
+    if some:
+        yield some

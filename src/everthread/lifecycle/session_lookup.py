@@ -1,0 +1,119 @@
+"""What a person calls a session: its id, the beginning of its id, or its title."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everthread.domain import titles
+from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
+from everthread.domain.model import Kind, Session
+from everthread.store.unit_of_work import UnitOfWork
+
+PREFIX_CHARS_MIN = 4
+NEAR_MAX = 3
+_NAMED_MAX = 300
+_LIKENESS = 0.6
+
+
+def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
+    """The owner's session that `text` names. A title finds the newest of its lineage, at its tip."""
+    session = uow.sessions.get(text)
+    if session is None or session.owner != owner:
+        session = _by_title(uow, text, owner) or _by_prefix(uow, text, owner)
+    return _still_there(uow, session, text, owner)
+
+
+def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = False) -> Session:
+    """The same for an operator, who may name anybody's session. A title that several owners use finds none of them.
+
+    `exactly` is for what can't be undone: a title is then that of one session, not of what became of it.
+    """
+    session = uow.sessions.get(text) or _by_anyones_title(uow, text, exactly) or _by_prefix(uow, text, None)
+    return _still_there(uow, session, text, None)
+
+
+def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, ...]:
+    """The owner's sessions whose titles are most like the text, of those opened lately; the most alike first."""
+    if not text.strip() or len(text) > titles.TITLE_CHARS_MAX:
+        return ()
+    named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_to_go_to(session)}
+    wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
+    # What was typed may be a part of a title, which is less alike than it is meant.
+    holding = [key for key, title in folded.items() if title.startswith(wanted)]
+    holding += [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
+    import difflib  # noqa: PLC0415 - only for what was not found
+
+    matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
+    alike: list[tuple[float, str]] = []
+    for key, title in folded.items():
+        matcher.set_seq1(title)
+        # The full comparison is slow, and most titles can be told apart without it.
+        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _LIKENESS <= (likeness := matcher.ratio()):
+            alike.append((likeness, key))
+    found = dict.fromkeys([key for _, key in sorted(alike, reverse=True)] + holding)
+    return tuple(named[key] for key in list(found)[:NEAR_MAX])
+
+
+def _still_there(uow: UnitOfWork, session: Session | None, text: str, owner: str | None) -> Session:
+    if session is None or not _is_conversation(session):
+        near = [(found.id, found.title or "") for found in nearest(uow, text, owner=owner)]
+        hint = f"did you mean {' or '.join(repr(title) for _, title in near)}? " if near else ""
+        raise NoSuchSession(f"there is no session {text[:100]!r}; {hint}`sessions list` shows the ones there are", near)
+    return session
+
+
+def _is_conversation(session: Session) -> bool:
+    return session.forgotten_seq is None and session.kind is not Kind.NOTES
+
+
+def is_to_go_to(session: Session) -> bool:
+    """Whether it is the place where its conversation goes on."""
+    return _is_conversation(session) and session.kind is Kind.CHAT and session.end_reason != "compressed"
+
+
+def _by_anyones_title(uow: UnitOfWork, text: str, exactly: bool) -> Session | None:
+    owners = sorted({session.owner for session in uow.sessions.titled(None, text)})
+    matches = [found for owner in owners if (found := _by_title(uow, text, owner, exactly)) is not None]
+    if len(matches) > 1:
+        some = ", ".join(f"{session.id} ({session.owner})" for session in matches[:3])
+        raise Ambiguous(
+            f"{len(matches)} owners have a session {text!r}, among them {some}; give its id", _ids_and_titles(matches)
+        )
+    return matches[0] if matches else None
+
+
+def _by_title(uow: UnitOfWork, text: str, owner: str, exactly: bool = False) -> Session | None:
+    try:
+        wanted = titles.clean(text)
+    except BadInput:
+        return None
+    base, number = titles.split(wanted)
+    same = [s for s in uow.sessions.titled(owner, wanted) if _is_of(s, base)]
+    that_one = next((s for s in same if titles.fold(s.title or "") == titles.fold(wanted)), None)
+    if exactly and that_one is not None:
+        return that_one
+    # A bare name means the newest that carries it; a number means that very one.
+    chosen = same[-1] if same and number == 1 else that_one
+    return uow.sessions.tip(chosen.id) if chosen is not None else None
+
+
+def _is_of(session: Session, base: str) -> bool:
+    """Compared as it would be numbered, because a long base is cut to make room for its number."""
+    title = session.title or ""
+    return titles.fold(titles.numbered(base, titles.split(title)[1])) == titles.fold(title)
+
+
+def _by_prefix(uow: UnitOfWork, text: str, owner: str | None) -> Session | None:
+    if len(text) < PREFIX_CHARS_MIN:
+        return None
+    matches = [session for session in uow.sessions.matching(text, 50, owner) if _is_conversation(session)]
+    if len(matches) > 1:
+        some = ", ".join(f"{s.id} ({s.title!r})" if s.title else s.id for s in matches[:3])
+        raise Ambiguous(
+            f"{text!r} fits {len(matches)} sessions, among them {some}; give more of the id", _ids_and_titles(matches)
+        )
+    return matches[0] if matches else None
+
+
+def _ids_and_titles(sessions: Sequence[Session]) -> list[tuple[str, str]]:
+    return [(session.id, session.title or "") for session in sessions]

@@ -1,0 +1,89 @@
+"""Providers that know fewer hooks or fewer arguments than today's contract."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from everthread.ports.memory import Capability, MemoryProvider, Scorecard
+
+HOOKS = (
+    "initialize",
+    "system_prompt_block",
+    "prefetch",
+    "queue_prefetch",
+    "sync_turn",
+    "get_tool_schemas",
+    "handle_tool_call",
+    "on_turn_start",
+    "on_session_end",
+    "on_session_switch",
+    "on_pre_compress",
+    "on_memory_write",
+    "on_delegation",
+    "forget",
+    "health",
+    "shutdown",
+)
+
+
+def as_provider(given: object) -> MemoryProvider:
+    """The given object as a provider of today: each hook it has is called with the arguments that it knows.
+
+    Signatures are read once, here, and nowhere else.
+    """
+    if isinstance(given, MemoryProvider) and all(_takes_everything(given, hook) for hook in HOOKS):
+        return given
+    hooks = {hook: _narrowed(getattr(given, hook)) for hook in HOOKS if _brings(given, hook)}
+    adapted = type(f"Older{type(given).__name__}", (MemoryProvider,), hooks)()
+    adapted.name = str(getattr(given, "name", "") or type(given).__name__.lower())
+    adapted.capabilities = getattr(given, "capabilities", Capability.RECALL if "prefetch" in hooks else Capability.NONE)
+    adapted.scorecard = getattr(given, "scorecard", Scorecard("unknown", "unknown", "unknown"))
+    return adapted
+
+
+def _brings(given: object, hook: str) -> bool:
+    function = getattr(type(given), hook, None)
+    return callable(function) and function is not getattr(MemoryProvider, hook)
+
+
+def _takes_everything(given: MemoryProvider, hook: str) -> bool:
+    if not _brings(given, hook):
+        return True
+    today = {p.name for p in _parameters(getattr(MemoryProvider, hook))}
+    theirs = _parameters(getattr(type(given), hook))
+    return any(p.kind is p.VAR_KEYWORD for p in theirs) or today <= {p.name for p in theirs}
+
+
+@lru_cache(maxsize=256)
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(function).parameters.values())
+
+
+def _narrowed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a method that drops what it can't take. Async stays async."""
+    parameters = inspect.signature(function).parameters.values()
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    takes_all_positions = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    positions = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+    def fitting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        kept = args if takes_all_positions else args[:positions]
+        return kept, kwargs if takes_any else {name: value for name, value in kwargs.items() if name in names}
+
+    if inspect.iscoroutinefunction(function):
+
+        async def call_async(_: object, *args: Any, **kwargs: Any) -> Any:
+            kept, named = fitting(args, kwargs)
+            return await function(*kept, **named)
+
+        return call_async
+
+    def call(_: object, *args: Any, **kwargs: Any) -> Any:
+        kept, named = fitting(args, kwargs)
+        return function(*kept, **named)
+
+    return call

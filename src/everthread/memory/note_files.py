@@ -1,0 +1,191 @@
+"""Curated notes as files that people may edit. The store is the truth; a file is its projection.
+
+An edit is noticed by the file's digest and imported as new versions, before the file is written again. What the file
+held when it was last written is kept as digests, so that what the store has learned since is not taken for deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from everthread.domain.errors import TooLarge
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, chars_of
+from everthread.store.unit_of_work import Store
+
+SEPARATOR = "\n§\n"
+FILE_CHARS_MAX = 1_000_000
+CHARS_MAX: Mapping[NoteTarget, int] = MappingProxyType({NoteTarget.MEMORY: 8_000, NoteTarget.USER: 4_000})
+"""How much a collection may hold, since all of it stands in every prompt."""
+_NAME_CHARS_MAX = 200
+_HEADINGS = {NoteTarget.MEMORY: "MEMORY (what you noted)", NoteTarget.USER: "USER (what you know of the user)"}
+
+
+class WriteNote(Protocol):
+    """How a change of a note is written down."""
+
+    def __call__(
+        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+    ) -> Awaitable[NoteVersion]: ...
+
+
+class Change(Struct, frozen=True):
+    action: NoteAction
+    content: str
+    note_id: str = ""
+
+
+def render(notes: tuple[NoteVersion, ...]) -> str:
+    return SEPARATOR.join(note.content.strip() for note in notes) + "\n" if notes else ""
+
+
+def usage(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
+    """What a collection is called and how full it is."""
+    return f"{_HEADINGS[target]} {chars_of(notes):,}/{limits[target]:,} characters"
+
+
+def snapshot(notes: Mapping[NoteTarget, Sequence[NoteVersion]], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
+    """Both collections for a prompt, each with how full it is. The same notes give the same text."""
+    collections = [(usage(target, notes.get(target, ()), limits), notes.get(target, ())) for target in NoteTarget]
+    return "\n\n".join(f"{heading}\n{listed(some) or '(nothing yet)'}" for heading, some in collections)
+
+
+def listed(notes: Sequence[NoteVersion]) -> str:
+    """Each on lines of its own; those after its first are indented, so that no note looks like two."""
+    return "\n".join("- " + "\n  ".join(note.content.strip().splitlines()) for note in notes)
+
+
+def parse(text: str) -> tuple[str, ...]:
+    entries = re.split(r"(?m)^§$", text.replace("\r\n", "\n"))
+    return tuple(entry.strip() for entry in entries if entry.strip())
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...], last: Collection[str]) -> tuple[Change, ...]:
+    """What turns the stored notes into the file's entries: equal texts stay, the rest is paired up in order.
+
+    `last` has the digests of the entries that the file had when it was written. A note that is not among them has been
+    written since and stays; an entry that is among them, and no note any more, was changed since and stays away.
+    """
+    left_over = list(notes)
+    new: list[str] = []
+    for entry in entries:
+        same = next((note for note in left_over if note.content.strip() == entry), None)
+        if same is not None:
+            left_over.remove(same)
+        elif digest(entry) not in last:
+            new.append(entry)
+    edited = [note for note in left_over if digest(note.content.strip()) in last]
+    replaced = list(zip(edited, new, strict=False))
+    return (
+        *(Change(NoteAction.REPLACE, entry, note.note_id) for note, entry in replaced),
+        *(Change(NoteAction.REMOVE, "", note.note_id) for note in edited[len(replaced) :]),
+        *(Change(NoteAction.ADD, entry) for entry in new[len(replaced) :]),
+    )
+
+
+def folder_for(home: Path, owner: str, *, mine: str) -> Path:
+    """Where an owner's files are: those of the one whose home it is at the top, everybody else's below."""
+    if owner == mine:
+        return home / "memory"
+    # A name that is no name of a file, nor one of ours, nor a way out; and not too long for one.
+    name = quote(owner, safe="").replace(".", "%2E")
+    return home / "memory" / (name if len(name) <= _NAME_CHARS_MAX else hashlib.sha256(owner.encode()).hexdigest())
+
+
+class Notebook:
+    """Keeps the files of an owner and the stored notes in step."""
+
+    def __init__(
+        self,
+        store: Store,
+        write_note: WriteNote,
+        folder_of: Callable[[str], Path],
+        is_forgotten: Callable[[str, str], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._write_note = write_note
+        self._folder_of = folder_of
+        self._is_forgotten = is_forgotten
+        self._syncing = asyncio.Lock()
+
+    async def sync(self, owner: str) -> int:
+        """Import what was edited, then write what changed; the number of notes imported."""
+        # One at a time: two that saw the same edit would both import it.
+        async with self._syncing:
+            return sum([await self._sync(owner, target) for target in NoteTarget])
+
+    def path(self, owner: str, target: NoteTarget) -> Path:
+        """Where the file of that collection is, or would be."""
+        return self._folder_of(owner) / f"{target.name}.md"
+
+    async def out_of_step(self, owner: str) -> tuple[Path, ...]:
+        """The files that do not say what is stored: they were edited, or could not be written. Changes nothing."""
+        found: list[Path] = []
+        for target in NoteTarget:
+            path = self.path(owner, target)
+            notes = await self._store.read(lambda uow, target=target: uow.notes.current(owner, target))
+            if (await asyncio.to_thread(_read, path) or "") != render(notes):
+                found.append(path)
+        return tuple(found)
+
+    async def _sync(self, owner: str, target: NoteTarget) -> int:
+        path = self.path(owner, target)
+        text = await asyncio.to_thread(_read, path)
+        projected = await self._store.read(lambda uow: uow.notes.projected(owner, target)) or ""
+        whole, *last = projected.split() or [""]
+        imported = 0
+        if text is not None and digest(text) != whole:
+            if len(text) > FILE_CHARS_MAX:
+                raise TooLarge(f"{path}: has more than {FILE_CHARS_MAX} characters; shorten it, or undo the edit")
+            imported = await self._import(owner, target, text, last)
+        notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
+        content = render(notes)
+        if content != (text or ""):
+            await asyncio.to_thread(_write, path, content)
+        written = " ".join(digest(part) for part in (content, *parse(content)))
+        if written != projected:
+            await self._store.write(lambda uow: uow.notes.set_projected(owner, target, written))
+        return imported
+
+    async def _import(self, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:
+        notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
+        known = {note.content.strip() for note in notes}
+        # A file may still hold what was forgotten; it does not come back that way, unless it was learned again.
+        entries = [entry for entry in parse(text) if entry in known or not await self._is_forgotten(owner, entry)]
+        found = changes(notes, tuple(entries), frozenset(last))
+        for change in found:
+            await self._write_note(change.action, target, change.content, change.note_id, owner)
+        return len(found)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, content: str) -> None:
+    """Whole or not at all, for the owner's eyes only."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_suffix(".md.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,446 @@
+"""The log, and how far each provider has come in it, as the store keeps them.
+
+How far each provider has come in each session's log, and what stands outside that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from everthread.domain.events import EntryKind, Event, LogEntry
+from everthread.store.sql import FIRST_REPLAY, Execute, first, run
+from everthread.store.turns import MESSAGES_PER_TURN
+
+
+class Cursor(Struct, frozen=True):
+    """How far a provider has come in a session's log."""
+
+    provider: str
+    session_id: str
+    seq: int
+    replay: int = 0
+    attempts: int = 0
+    due_at: float | None = None
+    error: str | None = None
+    copy_to: int = 0
+    """Up to here it is told the past as it stands now."""
+
+
+class ToCopy(Struct, frozen=True):
+    """A session that a provider was not told of from its beginning."""
+
+    session_id: str
+    entries: int
+    turns: int
+    characters: int
+    is_at_rest: bool
+    """Nothing of it waits for the provider."""
+
+
+class Redelivery(Struct, frozen=True):
+    """An entry outside its lane's order: parked (no `due_at`), or waiting to be delivered once more."""
+
+    provider: str
+    session_id: str
+    seq: int
+    replay: int
+    error: str
+    attempts: int = 0
+    due_at: float | None = None
+
+
+class ProviderRow(Struct, frozen=True):
+    """What is known of a provider beyond its cursors: how far the logs were looked through, and its breaker."""
+
+    name: str
+    scanned_pos: int
+    failures: int = 0
+    open_until: float = 0.0
+    last_error: str | None = None
+    last_error_at: float | None = None
+
+
+class LaneCount(Struct, frozen=True):
+    """A provider's lag, for people."""
+
+    waiting_entries: int
+    waiting_sessions: int
+    parked: int
+    oldest_at: float | None = None
+    """When the oldest entry that waits was written."""
+
+
+class Log(Protocol):
+    def append(self, entry: LogEntry) -> None: ...
+    def entry(self, session_id: str, seq: int) -> LogEntry | None: ...
+    def after(self, session_id: str, seq: int) -> LogEntry | None:
+        """The next entry, if there is one."""
+        ...
+
+    def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]: ...
+    def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None: ...
+    def event(self, entry: LogEntry, missing: tuple[int, ...], *, as_of_now: bool = False) -> Event:
+        """What an entry tells; with `as_of_now`, a close leaves out what was taken back after it."""
+        ...
+
+    def is_taken_back(self, session_id: str, number: int) -> bool:
+        """Whether the turn was hidden since."""
+        ...
+
+    def is_light(self, entry: LogEntry) -> bool:
+        """Whether its event is read in microseconds."""
+        ...
+
+    def end(self) -> int:
+        """The position of the newest entry of any log."""
+        ...
+
+
+class Cursors(Protocol):
+    def register(self, provider: str) -> None:
+        """A provider that was never here starts at the logs' ends."""
+        ...
+
+    def provider(self, name: str) -> ProviderRow | None: ...
+    def providers(self) -> tuple[ProviderRow, ...]: ...
+    def save_provider(self, row: ProviderRow) -> None: ...
+    def discover(self, provider: str, now: float, limit: int) -> bool:
+        """Make the lanes of new log entries due; true if there may be more of them."""
+        ...
+
+    def get(self, provider: str, session_id: str) -> Cursor | None: ...
+    def save(self, cursor: Cursor) -> None: ...
+    def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
+        """Sessions with something to deliver now, the longest waiting first."""
+        ...
+
+    def next_due(self, provider: str, after: float) -> float | None: ...
+    def set_back(self, provider: str, session_id: str | None, now: float) -> int:
+        """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
+        ...
+
+    def tell_again(self, provider: str, owner: str, now: float) -> int:
+        """Start the lanes of an owner's conversations where each was first told from, under a new replay number; how
+        many. What was forgotten is none of them.
+        """
+        ...
+
+    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+        """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
+        ...
+
+    def copy(self, provider: str, session_id: str, now: float) -> bool:
+        """Start the lane of such a session at its log's beginning; false if it is none, or something of it waits."""
+        ...
+
+    def copying(self, provider: str) -> tuple[int, int]:
+        """Sessions and entries that are left of the copies that were started."""
+        ...
+
+    def new_replay(self, provider: str, session_id: str) -> int: ...
+    def add_redelivery(self, row: Redelivery) -> None: ...
+    def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]: ...
+    def drop_redelivery(self, row: Redelivery) -> None: ...
+    def bring_forward(self, provider: str, now: float, latest: float) -> None:
+        """What waits for a time after `latest` waits no longer: lanes, redeliveries and the breaker."""
+        ...
+
+    def parked(self, provider: str, session_id: str) -> tuple[int, ...]: ...
+    def count(self, provider: str) -> LaneCount: ...
+
+
+_CURSOR = "provider, session_id, seq, replay, attempts, due_at, error, copy_to"
+_PROVIDER = "name, scanned_pos, failures, open_until, last_error, last_error_at"
+_REDELIVERY = "provider, session_id, seq, replay, error, attempts, due_at"
+
+# Sessions that providers hear of. Scheduled and delegated work is kept out of memory here and nowhere else.
+_REMEMBERED = "s.kind IN ('chat', 'notes')"
+
+# Sessions that a provider was not told of from the beginning.
+_NOT_WHOLE = "COALESCE(c.told_from, 1) > 0"
+# Nothing of them waits for it: a request to forget must not be passed over.
+_AT_REST = (
+    "(c.due_at IS NULL AND NOT EXISTS "
+    "(SELECT 1 FROM log l WHERE l.session_id = s.id AND l.seq = s.log_seq AND l.pos > p.scanned_pos))"
+)
+
+
+class CursorTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def register(self, provider: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO providers (name, scanned_pos, failures, open_until) "
+                "SELECT ?, COALESCE((SELECT MAX(pos) FROM log), 0), 0, 0.0 WHERE true ON CONFLICT DO NOTHING",
+                (provider,),
+            )
+        )
+
+    def provider(self, name: str) -> ProviderRow | None:
+        row = first(self._execute(f"SELECT {_PROVIDER} FROM providers WHERE name = ?", (name,)))
+        return ProviderRow(*row) if row else None
+
+    def providers(self) -> tuple[ProviderRow, ...]:
+        return tuple(ProviderRow(*row) for row in self._execute(f"SELECT {_PROVIDER} FROM providers ORDER BY name"))
+
+    def save_provider(self, row: ProviderRow) -> None:
+        run(
+            self._execute(
+                "UPDATE providers SET scanned_pos = ?, failures = ?, open_until = ?, last_error = ?, "
+                "last_error_at = ? WHERE name = ?",
+                (row.scanned_pos, row.failures, row.open_until, row.last_error, row.last_error_at, row.name),
+            )
+        )
+
+    def discover(self, provider: str, now: float, limit: int) -> bool:
+        row = self.provider(provider)
+        if row is None:
+            return False
+        top = first(
+            self._execute(
+                "SELECT MAX(pos) FROM (SELECT pos FROM log WHERE pos > ? ORDER BY pos LIMIT ?) AS new",
+                (row.scanned_pos, limit),
+            )
+        )
+        if top is None or top[0] is None:
+            return False
+        # A lane that already waits keeps its place: being noticed again must not cut its back-off short.
+        run(
+            self._execute(
+                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
+                f"SELECT ?, l.session_id, MIN(l.seq) - 1, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ?, MIN(l.seq) - 1 "
+                "FROM log l JOIN sessions s ON s.id = l.session_id "
+                f"WHERE l.pos > ? AND l.pos <= ? AND {_REMEMBERED} GROUP BY l.session_id "
+                "ON CONFLICT (provider, session_id) DO UPDATE SET due_at = COALESCE(cursors.due_at, excluded.due_at)",
+                (provider, now, row.scanned_pos, top[0]),
+            )
+        )
+        run(self._execute("UPDATE providers SET scanned_pos = ? WHERE name = ?", (top[0], provider)))
+        return True
+
+    def get(self, provider: str, session_id: str) -> Cursor | None:
+        row = first(
+            self._execute(
+                f"SELECT {_CURSOR} FROM cursors WHERE provider = ? AND session_id = ?", (provider, session_id)
+            )
+        )
+        return Cursor(*row) if row else None
+
+    def save(self, cursor: Cursor) -> None:
+        c = cursor
+        run(
+            self._execute(
+                "UPDATE cursors SET seq = ?, replay = ?, attempts = ?, due_at = ?, error = ? "
+                "WHERE provider = ? AND session_id = ?",
+                (c.seq, c.replay, c.attempts, c.due_at, c.error, c.provider, c.session_id),
+            )
+        )
+
+    def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
+        # Each from its own index, so that a long backlog costs no more than a short one.
+        waiting = self._execute(
+            "SELECT due_at, session_id FROM cursors WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?",
+            (provider, now, limit),
+        )
+        again = self._execute(
+            "SELECT due_at, session_id FROM redeliveries WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?",
+            (provider, now, limit),
+        )
+        return tuple(dict.fromkeys(session_id for _, session_id in sorted([*waiting, *again])))[:limit]
+
+    def next_due(self, provider: str, after: float) -> float | None:
+        row = first(
+            self._execute(
+                "SELECT MIN(due_at) FROM (SELECT MIN(due_at) AS due_at FROM cursors WHERE provider = ? "
+                "AND due_at > ? UNION ALL SELECT MIN(due_at) FROM redeliveries WHERE provider = ? AND due_at > ?) "
+                "AS lanes",
+                (provider, after, provider, after),
+            )
+        )
+        return row[0] if row else None
+
+    def set_back(self, provider: str, session_id: str | None, now: float) -> int:
+        some = "AND s.id = ?" if session_id is not None else ""
+        given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
+        rows = self._execute(
+            "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
+            f"SELECT ?, s.id, 0, {FIRST_REPLAY} + 1, {FIRST_REPLAY} + 1, 0, ?, 0 FROM sessions s "
+            f"WHERE {_REMEMBERED} AND s.log_seq > 0 {some} "
+            "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
+            "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
+            "told_from = 0, copy_to = 0 "
+            "RETURNING session_id",
+            (provider, now, *given),
+        )
+        return self._begun_again(provider, [row[0] for row in rows])
+
+    def tell_again(self, provider: str, owner: str, now: float) -> int:
+        rows = self._execute(
+            "UPDATE cursors SET seq = COALESCE(told_from, 0), replay = replay_last + 1, replay_last = replay_last + 1, "
+            "attempts = 0, due_at = ?, error = NULL WHERE provider = ? AND session_id IN "
+            "(SELECT s.id FROM sessions s WHERE s.owner = ? AND s.kind = 'chat' AND s.forgotten_seq IS NULL "
+            "AND s.log_seq > COALESCE(cursors.told_from, 0)) RETURNING session_id",
+            (now, provider, owner),
+        )
+        return self._begun_again(provider, [row[0] for row in rows])
+
+    def _begun_again(self, provider: str, lanes: Sequence[str]) -> int:
+        for lane in lanes:
+            # The replay delivers what was parked, in its place.
+            run(self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane)))
+        return len(lanes)
+
+    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+        rows = self._execute(
+            "SELECT s.id, s.log_seq - COALESCE(s.forgotten_seq, 0), "
+            "(SELECT COUNT(*) FROM turns t WHERE t.session_id = s.id), "
+            "(SELECT COALESCE(SUM(LENGTH(m.content)), 0) FROM turns t JOIN messages m "
+            f"ON m.id BETWEEN t.id * {MESSAGES_PER_TURN} AND t.id * {MESSAGES_PER_TURN} + {MESSAGES_PER_TURN - 1} "
+            "WHERE t.session_id = s.id), "
+            f"{_AT_REST} FROM providers p CROSS JOIN sessions s "
+            "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
+            f"WHERE p.name = ? AND s.id > ? AND {_REMEMBERED} AND s.log_seq > 0 AND {_NOT_WHOLE} "
+            "ORDER BY s.id LIMIT ?",
+            (provider, after, limit),
+        )
+        return tuple(ToCopy(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows)
+
+    def copy(self, provider: str, session_id: str, now: float) -> bool:
+        rows = self._execute(
+            "INSERT INTO cursors "
+            "(provider, session_id, seq, replay, replay_last, attempts, due_at, told_from, copy_to) "
+            f"SELECT p.name, s.id, 0, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ?, 0, s.log_seq "
+            "FROM providers p CROSS JOIN sessions s "
+            "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
+            f"WHERE p.name = ? AND s.id = ? AND {_REMEMBERED} AND s.log_seq > 0 AND {_NOT_WHOLE} AND {_AT_REST} "
+            "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
+            "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
+            "told_from = 0, copy_to = excluded.copy_to RETURNING session_id",
+            (now, provider, session_id),
+        )
+        if not list(rows):
+            return False
+        # The copy delivers what was parked, in its place; but for what is to be forgotten, which a copy leaves out.
+        run(
+            self._execute(
+                "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq NOT IN "
+                "(SELECT l.seq FROM log l WHERE l.session_id = ? AND l.kind = 'forget')",
+                (provider, session_id, session_id),
+            )
+        )
+        return True
+
+    def copying(self, provider: str) -> tuple[int, int]:
+        row = first(
+            self._execute(
+                "SELECT COUNT(*), COALESCE(SUM(copy_to - seq), 0) FROM cursors "
+                "WHERE provider = ? AND due_at IS NOT NULL AND seq < copy_to",
+                (provider,),
+            )
+        )
+        assert row is not None
+        return row[0], row[1]
+
+    def new_replay(self, provider: str, session_id: str) -> int:
+        row = first(
+            self._execute(
+                "UPDATE cursors SET replay_last = replay_last + 1 WHERE provider = ? AND session_id = ? "
+                "RETURNING replay_last",
+                (provider, session_id),
+            )
+        )
+        assert row is not None
+        return row[0]
+
+    def add_redelivery(self, row: Redelivery) -> None:
+        r = row
+        run(
+            self._execute(
+                f"INSERT INTO redeliveries ({_REDELIVERY}) VALUES (?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (provider, session_id, seq, replay) DO UPDATE SET error = excluded.error, "
+                "attempts = excluded.attempts, due_at = excluded.due_at",
+                (r.provider, r.session_id, r.seq, r.replay, r.error, r.attempts, r.due_at),
+            )
+        )
+
+    def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]:
+        some = "" if session_id is None else "AND session_id = ?"
+        given = () if session_id is None else (session_id,)
+        rows = self._execute(
+            f"SELECT {_REDELIVERY} FROM redeliveries WHERE provider = ? {some} ORDER BY session_id, seq, replay",
+            (provider, *given),
+        )
+        return tuple(Redelivery(*row) for row in rows)
+
+    def drop_redelivery(self, row: Redelivery) -> None:
+        run(
+            self._execute(
+                "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq = ? AND replay = ?",
+                (row.provider, row.session_id, row.seq, row.replay),
+            )
+        )
+
+    def bring_forward(self, provider: str, now: float, latest: float) -> None:
+        for sql in (
+            "UPDATE cursors SET due_at = ? WHERE provider = ? AND due_at > ?",
+            "UPDATE redeliveries SET due_at = ? WHERE provider = ? AND due_at > ?",
+            "UPDATE providers SET open_until = ? WHERE name = ? AND open_until > ?",
+        ):
+            run(self._execute(sql, (now, provider, latest)))
+
+    def parked(self, provider: str, session_id: str) -> tuple[int, ...]:
+        rows = self._execute(
+            "SELECT DISTINCT r.seq FROM redeliveries r JOIN log l ON l.session_id = r.session_id AND l.seq = r.seq "
+            "WHERE r.provider = ? AND r.session_id = ? AND l.kind <> 'close' ORDER BY r.seq",
+            (provider, session_id),
+        )
+        return tuple(row[0] for row in rows)
+
+    def count(self, provider: str) -> LaneCount:
+        waiting = first(
+            self._execute(
+                "SELECT COUNT(*), COALESCE(SUM(s.log_seq - c.seq), 0) FROM cursors c "
+                "JOIN sessions s ON s.id = c.session_id WHERE c.provider = ? AND c.due_at IS NOT NULL",
+                (provider,),
+            )
+        )
+        new = first(
+            self._execute(
+                "SELECT COUNT(*) FROM providers p JOIN log l ON l.pos > p.scanned_pos "
+                f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} "
+                "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = l.session_id "
+                "AND c.due_at IS NOT NULL WHERE p.name = ? AND c.provider IS NULL",
+                (provider,),
+            )
+        )
+        again = first(
+            self._execute(
+                "SELECT COUNT(*), COALESCE(SUM(CASE WHEN due_at IS NULL THEN 1 ELSE 0 END), 0) FROM redeliveries "
+                "WHERE provider = ?",
+                (provider,),
+            )
+        )
+        assert waiting is not None
+        assert new is not None
+        assert again is not None
+        redeliveries, parked = again
+        return LaneCount(waiting[1] + new[0] + redeliveries - parked, waiting[0], parked, self._oldest_at(provider))
+
+    def _oldest_at(self, provider: str) -> float | None:
+        """When the oldest entry that waits was written; what is copied from the past is not late."""
+        row = first(
+            self._execute(
+                "SELECT MIN(at) FROM (SELECT l.at FROM cursors c JOIN log l ON l.session_id = c.session_id "
+                "AND l.seq = c.seq + 1 WHERE c.provider = ? AND c.due_at IS NOT NULL AND c.seq >= c.copy_to "
+                "UNION ALL SELECT * FROM (SELECT l.at FROM providers p JOIN log l ON l.pos > p.scanned_pos "
+                f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} WHERE p.name = ? "
+                "ORDER BY l.pos LIMIT 1)) AS waiting",
+                (provider, provider),
+            )
+        )
+        return row[0] if row else None

@@ -1,0 +1,117 @@
+"""Notes with all their versions, as the store keeps them.
+
+Curated notes, every version of them, and what their files last looked like.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.store.sql import Execute, first, run
+
+
+class Notes(Protocol):
+    def put(self, version: NoteVersion) -> None: ...
+    def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]: ...
+    def get(self, note_id: str) -> NoteVersion | None: ...
+    def versions(self, note_id: str) -> tuple[NoteVersion, ...]: ...
+    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        """Every change of the owner's notes, the newest first."""
+        ...
+
+    def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
+        """Every version of every note, in no order."""
+        ...
+
+    def projected(self, owner: str, target: NoteTarget) -> str | None: ...
+    def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None: ...
+
+
+_COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
+_OF_VERSION = ", ".join(f"v.{column}" for column in _COLUMNS.split(", "))
+
+
+def _version(row: tuple[Any, ...]) -> NoteVersion:
+    note_id, version, owner, target, action, *rest = row
+    return NoteVersion(note_id, version, owner, NoteTarget(target), NoteAction(action), *rest)
+
+
+class NoteTables:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def put(self, version: NoteVersion) -> None:
+        v = version
+        run(
+            self._execute(
+                f"INSERT INTO note_versions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(v.note_id, v.version, v.owner, v.target.value, v.action.value),
+                    *(v.content, v.session_id, v.turn_id, v.at),
+                ),
+            )
+        )
+        run(
+            self._execute(
+                "INSERT INTO notes (note_id, owner, target, version, live) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (note_id) DO UPDATE SET version = excluded.version, live = excluded.live",
+                (v.note_id, v.owner, v.target.value, v.version, int(v.action is not NoteAction.REMOVE)),
+            )
+        )
+
+    def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
+        rows = self._execute(
+            f"SELECT {_OF_VERSION} FROM notes n "
+            "JOIN note_versions v ON v.note_id = n.note_id AND v.version = n.version "
+            "WHERE n.owner = ? AND n.target = ? AND n.live ORDER BY n.note_id",
+            (owner, target.value),
+        )
+        return tuple(_version(row) for row in rows)
+
+    def get(self, note_id: str) -> NoteVersion | None:
+        rows = self.versions(note_id)
+        return rows[-1] if rows else None
+
+    def version(self, note_id: str, version: int) -> NoteVersion | None:
+        row = first(
+            self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? AND version = ?", (note_id, version))
+        )
+        return _version(row) if row else None
+
+    def newest(self, note_id: str) -> int:
+        """The number of its newest version; 0 if there is no such note."""
+        row = first(self._execute("SELECT MAX(version) FROM note_versions WHERE note_id = ?", (note_id,)))
+        return row[0] or 0 if row else 0
+
+    def versions(self, note_id: str) -> tuple[NoteVersion, ...]:
+        rows = self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? ORDER BY version", (note_id,))
+        return tuple(_version(row) for row in rows)
+
+    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ? "
+            "ORDER BY at DESC, note_id DESC, version DESC LIMIT ?",
+            (owner, limit),
+        )
+        return tuple(_version(row) for row in rows)
+
+    def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
+        return tuple(
+            _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
+        )
+
+    def projected(self, owner: str, target: NoteTarget) -> str | None:
+        row = first(
+            self._execute("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))
+        )
+        return row[0] if row else None
+
+    def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None:
+        run(
+            self._execute(
+                "INSERT INTO projections (owner, target, digest) VALUES (?, ?, ?) "
+                "ON CONFLICT (owner, target) DO UPDATE SET digest = excluded.digest",
+                (owner, target.value, digest),
+            )
+        )

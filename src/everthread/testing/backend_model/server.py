@@ -1,0 +1,206 @@
+"""A stub endpoint for memory back ends: the embeddings and the chat of an OpenAI-compatible server, on loopback.
+
+In a test, `async with BackEndModel() as model` or `with BackEndModel().in_thread() as model`; `model.base_url` is what
+the back end is told. As a process: `python -m everthread.testing.back_end_model --port 0` prints its port as one line.
+
+Embeddings are hashed bags of words (see `embedding`), chat answers are what `extracting` makes of the request, unless a
+script is given. Faults are ordered with `fail_next`, `refuse`, `delay` and `hang`, and end with `heal`; a process is
+told by a POST to `/faults`, with `{"fail_next": 3, "status": 500}`, `{"refuse": "a word"}`, `{"delay_s": 1}`,
+`{"hang": true}` or `{}`, which heals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from everthread.testing.backend_model.embedding import DIMENSIONS, embedding, in_base64
+from everthread.testing.backend_model.extraction import reply_to
+from everthread.testing.model_server.http import HttpServer, Received, head_of, read_request, respond
+from everthread.testing.model_server.replies import Protocol, Say, chat_completion, frames
+
+_LOOK_S = 0.02
+
+
+class Asked(msgspec.Struct):
+    """As much of a chat request as matters here: other programs' clients send whatever they like."""
+
+    model: str = "stub"
+    messages: list[dict[str, Any]] = []
+    stream: bool = False
+    response_format: dict[str, Any] | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [_text_of(message.get("content")) for message in self.messages]
+
+
+class ToEmbed(msgspec.Struct):
+    input: str | list[str | int | list[int]]
+    model: str = "stub"
+    encoding_format: str = "float"
+    dimensions: int | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """Numbers of tokens stand for their words."""
+        given = self.input
+        if isinstance(given, str):
+            return [given]
+        if given and all(isinstance(one, int) for one in given):
+            return [" ".join(str(one) for one in given)]
+        return [" ".join(str(token) for token in one) if isinstance(one, list) else str(one) for one in given]
+
+
+Script = Callable[[Asked], str]
+
+
+class Orders(msgspec.Struct):
+    """What goes wrong."""
+
+    fail_next: int = 0
+    status: int = 500
+    delay_s: float = 0.0
+    hang: bool = False
+    refuse: str = ""
+    """A word: requests that have it in them fail, and no others."""
+
+
+class BackEndModel(HttpServer):
+    def __init__(self, script: Script | None = None, *, dimensions: int = DIMENSIONS) -> None:
+        super().__init__()
+        self._script: Script = script or _extracted
+        self._dimensions = dimensions
+        self._orders = Orders()
+        self.asked: Counter[str] = Counter()
+        """How often each path was asked for, whatever came of it."""
+        self.failed = 0
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def fail_next(self, times: int, status: int = 500) -> None:
+        self._orders = Orders(fail_next=times, status=status)
+
+    def refuse(self, word: str) -> None:
+        """Fail whatever has this word in it, for as long as it is asked."""
+        self._orders = Orders(refuse=word)
+
+    def delay(self, seconds: float) -> None:
+        self._orders = Orders(delay_s=seconds)
+
+    def hang(self) -> None:
+        """Nobody is answered until `heal`."""
+        self._orders = Orders(hang=True)
+
+    def heal(self) -> None:
+        self._orders = Orders()
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        method, received = await read_request(reader)
+        path = received.path.partition("?")[0]
+        if path == "/faults":
+            return await self._ordered(writer, received)
+        self.asked[path] += 1
+        if await self._spoiled(reader, received.body):
+            return await respond(writer, self._orders.status, b'{"error":{"message":"ordered to fail"}}')
+        match method, path:
+            case "GET", "/v1/models":
+                models = [{"id": "stub", "object": "model", "created": 0, "owned_by": "everthread"}]
+                return await respond(writer, 200, msgspec.json.encode({"object": "list", "data": models}))
+            case "POST", "/v1/embeddings":
+                return await self._embed(writer, received)
+            case "POST", "/v1/chat/completions":
+                return await self._chat(writer, received)
+            case _:
+                return await respond(writer, 404, b'{"error":{"message":"no such path"}}')
+
+    async def _ordered(self, writer: asyncio.StreamWriter, received: Received) -> bool:
+        try:
+            self._orders = msgspec.json.decode(received.body or b"{}", type=Orders)
+        except msgspec.DecodeError as error:
+            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+        return await respond(writer, 200, msgspec.json.encode({"asked": dict(self.asked), "failed": self.failed}))
+
+    async def _spoiled(self, reader: asyncio.StreamReader, body: bytes) -> bool:
+        """Wait as ordered; whether the request is to fail."""
+        if self._orders.delay_s:
+            await asyncio.sleep(self._orders.delay_s)
+        while self._orders.hang:
+            if reader.at_eof():
+                raise ConnectionError("the client has gone")
+            await asyncio.sleep(_LOOK_S)
+        if self._orders.refuse and self._orders.refuse.encode() in body:
+            self.failed += 1
+            return True
+        if self._orders.fail_next <= 0:
+            return False
+        self._orders.fail_next -= 1
+        self.failed += 1
+        return True
+
+    async def _embed(self, writer: asyncio.StreamWriter, received: Received) -> bool:
+        try:
+            wanted = msgspec.json.decode(received.body, type=ToEmbed)
+        except msgspec.DecodeError as error:
+            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+        vectors = [embedding(text, wanted.dimensions or self._dimensions) for text in wanted.texts]
+        packed = wanted.encoding_format == "base64"
+        found = [
+            {"object": "embedding", "index": place, "embedding": in_base64(vector) if packed else vector}
+            for place, vector in enumerate(vectors)
+        ]
+        tokens = sum(len(text.split()) for text in wanted.texts)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        answer = {"object": "list", "data": found, "model": wanted.model, "usage": usage}
+        return await respond(writer, 200, msgspec.json.encode(answer))
+
+    async def _chat(self, writer: asyncio.StreamWriter, received: Received) -> bool:
+        try:
+            asked = msgspec.json.decode(received.body, type=Asked)
+        except msgspec.DecodeError as error:
+            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+        say = Say(self._script(asked))
+        if not asked.stream:
+            return await respond(writer, 200, chat_completion(say, asked.model))
+        writer.write(head_of(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}))
+        for piece in (*frames(Protocol.CHAT, say, asked.model), b""):
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        await writer.drain()
+        return True
+
+
+def _extracted(asked: Asked) -> str:
+    return reply_to(asked.texts, asked.response_format)
+
+
+def _text_of(content: object) -> str:
+    """A message's words, given as they are or in parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [cast("dict[str, Any]", part) for part in cast("list[object]", content) if isinstance(part, dict)]
+        return "\n".join(str(part.get("text", "")) for part in parts)
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="everthread.testing.backend_model.server", description="A stub model for memory back ends."
+    )
+    parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
+    parser.add_argument("--dimensions", type=int, default=DIMENSIONS, help="how long embeddings are")
+    options = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(BackEndModel(dimensions=options.dimensions).run_as_process(options.port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,569 @@
+"""What all lanes must do. Subclass `LanesContract` in a test module and give it two fixtures:
+
+    class TestMyLanes(LanesContract):
+        @pytest.fixture
+        def open_store(self, tmp_path): ...             # as for StoreContract
+
+        @pytest.fixture
+        def make_lanes(self):
+            def make_lanes(store, clock, holder, *, lease_s):
+                return MyLanes(store, clock, holder, lease_s=lease_s)
+
+            return make_lanes
+
+A holder stands for a process: lanes with different holders, each on a handle of its own, compete for the same leases.
+What other processes commit must be noticed within `NOTICED_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+from everthread.domain.errors import Fenced, StoreBusy
+from everthread.domain.model import Binding, ChatType, Lease, SessionKey
+from everthread.ports.clock import Clock
+from everthread.ports.lanes import Lanes
+from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.testing import in_loop
+from everthread.testing.contracts.store import OpenStore
+
+T = TypeVar("T")
+
+NOTICED_S = 4.0
+LONG_S = 60.0
+SHORT_S = 0.6
+LANE = "journal:memory"
+
+
+class MakeLanes(Protocol):
+    def __call__(self, store: Store, clock: Clock, holder: str, *, lease_s: float) -> Lanes: ...
+
+
+class RealClock:
+    """Real time, that can be stopped: a process whose clock stands still does not notice that its leases run out."""
+
+    def __init__(self) -> None:
+        self._stopped_at: float | None = None
+        self._behind_s = 0.0
+        self._going = asyncio.Event()
+        self._going.set()
+
+    def now(self) -> float:
+        return self._stopped_at if self._stopped_at is not None else time.monotonic() - self._behind_s
+
+    def put_back(self, seconds: float) -> None:
+        self._behind_s += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        await _real_s(seconds)
+        await self._going.wait()
+
+    def stop(self) -> None:
+        self._stopped_at = self.now()
+        self._going.clear()
+
+    def go_on(self) -> None:
+        self._stopped_at = None
+        self._going.set()
+
+
+class MoodyStore:
+    """A store that now and then says it is busy, and counts what is written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.busy = False
+        self.refused: set[str] = set()
+        self.writes = 0
+
+    async def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._refuse("write")
+        self.writes += 1
+        return await self._store.write(work)
+
+    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.write(work)
+
+    async def read(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._refuse("read")
+        return await self._store.read(work)
+
+    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+        self._refuse("peek")
+        return await self._store.peek(work)
+
+    async def index(self) -> None:
+        await self._store.index()
+
+    async def changed(self) -> int:
+        self._refuse("changed")
+        return await self._store.changed()
+
+    async def tidy(self) -> bool:
+        return await self._store.tidy()
+
+    async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        await self._store.copy(target, progress)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    def _refuse(self, what: str) -> None:
+        if self.busy:
+            self.refused.add(what)
+            raise StoreBusy(f"{what}: another program holds the write lock; try again")
+
+
+class Worker:
+    """A drain that notes when it was called, by whom, and whether anybody else was at it."""
+
+    def __init__(self, holder: str = "", shared: list[str] | None = None) -> None:
+        self.holder = holder
+        self.leases: list[Lease] = []
+        self.times: list[float] = []
+        self.due: Callable[[], float | None] = lambda: None
+        self.busy_s = 0.0
+        self._at_work = shared if shared is not None else []
+        self.met_others = False
+
+    @property
+    def drained(self) -> int:
+        return len(self.leases)
+
+    async def drain(self, lease: Lease) -> float | None:
+        self.times.append(time.monotonic())
+        self.leases.append(lease)
+        self._at_work.append(self.holder)
+        try:
+            if self.busy_s:
+                await _real_s(self.busy_s)
+            self.met_others = self.met_others or len(self._at_work) > 1
+        finally:
+            self._at_work.remove(self.holder)
+        return self.due()
+
+    async def quiet(self, seconds: float = 0.4) -> None:
+        """Wait until it has not been called for a while."""
+        async with asyncio.timeout(NOTICED_S):
+            await _until(lambda: self.drained > 0)
+            seen = -1
+            while self.drained != seen:
+                seen = self.drained
+                await _real_s(seconds)
+
+
+class LanesContract:
+    """Every test here is a promise that the rest of the program relies on."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        raise NotImplementedError("give the contract a fixture `open_store`; see its module's docstring")
+
+    @pytest.fixture
+    def make_lanes(self) -> MakeLanes:
+        raise NotImplementedError("give the contract a fixture `make_lanes`; see its module's docstring")
+
+    @in_loop
+    async def test_a_wake_runs_the_drain(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        async with aclosing(await open_store()) as store:
+            lanes, worker, other = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker(), Worker()
+            lanes.serve(LANE, worker.drain)
+            lanes.serve("other", other.drain)
+            assert lanes.holder == "here"
+            async with running(lanes):
+                await worker.quiet()
+                await other.quiet()
+                before, others_before = worker.drained, other.drained
+                lanes.wake("nobody serves this")
+                lanes.wake(LANE)
+                await _until(lambda: worker.drained > before)
+                assert other.drained == others_before
+            assert {(lease.name, lease.holder) for lease in worker.leases} == {(LANE, "here")}
+
+    @in_loop
+    async def test_a_wake_during_a_drain_is_not_lost(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        async with aclosing(await open_store()) as store:
+            lanes, worker = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker()
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes):
+                await worker.quiet()
+                before = worker.drained
+                worker.busy_s = 0.2
+                lanes.wake(LANE)
+                await _until(lambda: worker.drained == before + 1)
+                lanes.wake(LANE)
+                await _until(lambda: worker.drained == before + 2)
+
+    @in_loop
+    async def test_a_lane_is_drained_again_when_it_said_it_would_be_due(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            clock, worker = RealClock(), Worker()
+            lanes = make_lanes(store, clock, "here", lease_s=LONG_S)
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes):
+                await worker.quiet()
+                due = clock.now() + 0.5
+                worker.due = lambda: due if clock.now() < due else None
+                before = worker.drained
+                lanes.wake(LANE)
+                await _until(lambda: worker.times[-1] >= due)
+                early = [time for time in worker.times[before:] if time < due]
+                # The one that was woken, and at most one more for clocks that do not agree to the millisecond.
+                assert 1 <= len(early) <= 2
+                assert worker.times[-1] < due + 1.0
+
+    @in_loop
+    async def test_a_missed_wake_is_made_up_for(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        """Somebody else's commit wakes nobody here, and still its work is done soon."""
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as elsewhere:
+            lanes, worker = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker()
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes):
+                await worker.quiet()
+                before = worker.drained
+                await elsewhere.write(_any_change)
+                await _until(lambda: worker.drained > before)
+
+    @in_loop
+    async def test_two_holders_never_drain_a_lane_at_once(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            at_work: list[str] = []
+            a, b = Worker("a", at_work), Worker("b", at_work)
+            a.busy_s = b.busy_s = 0.02
+            lanes_a = make_lanes(store_a, RealClock(), "a", lease_s=LONG_S)
+            lanes_b = make_lanes(store_b, RealClock(), "b", lease_s=LONG_S)
+            lanes_a.serve(LANE, a.drain)
+            lanes_b.serve(LANE, b.drain)
+            async with running(lanes_b):
+                async with running(lanes_a):
+                    for _ in range(20):
+                        lanes_a.wake(LANE)
+                        lanes_b.wake(LANE)
+                        await _real_s(0.02)
+                    first, second = (a, b) if a.drained else (b, a)
+                    assert second.drained == 0
+                    assert first.drained > 1
+                # One holder has gone: if it was the one that held the lane, the other takes over at once.
+                await _until(lambda: b.drained > 0)
+            assert [a.met_others, b.met_others] == [False, False]
+            fences = [*(lease.fence for lease in a.leases), *(lease.fence for lease in b.leases)]
+            assert fences == sorted(fences)
+
+    @in_loop
+    async def test_a_heartbeat_keeps_the_lease_through_a_long_drain(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            a, b = Worker("a"), Worker("b")
+            a.busy_s = 3 * SHORT_S
+            lanes_a = make_lanes(store_a, RealClock(), "a", lease_s=SHORT_S)
+            lanes_b = make_lanes(store_b, RealClock(), "b", lease_s=SHORT_S)
+            lanes_a.serve(LANE, a.drain)
+            lanes_b.serve(LANE, b.drain)
+            async with running(lanes_a):
+                await _until(lambda: a.drained == 1)
+                async with running(lanes_b):
+                    await _until(lambda: a.drained == 2)
+                    assert b.drained == 0
+                    await store_a.write(lambda uow: uow.lanes.check(a.leases[0]))
+
+    @in_loop
+    async def test_a_stopped_holder_loses_the_lane_and_its_late_write_is_fenced(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            clock, go_on, outcome = RealClock(), asyncio.Event(), list[BaseException | None]()
+
+            async def stuck(lease: Lease) -> float | None:
+                await go_on.wait()
+                try:
+                    await store_a.write(lambda uow: uow.lanes.check(lease))
+                except Fenced as error:
+                    outcome.append(error)
+                    raise
+                outcome.append(None)
+                return None
+
+            b = Worker("b")
+            lanes_a = make_lanes(store_a, clock, "a", lease_s=SHORT_S)
+            lanes_b = make_lanes(store_b, RealClock(), "b", lease_s=SHORT_S)
+            lanes_a.serve(LANE, stuck)
+            lanes_b.serve(LANE, b.drain)
+            async with running(lanes_a) as a_runs:
+                await _real_s(0.1)
+                clock.stop()
+                async with running(lanes_b):
+                    await _until(lambda: b.drained > 0)
+                    go_on.set()
+                    await _until(lambda: bool(outcome))
+                    assert isinstance(outcome[0], Fenced)
+                    clock.go_on()
+                    await _real_s(0.2)
+                    assert len(outcome) == 1
+                # The holder that came back gets its turn again once the lane is free.
+                await _until(lambda: outcome[-1] is None)
+                assert not a_runs.done()
+
+    @in_loop
+    async def test_after_the_clock_is_put_back_the_lane_of_a_dead_holder_is_free_soon(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            clock, worker = RealClock(), Worker("b")
+            await store.write(lambda uow: uow.lanes.acquire(LANE, "dead", clock.now(), SHORT_S))
+            await store.write(lambda uow: uow.lanes.keep_alive("dead", clock.now(), SHORT_S))
+            clock.put_back(3600.0)
+            lanes = make_lanes(store, clock, "b", lease_s=SHORT_S)
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes):
+                await _until(lambda: worker.drained > 0)
+                async with asyncio.timeout(NOTICED_S):
+                    while await store.read(lambda uow: uow.lanes.is_alive("dead", clock.now())):
+                        await _real_s(0.05)
+
+    @in_loop
+    async def test_after_the_clock_is_put_back_nobody_takes_the_lane_of_a_living_holder(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            clock, a, b = RealClock(), Worker("a"), Worker("b")
+            lanes_a = make_lanes(store_a, clock, "a", lease_s=SHORT_S)
+            lanes_b = make_lanes(store_b, clock, "b", lease_s=SHORT_S)
+            lanes_a.serve(LANE, a.drain)
+            lanes_b.serve(LANE, b.drain)
+            async with running(lanes_a):
+                await _until(lambda: a.drained > 0)
+                async with running(lanes_b):
+                    clock.put_back(3600.0)
+                    before = a.drained
+                    for _ in range(20):
+                        lanes_b.wake(LANE)
+                        await _real_s(SHORT_S / 8)
+                    await _until(lambda: a.drained > before)
+                    assert b.drained == 0
+                    assert len({lease.fence for lease in a.leases}) == 1
+
+    @in_loop
+    async def test_whoever_does_not_hold_the_lane_writes_nothing_when_others_commit(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
+            clock, counted, b = RealClock(), MoodyStore(store_b), Worker("b")
+            await store_a.write(lambda uow: uow.lanes.acquire(LANE, "a", clock.now(), LONG_S))
+            lanes = make_lanes(counted, clock, "b", lease_s=LONG_S)
+            lanes.serve(LANE, b.drain)
+            async with running(lanes):
+                await _real_s(0.3)
+                before = counted.writes
+                for _ in range(10):
+                    await store_a.write(_any_change)
+                    lanes.wake(LANE)
+                    await _real_s(0.02)
+                assert counted.writes == before
+                assert b.drained == 0
+
+    @in_loop
+    async def test_a_drain_that_the_store_fails_is_tried_again(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            worker, failures = Worker(), 2
+
+            async def drain(lease: Lease) -> float | None:
+                nonlocal failures
+                if failures:
+                    failures -= 1
+                    raise StoreBusy("another program holds the write lock; try again")
+                return await worker.drain(lease)
+
+            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            async with running(lanes):
+                await _until(lambda: worker.drained > 0)
+
+    @in_loop
+    async def test_a_store_that_is_busy_for_a_while_stops_nothing(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            moody, worker = MoodyStore(store), Worker()
+            lanes = make_lanes(moody, RealClock(), "here", lease_s=SHORT_S)
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes) as runs:
+                await _until(lambda: worker.drained > 0)
+                moody.busy = True
+                await _until(lambda: bool(moody.refused))
+                await _real_s(SHORT_S)
+                moody.busy = False
+                before = worker.drained
+                await store.write(_any_change)
+                await _until(lambda: worker.drained > before)
+                assert not runs.done()
+
+    @in_loop
+    async def test_a_lane_that_is_stuck_holds_up_no_other(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        async with aclosing(await open_store()) as store:
+            worker = Worker()
+
+            async def stuck(lease: Lease) -> float | None:
+                await asyncio.Event().wait()
+                return None
+
+            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve("stuck", stuck)
+            lanes.serve(LANE, worker.drain)
+            async with running(lanes):
+                await _until(lambda: worker.drained > 0)
+
+    @pytest.mark.parametrize("error", [KeyError("unforeseen"), asyncio.CancelledError()])
+    @in_loop
+    async def test_a_lane_that_breaks_is_reported_tried_again_and_breaks_no_other(
+        self, open_store: OpenStore, make_lanes: MakeLanes, error: BaseException
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            worker, other, failures = Worker(), Worker(), 2
+            failed_at: list[float] = []
+
+            async def drain(lease: Lease) -> float | None:
+                if len(failed_at) < failures:
+                    failed_at.append(time.monotonic())
+                    raise error
+                return await worker.drain(lease)
+
+            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            lanes.serve("other", other.drain)
+            async with running(lanes) as runs:
+                await _until(lambda: bool(failed_at))
+                before = other.drained
+                lanes.wake("other")
+                lanes.wake(LANE)
+                await _until(lambda: other.drained > before)
+                await _until(lambda: worker.drained > 0)
+                assert not runs.done()
+            times = [*failed_at, worker.times[0]]
+            assert all(later - earlier > 0.3 for earlier, later in pairwise(times)), "it was given no time to recover"
+            incidents = await store.read(lambda uow: uow.lanes.incidents(9))
+            assert [(incident.source, incident.text) for incident in incidents] == [(f"lane:{LANE}", repr(error))]
+
+    @in_loop
+    async def test_a_lane_that_breaks_while_the_store_is_busy_is_tried_again(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            moody, worker, broken = MoodyStore(store), Worker(), True
+
+            async def drain(lease: Lease) -> float | None:
+                if broken:
+                    moody.busy = True
+                    raise KeyError("unforeseen")
+                return await worker.drain(lease)
+
+            lanes = make_lanes(moody, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            async with running(lanes) as runs:
+                await _until(lambda: "write" in moody.refused)
+                moody.busy = broken = False
+                await _until(lambda: worker.drained > 0)
+                assert not runs.done()
+
+    @in_loop
+    async def test_a_lane_that_breaks_can_still_be_stopped(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+        """Also when it breaks because it is stopped."""
+        async with aclosing(await open_store()) as store:
+            at_work = asyncio.Event()
+
+            async def drain(lease: Lease) -> float | None:
+                try:
+                    at_work.set()
+                    await asyncio.Event().wait()
+                finally:
+                    raise KeyError("unforeseen")
+
+            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
+            lanes.serve(LANE, drain)
+            task = asyncio.ensure_future(lanes.run())
+            await at_work.wait()
+            task.cancel()
+            await asyncio.wait({task}, timeout=NOTICED_S)
+            assert task.done()
+            assert task.cancelled() or task.exception() is not None
+
+    @in_loop
+    async def test_whoever_is_cancelled_gives_the_leases_back(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as elsewhere:
+            clock, worker, other = RealClock(), Worker(), Worker()
+            lanes = make_lanes(store, clock, "here", lease_s=LONG_S)
+            lanes.serve(LANE, worker.drain)
+            lanes.serve("other", other.drain)
+            async with running(lanes):
+                await worker.quiet()
+            for name in (LANE, "other"):
+                lease = await elsewhere.write(
+                    lambda uow, n=name: uow.lanes.acquire(n, "elsewhere", clock.now(), LONG_S)
+                )
+                assert lease is not None
+                assert lease.fence > worker.leases[-1].fence
+
+    @in_loop
+    async def test_the_leases_come_back_whenever_the_cancellation_comes(
+        self, open_store: OpenStore, make_lanes: MakeLanes
+    ) -> None:
+        """Also when a lease was being taken at that moment."""
+        async with aclosing(await open_store()) as store:
+            clock = RealClock()
+            for step in range(40):
+                lanes = make_lanes(store, clock, f"holder {step}", lease_s=LONG_S)
+                lanes.serve(LANE, Worker().drain)
+                async with running(lanes):
+                    # Ever later, from before the first commit to after it.
+                    await _real_s(step * 0.0001)
+                lease = await store.write(lambda uow: uow.lanes.acquire(LANE, "next", clock.now(), LONG_S))
+                assert lease is not None, f"not given back after {step} steps"
+                await store.write(lambda uow, held=lease: uow.lanes.release(held))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def running(lanes: Lanes) -> AsyncGenerator[asyncio.Task[None], None]:
+    """Serve the lanes for as long as the block lasts; what `run` raises by itself is raised here."""
+    task = asyncio.ensure_future(lanes.run())
+    try:
+        yield task
+    finally:
+        gave_up = task.done()
+        task.cancel()
+        await asyncio.wait({task})
+        if gave_up:
+            task.result()
+    assert task.cancelled()
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(NOTICED_S):
+        while not holds():
+            await _real_s(0.005)
+
+
+async def _real_s(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def _any_change(uow: UnitOfWork) -> None:
+    key = SessionKey("main", "cli", ChatType.DM, "1")
+    known = uow.sessions.binding(key)
+    uow.sessions.bind(Binding(key, "ann", None, known.epoch + 1 if known else 1))

@@ -1,0 +1,496 @@
+"""What every memory provider must do. Subclass `ProviderContract` in a test module and give it two fixtures:
+
+    class TestMyMemory(ProviderContract):
+        @pytest.fixture
+        def provider(self, server):
+            return MyMemory(url=server.url)
+
+        @pytest.fixture
+        def effects(self, server):
+            return lambda provider: [Effect(doc.session, "turn", doc.text) for doc in server.documents]
+
+`provider` is a fresh provider on a back end with nothing in it. `effects` tells what the back end holds, oldest first,
+as a list of `Effect` or an awaitable of one. Its kinds are `turn`, `note`, `delegation`, `close` and `opened`; what
+your back end does not keep is left out. Ask the back end itself, or the server that stands in for it, not the provider.
+
+Three more fixtures have defaults. `settings` are the keyword arguments of `initialize`. `faults` breaks the back end on
+demand; without it the tests that need a broken one are skipped. `settles_s` is how long the back end may take until it
+finds what it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import pytest
+
+from everthread.domain.errors import ProviderError, Rejected, Unavailable
+from everthread.domain.events import (
+    Delivery,
+    Event,
+    ForgetScope,
+    Forgotten,
+    NoteWritten,
+    SessionClosed,
+    SessionOpened,
+    SessionRewound,
+    TurnCommitted,
+    View,
+    WorkDelegated,
+)
+from everthread.domain.model import (
+    Cause,
+    ChatType,
+    Message,
+    NoteAction,
+    NoteTarget,
+    NoteVersion,
+    Role,
+    SessionKey,
+    SessionRef,
+    Turn,
+    TurnStatus,
+)
+from everthread.memory.legacy_providers import as_provider
+from everthread.memory.provider_calls import Caller
+from everthread.memory.recall import gather
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
+from everthread.testing import in_loop
+from everthread.testing.recording_provider import Effect
+
+EffectsOf = Callable[[Any], Sequence[Effect] | Awaitable[Sequence[Effect]]]
+
+CALL_S_MAX = 10.0
+
+
+class Faults(Protocol):
+    """How a test breaks the back end. Each fault is over after so many calls, or with `heal`."""
+
+    def fail_next(self, calls: int = 1) -> None:
+        """It can't be reached, or says that it is overloaded; nothing is kept."""
+        ...
+
+    def reject_next(self, calls: int = 1) -> None:
+        """It says that what it is given is wrong, and will be next time; nothing is kept."""
+        ...
+
+    def lose_next(self, calls: int = 1) -> None:
+        """It keeps what it is given, and the connection breaks before it says so."""
+        ...
+
+    def hang(self) -> None:
+        """It takes calls and does not answer."""
+        ...
+
+    def heal(self) -> None: ...
+
+
+class Session:
+    """A conversation as a provider hears of it: each step is one delivery."""
+
+    def __init__(self, caller: Caller, session_id: str, owner: str) -> None:
+        self.ref = SessionRef(session_id, 0, SessionKey("main", "telegram", ChatType.DM, f"{owner}-chat"), 1, owner)
+        self.caller = caller
+        self.seq = 0
+        self.turns: list[Turn] = []
+        self.delivered: list[tuple[Event, Delivery]] = []
+
+    async def deliver(self, event: Event) -> None:
+        self.seq += 1
+        delivery = Delivery(f"{self.ref.session_id}:{self.seq}:{self.caller.name}:0", self.seq)
+        self.delivered.append((event, delivery))
+        await self.caller.deliver(event, delivery, timeout_s=CALL_S_MAX)
+
+    async def again(self, which: int = -1, attempt: int = 2) -> None:
+        """The same entry once more, as after a crash: the same key, another attempt."""
+        event, delivery = self.delivered[which]
+        await self.caller.deliver(event, Delivery(delivery.key, delivery.seq, attempt), timeout_s=CALL_S_MAX)
+
+    def turn(self, user: str, assistant: str = "I see.") -> TurnCommitted:
+        messages = (Message(Role.USER, user), Message(Role.ASSISTANT, assistant))
+        number = len(self.turns) + 1
+        turn = Turn(self.ref.session_id, number, f"{self.ref.session_id}-t{number}", TurnStatus.DONE, 1.0, messages)
+        self.turns.append(turn)
+        return TurnCommitted(self.ref, turn)
+
+    def opened(self, parent_id: str = "") -> SessionOpened:
+        return SessionOpened(self.ref, parent_id, not parent_id, Cause.NEW)
+
+    def closed(self) -> SessionClosed:
+        return SessionClosed(self.ref, View(None, tuple(self.turns)), self.seq)
+
+    def note(self, content: str, note_id: str = "n1", action: NoteAction = NoteAction.ADD) -> NoteWritten:
+        ref = self.ref
+        return NoteWritten(
+            ref, NoteVersion(note_id, 1, ref.owner, NoteTarget.USER, action, content, ref.session_id, None, 1.0)
+        )
+
+    def everything(self) -> tuple[Event, ...]:
+        """One of each kind of entry, in an order in which they may come."""
+        return (
+            self.opened("some-parent"),
+            self.turn("I keep bees in Aarhus"),
+            self.note("keeps bees"),
+            WorkDelegated(self.ref, "count the hives", "there are seven", "some-child"),
+            self.turn("and I paint them yellow"),
+            SessionRewound(self.ref, (2,)),
+            self.closed(),
+        )
+
+
+class ProviderContract:
+    """Every test here is a promise to the people whose memory it is."""
+
+    @pytest.fixture
+    def provider(self) -> object:
+        raise NotImplementedError("give the contract a fixture `provider`; see its module's docstring")
+
+    @pytest.fixture
+    def effects(self) -> EffectsOf:
+        raise NotImplementedError("give the contract a fixture `effects`; see its module's docstring")
+
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @pytest.fixture
+    def faults(self) -> Faults | None:
+        return None
+
+    @pytest.fixture
+    def settles_s(self) -> float:
+        return 0.0
+
+    @pytest.fixture
+    def caller(self, provider: object, settings: dict[str, Any]) -> Caller:
+        return Caller(as_provider(provider), settings)
+
+    # What it says of itself -------------------------------------------------------------------------------------------
+
+    def test_it_has_a_name_and_a_scorecard(self, caller: Caller) -> None:
+        """Each promise is `done`, or there is a reason why not, in words."""
+        provider = caller.provider
+        assert provider.name
+        for promise in (provider.scorecard.redelivery, provider.scorecard.order, provider.scorecard.forget):
+            assert promise not in ("", "not declared", "unknown")
+            assert promise == "done" or len(promise) > 10, f"{promise!r} is no reason"
+
+    def test_what_it_promises_and_what_it_can_do_agree(self, caller: Caller) -> None:
+        provider = caller.provider
+        assert (provider.scorecard.forget == "done") == (Capability.FORGET in provider.capabilities)
+        for capability, hook in ((Capability.RECALL, "prefetch"), (Capability.FORGET, "forget")):
+            assert caller.has(hook) or capability not in provider.capabilities
+
+    @in_loop
+    async def test_hooks_that_it_lacks_are_no_problem(self, caller: Caller) -> None:
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        for event in (*session.everything(), *(Forgotten(session.ref, scope, "x", "n1") for scope in ForgetScope)):
+            await session.deliver(event)
+        ref, messages = session.ref, [Message(Role.USER, "hello")]
+        await caller.call("on_turn_start", "hello", ref=ref, timeout_s=CALL_S_MAX)
+        await caller.call("queue_prefetch", "hello", ref=ref, timeout_s=CALL_S_MAX)
+        assert isinstance(await caller.call("on_pre_compress", messages, ref=ref, timeout_s=CALL_S_MAX), str)
+        assert isinstance(await caller.call("system_prompt_block", ref=ref, timeout_s=CALL_S_MAX), str)
+        assert isinstance(await caller.call("health", timeout_s=CALL_S_MAX), str)
+        assert all("name" in schema or "function" in schema for schema in caller.provider.get_tool_schemas())
+
+    @in_loop
+    async def test_shutting_down_is_safe_at_any_time(self, caller: Caller) -> None:
+        for _ in range(2):
+            await caller.call("shutdown", timeout_s=CALL_S_MAX)
+        await caller.ready()
+        await Session(caller, "s1", "ann").deliver(Session(caller, "s1", "ann").opened())
+        for _ in range(2):
+            await caller.call("shutdown", timeout_s=CALL_S_MAX)
+
+    # Delivery ---------------------------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_what_is_delivered_again_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
+        _needs_promise(caller.provider, "redelivery")
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        once: list[Effect] = []
+        for event in session.everything():
+            await session.deliver(event)
+            once = await _effects(effects, caller.provider)
+            await session.again()
+            await session.again(attempt=3)
+            assert await _effects(effects, caller.provider) == once
+        # Also long after, when others have come in between.
+        for which in range(len(session.delivered)):
+            await session.again(which)
+        assert await _effects(effects, caller.provider) == once
+
+    @in_loop
+    async def test_the_turns_of_a_session_are_kept_in_their_order(self, caller: Caller, effects: EffectsOf) -> None:
+        _needs_promise(caller.provider, "order")
+        await caller.ready()
+        words = ["apple", "birch", "cedar", "damson", "elder", "fir"]
+        session = Session(caller, "s1", "ann")
+        await session.deliver(session.opened())
+        for word in words:
+            await session.deliver(session.turn(f"next is {word}"))
+        turns = [one.text for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        assert len(turns) == len(words)
+        assert all(word in text for word, text in zip(words, turns, strict=True))
+
+    @in_loop
+    async def test_sessions_that_come_at_once_do_not_mix(self, caller: Caller, effects: EffectsOf) -> None:
+        """One instance serves them all: whose a call is, its `ref` says and nothing else."""
+        await caller.ready()
+        sessions = [Session(caller, f"session-{n}", f"owner-{n % 2}") for n in range(5)]
+
+        async def talk(session: Session) -> None:
+            await session.deliver(session.opened())
+            for n in range(4):
+                await session.deliver(session.turn(f"word{n} said in {session.ref.session_id}"))
+
+        await asyncio.gather(*(talk(session) for session in sessions))
+        turns = [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        for session in sessions:
+            name = session.ref.session_id
+            own = [one.text for one in turns if one.session_id == name]
+            assert len(own) == 4
+            assert all(f"said in {name}" in text for text in own)
+        assert len(turns) == 20
+
+    @in_loop
+    async def test_an_outage_is_called_unavailable_and_passes(
+        self, caller: Caller, effects: EffectsOf, faults: Faults | None
+    ) -> None:
+        broken = _needs_faults(faults)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        await session.deliver(session.opened())
+        broken.fail_next()
+        with pytest.raises(Unavailable) as failure:
+            await session.deliver(session.turn("I keep bees"))
+        assert failure.value.provider == caller.name
+        assert not [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        await session.again()
+        assert len([one for one in await _effects(effects, caller.provider) if one.kind == "turn"]) == 1
+
+    @in_loop
+    async def test_what_it_will_never_take_is_called_rejected(self, caller: Caller, faults: Faults | None) -> None:
+        broken = _needs_faults(faults)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        broken.reject_next()
+        with pytest.raises(Rejected) as failure:
+            await session.deliver(session.turn("I keep bees"))
+        assert failure.value.provider == caller.name
+
+    @in_loop
+    async def test_no_hook_lets_a_librarys_own_error_out(self, caller: Caller, faults: Faults | None) -> None:
+        broken = _needs_faults(faults)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        for fault in (broken.fail_next, broken.reject_next):
+            for event in session.everything():
+                broken.heal()
+                fault(1)
+                try:
+                    await session.deliver(event)
+                except ProviderError:
+                    continue
+            broken.heal()
+            fault(1)
+            try:
+                await _recall(caller, "bees", session.ref)
+            except ProviderError:
+                continue
+
+    @in_loop
+    async def test_a_lost_acknowledgement_leads_to_no_second_effect(
+        self, caller: Caller, effects: EffectsOf, faults: Faults | None
+    ) -> None:
+        broken = _needs_faults(faults)
+        _needs_promise(caller.provider, "redelivery")
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        await session.deliver(session.opened())
+        broken.lose_next()
+        with pytest.raises(Unavailable):
+            await session.deliver(session.turn("I keep bees"))
+        await session.again()
+        turns = [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        assert len(turns) == 1
+
+    @in_loop
+    async def test_a_call_that_hangs_is_left_behind(self, caller: Caller, faults: Faults | None) -> None:
+        broken = _needs_faults(faults)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        broken.hang()
+        with pytest.raises(Unavailable):
+            await caller.deliver(session.turn("I keep bees"), Delivery("k", 1), timeout_s=0.1)
+        broken.heal()
+        async with asyncio.timeout(CALL_S_MAX):
+            while caller.stuck:
+                await _real_s(0.01)
+        await session.deliver(session.turn("I keep bees"))
+
+    # Recall -----------------------------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_recall_finds_what_was_delivered(self, caller: Caller, settles_s: float) -> None:
+        _needs(caller.provider, Capability.RECALL)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        await session.deliver(session.opened())
+        await session.deliver(session.turn("I keep bees in Aarhus"))
+        await session.deliver(session.closed())
+        items = await _recalled(caller, "bees", session.ref, settles_s)
+        assert any("bees" in item.text for item in items)
+
+    @in_loop
+    async def test_recall_of_one_owner_never_shows_anothers(self, caller: Caller, settles_s: float) -> None:
+        _needs(caller.provider, Capability.RECALL)
+        await caller.ready()
+        ann, bob = Session(caller, "s-ann", "ann"), Session(caller, "s-bob", "bob")
+        for session, secret in ((ann, "larkspur"), (bob, "foxglove")):
+            await session.deliver(session.opened())
+            await session.deliver(session.turn(f"the password is {secret}"))
+            await session.deliver(session.note(f"password: {secret}", f"n-{secret}"))
+            await session.deliver(session.closed())
+        for session, own, others in ((ann, "larkspur", "foxglove"), (bob, "foxglove", "larkspur")):
+            items = await _recalled(caller, f"password {own}", session.ref, settles_s)
+            assert any(own in item.text for item in items)
+            for query in ("password", others, f"password {others}"):
+                assert not [item for item in await _recall(caller, query, session.ref) if others in item.text]
+        nobody = Session(caller, "s-eve", "eve")
+        assert not list(await _recall(caller, "password larkspur foxglove", nobody.ref))
+
+    @in_loop
+    async def test_recall_keeps_to_the_limit(self, caller: Caller, settles_s: float) -> None:
+        _needs(caller.provider, Capability.RECALL)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        for n in range(6):
+            await session.deliver(session.turn(f"bees again, hive {n}"))
+        await _recalled(caller, "bees", session.ref, settles_s)
+        assert len(await _recall(caller, "bees", session.ref, limit=2)) <= 2
+
+    @in_loop
+    async def test_recall_obeys_its_deadline(self, caller: Caller, faults: Faults | None) -> None:
+        _needs(caller.provider, Capability.RECALL)
+        broken = _needs_faults(faults)
+        await caller.ready()
+        broken.hang()
+        ref, begun = Session(caller, "s1", "ann").ref, time.monotonic()
+        recall = await gather(
+            ref, {caller.name: lambda: _recall(caller, "bees", ref)}, deadline_s=0.2, budget_tokens=100
+        )
+        assert time.monotonic() - begun < 1.0
+        assert (recall.items, recall.missing) == ((), (caller.name,))
+        broken.heal()
+
+    # Forgetting -------------------------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_forgotten_session_is_gone_and_the_others_are_not(
+        self, caller: Caller, effects: EffectsOf, settles_s: float
+    ) -> None:
+        _needs(caller.provider, Capability.FORGET)
+        await caller.ready()
+        gone, stays = Session(caller, "s1", "ann"), Session(caller, "s2", "ann")
+        for session, word in ((gone, "larkspur"), (stays, "foxglove")):
+            await session.deliver(session.turn(f"I planted {word}"))
+            await session.deliver(session.note(f"planted {word}", f"n-{word}"))
+            await session.deliver(session.closed())
+        await gone.deliver(Forgotten(gone.ref, ForgetScope.SESSION))
+        await gone.again()
+        await _check_gone(caller, effects, stays.ref, "larkspur", settles_s)
+        left = {one.session_id for one in await _effects(effects, caller.provider)}
+        assert "s2" in left
+
+    @in_loop
+    async def test_a_forgotten_person_is_gone_and_nobody_else(
+        self, caller: Caller, effects: EffectsOf, settles_s: float
+    ) -> None:
+        _needs(caller.provider, Capability.FORGET)
+        await caller.ready()
+        ann, bob = Session(caller, "s1", "ann"), Session(caller, "s2", "bob")
+        for session, word in ((ann, "larkspur"), (bob, "foxglove")):
+            await session.deliver(session.turn(f"I planted {word}"))
+            await session.deliver(session.note(f"planted {word}", f"n-{word}"))
+        # It comes through a session of the person's that no turn was ever in.
+        desk = Session(caller, "notes:ann", "ann")
+        await desk.deliver(Forgotten(desk.ref, ForgetScope.OWNER))
+        await _check_gone(caller, effects, ann.ref, "larkspur", settles_s)
+        assert any("foxglove" in one.text for one in await _effects(effects, caller.provider))
+
+    @in_loop
+    async def test_a_forgotten_fact_is_gone(self, caller: Caller, effects: EffectsOf, settles_s: float) -> None:
+        _needs(caller.provider, Capability.FORGET)
+        await caller.ready()
+        session = Session(caller, "s1", "ann")
+        await session.deliver(session.turn("I keep bees"))
+        await session.deliver(session.note("the code is 4711", "n-code"))
+        desk = Session(caller, "notes:ann", "ann")
+        await desk.deliver(Forgotten(desk.ref, ForgetScope.FACT, "the code is 4711", "n-code"))
+        await _check_gone(caller, effects, session.ref, "4711", settles_s)
+        assert any("bees" in one.text for one in await _effects(effects, caller.provider))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _needs(provider: MemoryProvider, capability: Capability) -> None:
+    if capability not in provider.capabilities:
+        pytest.skip(f"{provider.name} does not declare {capability.name}")
+
+
+def _needs_promise(provider: MemoryProvider, promise: str) -> None:
+    said: str = getattr(provider.scorecard, promise)
+    if said != "done":
+        pytest.skip(f"{provider.name} is exempt: {said}")
+
+
+def _needs_faults(faults: Faults | None) -> Faults:
+    if faults is None:
+        pytest.skip("the fixture `faults` is not there")
+    return faults
+
+
+async def _effects(effects: EffectsOf, provider: MemoryProvider) -> list[Effect]:
+    found = effects(provider)
+    return list(await found if inspect.isawaitable(found) else found)
+
+
+async def _recall(caller: Caller, query: str, ref: SessionRef, limit: int = 10) -> Sequence[RecallItem]:
+    return await caller.call("prefetch", query, ref=ref, limit=limit, timeout_s=CALL_S_MAX)
+
+
+async def _recalled(caller: Caller, query: str, ref: SessionRef, settles_s: float) -> Sequence[RecallItem]:
+    """Recall, once the back end has had the time that it needs."""
+    deadline = time.monotonic() + settles_s
+    items = await _recall(caller, query, ref)
+    while not items and time.monotonic() < deadline:
+        await _real_s(0.05)
+        items = await _recall(caller, query, ref)
+    return items
+
+
+async def _check_gone(caller: Caller, effects: EffectsOf, ref: SessionRef, word: str, settles_s: float) -> None:
+    deadline = time.monotonic() + settles_s
+
+    async def left() -> list[str]:
+        found = [one.text for one in await _effects(effects, caller.provider)]
+        if Capability.RECALL in caller.provider.capabilities:
+            found += [item.text for item in await _recall(caller, word, ref)]
+        return [text for text in found if word in text]
+
+    while await left() and time.monotonic() < deadline:
+        await _real_s(0.05)
+    assert await left() == []
+
+
+async def _real_s(seconds: float) -> None:
+    await asyncio.sleep(seconds)

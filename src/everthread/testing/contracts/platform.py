@@ -1,0 +1,397 @@
+"""What every platform must do. Subclass `PlatformContract` in a test module and give it two fixtures:
+
+    class TestMyPlatform(PlatformContract):
+        @pytest.fixture
+        def platform(self, server):
+            return MyPlatform(url=server.url)
+
+        @pytest.fixture
+        def there(self, server):
+            return MyServerAsTheTestsSeeIt(server)
+
+`platform` is a fresh adapter, not running yet, with nothing waiting for it upstream. `there` is the other side, the
+people and the network, as `There` has it: a server that stands in for the platform, in the test's process or its own.
+What a platform can't do, its capabilities say: the tests of it are skipped. So are those of a fault that the other side
+can't make: raise `NotImplementedError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, Protocol
+
+import pytest
+
+from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
+from everthread.ports.platform import BUTTON_COMMAND_BYTES_MAX, Address, Button, Incoming, Outbound, Platform, Update
+from everthread.testing import in_loop
+
+PATIENCE_S = 10.0
+QUIET_S = 0.3
+CHAT, OTHER_CHAT = "7001", "7002"
+
+
+class There(Protocol):
+    """The other side. Each fault is for the next call of the adapter that sends, and over with it."""
+
+    async def say(self, chat: str, text: str) -> None:
+        """A person writes to the agent, in a conversation of two."""
+        ...
+
+    async def press(self, chat: str, label: str) -> None:
+        """A person presses the button that shows this, under the newest message there that has one."""
+        ...
+
+    async def shown(self, chat: str) -> list[str]:
+        """What the agent has sent there, each message as it reads now."""
+        ...
+
+    async def busy(self, seconds: float) -> None:
+        """It says to stay away for so long; nothing is shown."""
+        ...
+
+    async def lose(self) -> None:
+        """The message is shown, and the connection breaks before the answer."""
+        ...
+
+    async def refuse(self) -> None:
+        """It says that it will never take this; nothing is shown."""
+        ...
+
+    async def stall(self) -> None:
+        """It takes the call, and does not answer for a long time."""
+        ...
+
+    async def leave(self) -> None:
+        """Nobody can be reached there any more."""
+        ...
+
+
+def _where_it_can_be(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @wraps(test)
+    async def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            await test(*args, **kwargs)
+        except NotImplementedError as error:
+            pytest.skip(str(error) or "the other side can't do this")
+
+    return in_loop(run)
+
+
+class Taking:
+    """Whoever the updates are handed to."""
+
+    def __init__(self) -> None:
+        self.taken: list[Update] = []
+        self.refusing = 0
+        self._news = asyncio.Event()
+
+    async def take(self, update: Incoming) -> None:
+        if not isinstance(update, Update):
+            return
+        if self.refusing:
+            self.refusing -= 1
+            raise _NotStored("it could not be stored")
+        # Others come in between, if they are let.
+        await asyncio.sleep(0)
+        self.taken.append(update)
+        self._news.set()
+
+    def texts(self, chat: str = CHAT) -> list[str]:
+        """Each once, in the order in which it was first taken."""
+        return [update.text for update in {u.update_id: u for u in reversed(self.taken) if u.chat == chat}.values()][
+            ::-1
+        ]
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while len({update.update_id for update in self.taken}) < count:
+                self._news.clear()
+                await self._news.wait()
+
+
+class _NotStored(Exception):
+    pass
+
+
+@asynccontextmanager
+async def _running(platform: Platform, taking: Taking) -> AsyncGenerator[asyncio.Task[None]]:
+    async def run() -> None:
+        await platform.run(taking.take)
+
+    task = asyncio.create_task(run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def to_be_sent(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
+    return Outbound(f"turn-{number}.0", Address(chat), text)
+
+
+class PlatformContract:
+    # Coming in --------------------------------------------------------------------------------------------------------
+
+    @_where_it_can_be
+    async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, there: There) -> None:
+        taking = Taking()
+
+        async def say(*numbers: int) -> None:
+            for number in numbers:
+                await there.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
+
+        # Some are there at once, some come one by one.
+        await say(0, 1, 2, 3)
+        async with _running(platform, taking):
+            await taking.until(4)
+            await say(4, 5)
+            await taking.until(6)
+        assert taking.texts() == ["word 0", "word 2", "word 4"]
+        assert taking.texts(OTHER_CHAT) == ["word 1", "word 3", "word 5"]
+        assert {update.platform for update in taking.taken} == {platform.name}
+        assert len({update.update_id for update in taking.taken}) == 6
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_was_said_while_nobody_listened_comes_in(self, platform: Platform, there: There) -> None:
+        taking = Taking()
+        await there.say(CHAT, "anybody there?")
+        async with _running(platform, taking):
+            await taking.until(1)
+        assert taking.texts() == ["anybody there?"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_was_not_taken_comes_again_under_the_same_id(self, platform: Platform, there: There) -> None:
+        taking = Taking()
+        taking.refusing = 1
+        await there.say(CHAT, "one")
+        await there.say(CHAT, "two")
+        async with _running(platform, taking) as first:
+            await asyncio.wait({first}, timeout=PATIENCE_S)
+            assert isinstance(first.exception(), _NotStored), "what `take` raises ends the run"
+        async with _running(platform, taking):
+            await taking.until(2)
+        assert taking.texts() == ["one", "two"], "the first of a chat comes first, whatever became of it"
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_was_taken_and_acknowledged_stays_so(self, platform: Platform, there: There) -> None:
+        taking = Taking()
+        async with _running(platform, taking):
+            await there.say(CHAT, "one")
+            await taking.until(1)
+            # The next call upstream is what acknowledges it.
+            await asyncio.sleep(QUIET_S)
+        taken = len(taking.taken)
+        async with _running(platform, taking):
+            await there.say(CHAT, "two")
+            await taking.until(2)
+        assert [update.text for update in taking.taken[taken:]] == ["two"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_listening_ends_when_it_is_cancelled(self, platform: Platform, there: There) -> None:
+        taking = Taking()
+        async with _running(platform, taking) as task:
+            await there.say(CHAT, "one")
+            await taking.until(1)
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=2.0)
+            assert done
+            assert task.cancelled()
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_nobody_to_be_reached_is_said_in_our_words(self, platform: Platform, there: There) -> None:
+        taking = Taking()
+        await there.leave()
+        async with _running(platform, taking) as task:
+            await asyncio.wait({task}, timeout=PATIENCE_S)
+            assert task.done()
+            assert isinstance(task.exception(), PlatformUnavailable)
+        with pytest.raises(PlatformUnavailable):
+            await platform.send(to_be_sent("hello"))
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_a_button_that_is_pressed_comes_in_as_its_command(self, platform: Platform, there: There) -> None:
+        if not platform.capabilities.buttons:
+            pytest.skip("there is nothing to press there")
+        longest = "/approve ".ljust(BUTTON_COMMAND_BYTES_MAX, "x")
+        taking = Taking()
+        async with _running(platform, taking):
+            await there.say(CHAT, "do it")
+            await taking.until(1)
+            buttons = (Button("Allow", longest), Button("Deny", "/deny k7"))
+            message_id = await platform.send(Outbound("turn-1.0", Address(CHAT), "May I?", buttons))
+            await there.press(CHAT, "Allow")
+            await there.press(CHAT, "Deny")
+            await there.press(CHAT, "Deny")
+            await taking.until(4)
+            assert taking.texts() == ["do it", longest, "/deny k7", "/deny k7"], "each press is an update"
+            said, *pressed = taking.taken
+            for press in pressed:
+                assert (press.chat, press.chat_type, press.user) == (said.chat, said.chat_type, said.user)
+            if platform.capabilities.edits:
+                await platform.edit(Address(CHAT), message_id, "Denied.", (Button("Again", "/retry"),))
+                await there.press(CHAT, "Again")
+                await taking.until(5)
+                assert taking.texts()[-1] == "/retry"
+        await platform.aclose()
+
+    # Going out --------------------------------------------------------------------------------------------------------
+
+    @_where_it_can_be
+    async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, there: There) -> None:
+        first = await platform.send(to_be_sent("hello", 1))
+        second = await platform.send(to_be_sent("and you", 2, OTHER_CHAT))
+        third = await platform.send(to_be_sent("are you well?", 3))
+        assert len({first, second, third}) == 3
+        assert await there.shown(CHAT) == ["hello", "are you well?"]
+        assert await there.shown(OTHER_CHAT) == ["and you"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, there: There) -> None:
+        if not platform.capabilities.idempotent_send:
+            pytest.skip("it does not promise that")
+        first = await platform.send(to_be_sent("hello"))
+        assert await platform.send(to_be_sent("hello")) == first
+        await there.lose()
+        with pytest.raises((SendUncertain, PlatformUnavailable)):
+            await platform.send(to_be_sent("bye", 2))
+        await platform.send(to_be_sent("bye", 2))
+        assert await there.shown(CHAT) == ["hello", "bye"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
+        self, platform: Platform, there: There
+    ) -> None:
+        room = platform.capabilities.text_chars_max
+        await platform.send(to_be_sent("x" * room))
+        assert await there.shown(CHAT) == ["x" * room]
+        with pytest.raises(PlatformRefused):
+            await platform.send(to_be_sent("x" * (room + 1), 2))
+        assert len(await there.shown(CHAT)) == 1
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_being_told_to_wait_is_passed_on(self, platform: Platform, there: There) -> None:
+        await there.busy(7.0)
+        with pytest.raises(PlatformUnavailable) as failure:
+            await platform.send(to_be_sent("hello"))
+        assert failure.value.retry_after == 7.0
+        assert await there.shown(CHAT) == []
+        await platform.send(to_be_sent("hello"))
+        assert await there.shown(CHAT) == ["hello"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, there: There) -> None:
+        await there.lose()
+        with pytest.raises(SendUncertain):
+            await platform.send(to_be_sent("hello"))
+        assert await there.shown(CHAT) == ["hello"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, there: There) -> None:
+        if (finder := platform.finder) is None:
+            pytest.skip("what was sent can't be looked for there")
+        await platform.send(to_be_sent("hello"))
+        mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
+        assert mark, "what was sent is known to be there"
+        await there.lose()
+        with pytest.raises(SendUncertain):
+            await platform.send(lost)
+        await there.say(CHAT, "are you there?")
+        found = await finder.find(lost, mark)
+        assert found is not None
+        assert await finder.find(lost, mark, besides={found}) is None
+        assert await finder.find(lost, mark, until=found) is None
+        again = await platform.send(lost)
+        assert await finder.find(lost, mark, until=again) == found, "asking changes nothing"
+        assert await there.shown(CHAT) == ["hello", "bye", "bye"]
+        await finder.take_back(Address(CHAT), again)
+        await platform.edit(Address(CHAT), found, "good bye")
+        assert await there.shown(CHAT) == ["hello", "good bye"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_is_not_out_is_not_found(self, platform: Platform, there: There) -> None:
+        if (finder := platform.finder) is None:
+            pytest.skip("what was sent can't be looked for there")
+        first = await platform.send(to_be_sent("hello"))
+        mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
+        # What others have said, and what was said elsewhere, is something else.
+        await there.say(CHAT, "are you there?")
+        await platform.send(to_be_sent("bye", 3, OTHER_CHAT))
+        await there.say(OTHER_CHAT, "yes")
+        assert await finder.find(lost, mark) is None
+        await platform.send(to_be_sent("something else", 4))
+        assert await finder.find(lost, mark) is None, "of what was sent since, it is known under which id"
+        # Whoever comes after one that is gone is told what that one knew.
+        finder.know(Address(CHAT), first)
+        assert finder.newest(Address(CHAT)) != mark
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_what_will_never_be_taken_is_refused(self, platform: Platform, there: There) -> None:
+        await there.refuse()
+        with pytest.raises(PlatformRefused):
+            await platform.send(to_be_sent("hello"))
+        assert await there.shown(CHAT) == []
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_a_send_can_be_cancelled(self, platform: Platform, there: There) -> None:
+        await there.stall()
+        sending = asyncio.ensure_future(platform.send(to_be_sent("hello")))
+        await asyncio.sleep(0.1)
+        assert not sending.done()
+        sending.cancel()
+        done, _ = await asyncio.wait({sending}, timeout=2.0)
+        assert done
+        assert sending.cancelled()
+        await platform.send(to_be_sent("still there", 2, OTHER_CHAT))
+        assert await there.shown(OTHER_CHAT) == ["still there"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_a_message_can_be_given_another_text(self, platform: Platform, there: There) -> None:
+        if not platform.capabilities.edits:
+            pytest.skip("nothing can be edited there")
+        message_id = await platform.send(to_be_sent("hel"))
+        for text in ("hello", "hello", "hello you"):
+            await platform.edit(Address(CHAT), message_id, text)
+        # Once more as it is: that it is nothing new is no failure.
+        await platform.edit(Address(CHAT), message_id, "hello you")
+        assert await there.shown(CHAT) == ["hello you"]
+        with pytest.raises(PlatformError):
+            await platform.edit(Address(CHAT), "no-such-message", "hello")
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_buttons_and_typing_do_no_harm(self, platform: Platform, there: There) -> None:
+        if platform.capabilities.typing:
+            await platform.show_typing(Address(CHAT))
+        if platform.capabilities.buttons:
+            button = Button("Another one", "/resume 2")
+            await platform.send(Outbound("turn-1.0", Address(CHAT), "Which?", (button,)))
+            assert await there.shown(CHAT) == ["Which?"]
+        await platform.aclose()
+
+    @_where_it_can_be
+    async def test_closing_is_safe_at_any_time(self, platform: Platform, there: There) -> None:
+        await platform.aclose()
+        await platform.send(to_be_sent("hello"))
+        await platform.aclose()
+        await platform.aclose()
+        assert await there.shown(CHAT) == ["hello"]

@@ -1,0 +1,104 @@
+"""What comes with messages: it waits until it is fetched, overtaken by nothing, and goes with what is forgotten."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from everthread.domain.boundary import New
+from everthread.domain.media import Media
+from everthread.domain.model import Inbound, InboxRow, InboxState, Message, Role, SessionKey
+from everthread.lifecycle import ForgetOwner, ForgetSession
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk
+
+KEY = SessionKey.parse("agent:main:there:dm:1")
+PACKED = Media("file", "list.txt", "text/plain", 14, "handle-1", "there/list.txt")
+KEPT = Media("file", path="there/list.txt")
+
+
+async def _hand_over(talk: Talk, text: str = "look") -> InboxRow:
+    row, _ = await talk.lifecycle.accept(Inbound(KEY, "ann", text, media=(PACKED,)))
+    return row
+
+
+class WhatComesWithMessages(OnAStore):
+    @in_loop
+    async def test_a_message_is_taken_up_only_after_it_was_unpacked(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            talk = Talk(store)
+            row = await _hand_over(talk)
+            assert row.inbound.media == (PACKED,)
+            assert await talk.lifecycle.begin_turn(KEY) is None
+            assert await other.write(lambda uow: uow.inbox.unpack(row.id, "look: milk", (KEPT,)))
+            ticket = await talk.lifecycle.begin_turn(KEY)
+            assert ticket is not None
+            assert (ticket.texts, ticket.message.inbound.media) == (("look: milk",), (KEPT,))
+            assert not await store.write(lambda uow: uow.inbox.unpack(row.id, "again", ()))
+
+    @in_loop
+    async def test_of_what_nothing_is_left_nothing_is_answered(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            row = await _hand_over(talk)
+            assert await store.write(lambda uow: uow.inbox.unpack(row.id, "", ()))
+            left = await store.read(lambda uow: uow.inbox.get(row.id))
+            assert left is not None
+            assert left.state is InboxState.DONE
+            assert await store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+
+    @in_loop
+    async def test_neither_it_nor_what_comes_behind_it_steers_before_that(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            ticket = await talk.begin("hello", KEY)
+            first = await _hand_over(talk)
+            second, _ = await talk.lifecycle.accept(Inbound(KEY, "ann", "and eggs"))
+            assert await talk.lifecycle.steer(ticket, first.id) is None
+            assert await talk.lifecycle.steer(ticket, second.id) is None
+            await store.write(lambda uow: uow.inbox.unpack(first.id, "milk", ()))
+            for row in (first, second):
+                assert await talk.lifecycle.steer(ticket, row.id) is not None
+
+    @in_loop
+    async def test_its_files_are_named_for_removal_with_what_is_forgotten(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            row = await _hand_over(talk)
+            await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
+            ticket = await talk.lifecycle.begin_turn(KEY)
+            assert ticket is not None
+            ref = (await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "milk")], None)).ref
+            other, _ = await talk.lifecycle.accept(
+                Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
+            )
+            await talk.lifecycle.forget(ForgetSession(ref.session_id), owner="ann")
+            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/list.txt",)
+            await talk.lifecycle.forget(ForgetOwner(), owner="ann")
+            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/list.txt", "there/more.txt")
+            left = await store.read(lambda uow: uow.inbox.get(other.id))
+            assert left is not None
+            assert left.inbound.media == ()
+            await store.write(lambda uow: uow.forgetting.removed("there/list.txt"))
+            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/more.txt",)
+
+    @in_loop
+    async def test_what_is_set_aside_before_it_was_fetched_is_named_for_removal(self, open_store: OpenStore) -> None:
+        """Whoever began to fetch it, and died, may have left a part of it."""
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            await talk.say("hello", KEY)
+            row = await _hand_over(talk)
+            await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
+            await talk.lifecycle.accept(
+                Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
+            )
+            await talk.lifecycle.cross(KEY, New(), owner="ann")
+            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/more.txt",)
+
+    @in_loop
+    async def test_a_chat_that_has_moved_is_known_as_before(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            assert await store.peek(lambda uow: uow.inbox.moved_chats()) == {}
+            await store.write(lambda uow: uow.inbox.move_chat("there", "-100", "-1"))
+            await store.write(lambda uow: uow.inbox.move_chat("there", "-100", "-1"))
+            assert await other.peek(lambda uow: uow.inbox.moved_chats()) == {("there", "-100"): "-1"}

@@ -1,0 +1,264 @@
+"""Sessions that a provider was not told of from the beginning, and telling it of them after all."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from everthread.domain.boundary import New
+from everthread.domain.model import Kind, NoteAction, NoteTarget
+from everthread.lifecycle import ForgetSession, NoteChange
+from everthread.store.cursors import Cursor, Redelivery, ToCopy
+from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import (
+    KEY,
+    OTHER_KEY,
+    OnAStore,
+    OpenStore,
+    Talk,
+    discover_all,
+    entries_of,
+    key_named,
+)
+
+
+class CopiesOfThePast(OnAStore):
+    @in_loop
+    async def test_what_was_said_before_a_provider_came_is_to_be_copied_with_its_size(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("bees", KEY, answer="hives")).session_id
+            await talk.say("honey", KEY)
+            await store.write(lambda uow: uow.cursors.register("p"))
+            assert await _to_copy(store) == (
+                ToCopy(session, entries=len(await entries_of(store, session)), turns=2, characters=14, is_at_rest=True),
+            )
+            assert await store.read(lambda uow: uow.cursors.to_copy("unknown", "", 99)) == ()
+
+    @in_loop
+    async def test_what_a_provider_heard_from_the_beginning_is_not_to_be_copied(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            begun = (await talk.say("before", KEY)).session_id
+            await store.write(lambda uow: uow.cursors.register("p"))
+            heard = (await talk.say("after", OTHER_KEY)).session_id
+            # Of this one it hears the rest only: that is not the whole.
+            await talk.say("more", KEY)
+            # Not before it was looked through: until then nobody knows from where on it will be told.
+            assert {one.session_id for one in await _to_copy(store)} == {begun, heard}
+            await discover_all(store)
+            assert [one.session_id for one in await _to_copy(store)] == [begun]
+            assert not await _copy(store, heard)
+
+    @in_loop
+    async def test_they_come_by_their_ids_a_few_at_a_time(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            sessions = sorted([await talk.new(key_named(str(n))) for n in range(5)])
+            await store.write(lambda uow: uow.cursors.register("p"))
+            found, after = list[str](), ""
+            while some := await store.read(lambda uow, after=after: uow.cursors.to_copy("p", after, 2)):
+                assert len(some) <= 2
+                found += [one.session_id for one in some]
+                after = found[-1]
+            assert found == sessions
+
+    @in_loop
+    async def test_scheduled_and_delegated_work_is_never_copied_and_notes_are(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            crossings = [
+                await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
+                for n, kind in enumerate((Kind.CRON, Kind.SUBAGENT))
+            ]
+            note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
+            await store.write(lambda uow: uow.cursors.register("p"))
+            assert [one.session_id for one in await _to_copy(store)] == [note.session_id]
+            for crossing in crossings:
+                assert crossing.ref is not None
+                assert not await _copy(store, crossing.ref.session_id)
+            assert not await _copy(store, "nobody")
+
+    @in_loop
+    async def test_a_copy_starts_at_the_beginning_and_ends_where_the_log_ended_then(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("one", KEY)).session_id
+            length = len(await entries_of(store, session))
+            await store.write(lambda uow: uow.cursors.register("p"))
+            assert await _copy(store, session, now=7.0)
+            assert await _cursor(store, session) == Cursor("p", session, 0, due_at=7.0, copy_to=length)
+            assert await store.read(lambda uow: uow.cursors.due_sessions("p", 7.0, 9)) == (session,)
+            # What comes later is no part of the copy, and is told after it.
+            await talk.say("two", KEY)
+            await discover_all(store)
+            cursor = await _cursor(store, session)
+            assert (cursor.seq, cursor.due_at, cursor.copy_to) == (0, 7.0, length)
+            # Once is enough.
+            assert await _to_copy(store) == ()
+            assert not await _copy(store, session)
+            assert await _cursor(store, session) == cursor
+
+    @in_loop
+    async def test_a_copy_of_what_was_told_in_part_comes_under_a_new_number(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("before", KEY)).session_id
+            await store.write(lambda uow: uow.cursors.register("p"))
+            await talk.say("after", KEY)
+            await discover_all(store)
+            await _told(store, session)
+            assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 1
+            assert await _copy(store, session)
+            cursor = await _cursor(store, session)
+            # Under a number that the provider has seen, it would take the beginning for a repetition.
+            assert (cursor.seq, cursor.replay, cursor.attempts, cursor.error) == (0, 2, 0, None)
+            assert cursor.copy_to == len(await entries_of(store, session))
+            assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 3
+            await _told(store, session)
+            assert await _to_copy(store) == ()
+            assert not await _copy(store, session)
+
+    @in_loop
+    async def test_while_something_of_a_session_waits_it_is_not_copied(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("before", KEY)).session_id
+            await store.write(lambda uow: uow.cursors.register("p"))
+            await talk.say("after", KEY)
+            for waits in ("unseen", "seen"):
+                assert [one.is_at_rest for one in await _to_copy(store)] == [False], waits
+                assert not await _copy(store, session), waits
+                await discover_all(store)
+            await _told(store, session)
+            assert [one.is_at_rest for one in await _to_copy(store)] == [True]
+            assert await _copy(store, session)
+
+    @in_loop
+    async def test_a_copy_takes_the_place_of_what_was_parked_but_not_of_what_is_to_be_forgotten(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("before", KEY)).session_id
+            await store.write(lambda uow: uow.cursors.register("p"))
+            await talk.lifecycle.forget(ForgetSession(session), owner="ann")
+            await talk.say("after", KEY)
+            await discover_all(store)
+            await _told(store, session)
+            entries = await entries_of(store, session)
+            forget = next(entry.seq for entry in entries if entry.kind.value == "forget")
+            other = next(entry.seq for entry in entries if entry.seq != forget)
+            for seq in (forget, other):
+                row = Redelivery("p", session, seq, 0, "rejected")
+                await store.write(lambda uow, row=row: uow.cursors.add_redelivery(row))
+            elsewhere = Redelivery("q", session, other, 0, "rejected")
+            await store.write(lambda uow: uow.cursors.add_redelivery(elsewhere))
+            assert await _copy(store, session)
+            left = await store.read(lambda uow: uow.cursors.redeliveries("p"))
+            assert [row.seq for row in left] == [forget]
+            assert await store.read(lambda uow: uow.cursors.redeliveries("q")) == (elsewhere,)
+
+    @in_loop
+    async def test_of_a_forgotten_session_no_more_is_to_be_copied_than_came_after(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("before", KEY)).session_id
+            await talk.lifecycle.forget(ForgetSession(session), owner="ann")
+            await store.write(lambda uow: uow.cursors.register("p"))
+            stored = await talk.session(session)
+            assert stored.forgotten_seq is not None
+            [one] = [one for one in await _to_copy(store) if one.session_id == session]
+            assert one.entries == stored.log_seq - stored.forgotten_seq
+
+    @in_loop
+    async def test_how_much_of_the_copies_is_left_is_known_and_nothing_else_counts(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            a, b = [(await talk.say("before", key)).session_id for key in (KEY, OTHER_KEY)]
+            await store.write(lambda uow: uow.cursors.register("p"))
+            await store.write(lambda uow: uow.cursors.register("q"))
+            # A lane that is no copy, and another provider's.
+            await talk.say("new", key_named("third"))
+            await discover_all(store)
+            assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
+            for session in (a, b):
+                assert await _copy(store, session)
+            lengths = [len(await entries_of(store, session)) for session in (a, b)]
+            assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths))
+            assert await store.read(lambda uow: uow.cursors.copying("q")) == (0, 0)
+            await _told(store, a, seq=1, due_at=11.0)
+            assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths) - 1)
+            await _told(store, a)
+            assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
+            # What is said after the copy began is not counted with it.
+            await talk.say("later", OTHER_KEY)
+            await discover_all(store)
+            assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
+
+    @in_loop
+    async def test_whoever_asks_for_a_replay_has_the_copy_in_it(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session = (await talk.say("before", KEY)).session_id
+            await store.write(lambda uow: uow.cursors.register("p"))
+            assert await _copy(store, session)
+            assert await store.write(lambda uow: uow.cursors.set_back("p", session, 8.0)) == 1
+            assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
+            assert await _to_copy(store) == ()
+
+    @in_loop
+    async def test_what_a_person_said_is_told_again_from_where_it_was_told_first(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            begun = (await talk.say("before", KEY)).session_id
+            heard_from = len(await entries_of(store, begun))
+            await store.write(lambda uow: uow.cursors.register("p"))
+            await talk.say("after", KEY)
+            gone = (await talk.say("gone", OTHER_KEY)).session_id
+            await discover_all(store)
+            for session in (begun, gone):
+                await _told(store, session)
+            await talk.lifecycle.forget(ForgetSession(gone), owner="ann")
+            await discover_all(store)
+            await _told(store, gone)
+            await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", begun, heard_from + 1, 0, "no")))
+            kept = await _cursor(store, gone)
+            assert await store.write(lambda uow: uow.cursors.tell_again("p", "somebody else", 9.0)) == 0
+            assert await store.write(lambda uow: uow.cursors.tell_again("p", "ann", 9.0)) == 1
+            cursor = await _cursor(store, begun)
+            assert (cursor.seq, cursor.replay, cursor.due_at, cursor.copy_to) == (heard_from, 1, 9.0, 0)
+            assert await store.read(lambda uow: uow.cursors.redeliveries("p")) == ()
+            assert await _cursor(store, gone) == kept
+
+
+async def _to_copy(store: Store) -> tuple[ToCopy, ...]:
+    return await store.read(lambda uow: uow.cursors.to_copy("p", "", 99))
+
+
+async def _copy(store: Store, session_id: str, now: float = 10.0) -> bool:
+    return await store.write(lambda uow: uow.cursors.copy("p", session_id, now))
+
+
+async def _cursor(store: Store, session_id: str) -> Cursor:
+    cursor = await store.read(lambda uow: uow.cursors.get("p", session_id))
+    assert cursor is not None
+    return cursor
+
+
+async def _told(store: Store, session_id: str, seq: int | None = None, due_at: float | None = None) -> None:
+    """The provider has heard so much; everything, if nothing else is said."""
+
+    def told(uow: UnitOfWork) -> None:
+        cursor, session = uow.cursors.get("p", session_id), uow.sessions.get(session_id)
+        assert cursor is not None
+        assert session is not None
+        uow.cursors.save(replace(cursor, seq=session.log_seq if seq is None else seq, due_at=due_at))
+
+    await store.write(told)

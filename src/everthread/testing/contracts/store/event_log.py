@@ -1,0 +1,70 @@
+"""Following what happens to an owner's conversations, and reading the list of them page by page."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from everthread.domain.boundary import Rewind
+from everthread.store.event_log import Mark, TurnNews
+from everthread.store.sessions import BoundaryRow
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk, key_named
+
+WINDOW = 1000
+
+
+def _seen(news: tuple[BoundaryRow | TurnNews, ...]) -> list[str | int]:
+    return [one.kind if isinstance(one, BoundaryRow) else one.number for one in news]
+
+
+class Following(OnAStore):
+    @in_loop
+    async def test_boundaries_and_turns_of_the_owner_come_in_order_and_once(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk, key = Talk(store), key_named("1")
+            await talk.say("hello", key, answer="Hello.")
+            talk.clock.time += 1
+            await talk.say("hi", key_named("2"), owner="ben", answer="Hi.")
+            talk.clock.time += 1
+            await talk.say("more", key, answer="Yes.")
+            talk.clock.time += 1
+            await talk.lifecycle.cross(key, Rewind(1), owner="ann")
+            end = await store.read(lambda uow: uow.news.end())
+            news, to = await store.read(lambda uow: uow.news.after("ann", Mark(), WINDOW))
+            assert (_seen(news), to) == (["new", 1, 2, "rewind"], end)
+            assert await store.read(lambda uow: uow.news.after("ann", end, WINDOW)) == ((), end)
+            theirs, _ = await store.read(lambda uow: uow.news.after("ben", Mark(), WINDOW))
+            assert _seen(theirs) == ["new", 1]
+
+    @in_loop
+    async def test_a_small_window_comes_to_the_same_as_a_large_one(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for number in range(6):
+                talk.clock.time += 1
+                owner = "ann" if number % 2 else "ben"
+                await talk.say("hello", key_named(owner), owner=owner, answer="Hello.")
+            end = await store.read(lambda uow: uow.news.end())
+            mark, pieces = Mark(), list[str | int]()
+            while mark != end:
+                news, mark = await store.read(lambda uow, mark=mark: uow.news.after("ann", mark, 1))
+                pieces += _seen(news)
+            whole, _ = await store.read(lambda uow: uow.news.after("ann", Mark(), WINDOW))
+            assert sorted(map(str, pieces)) == sorted(map(str, _seen(whole)))
+            assert [one for one in pieces if isinstance(one, int)] == [1, 2, 3]
+
+    @in_loop
+    async def test_pages_of_the_list_hold_each_of_the_owners_conversations_once(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            for number in range(5):
+                talk.clock.time += number % 2
+                await talk.say("hello", key_named(str(number)), answer="Hello.")
+            await talk.say("hello", key_named("9"), owner="ben", answer="Hello.")
+            everything = await store.read(lambda uow: uow.sessions.page("ann", 100))
+            assert len(everything) == 5
+            before, found = None, list[str]()
+            while some := await store.read(lambda uow, before=before: uow.sessions.page("ann", 2, before)):
+                found += [session.id for session in some]
+                before = (some[-1].active_at, some[-1].id)
+            assert found == [session.id for session in everything]

@@ -1,0 +1,204 @@
+"""What the tests of the store contract stand on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+
+from everthread.domain.boundary import Branch, Compress, New, Refusal, Resume, Rewind
+from everthread.domain.events import (
+    LogEntry,
+    View,
+)
+from everthread.domain.model import (
+    Cause,
+    ChatType,
+    Inbound,
+    Kind,
+    Message,
+    Role,
+    Session,
+    SessionKey,
+    SessionRef,
+)
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import Lifecycle, Ticket
+from everthread.store.turns import Hit
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+NEVER = ResetPolicies(ResetPolicy())
+
+
+def key_named(chat: str, platform: str = "telegram") -> SessionKey:
+    return SessionKey("main", platform, ChatType.DM, chat)
+
+
+class StillClock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.time = now
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Talk:
+    """A lifecycle on a store, and the few steps that most tests are made of."""
+
+    def __init__(self, store: Store, holder: str = "here") -> None:
+        self.store = store
+        self.clock = StillClock()
+        numbers = count(1)
+        self.lifecycle = Lifecycle(
+            store, self.clock, lambda: f"{holder}-{next(numbers):06d}", holder=holder, policies=NEVER
+        )
+
+    async def accept(self, text: str, key: SessionKey, owner: str = "ann") -> None:
+        await self.lifecycle.accept(Inbound(key, owner, text))
+
+    async def begin(self, text: str, key: SessionKey, owner: str = "ann") -> Ticket:
+        await self.accept(text, key, owner)
+        ticket = await self.lifecycle.begin_turn(key)
+        assert ticket is not None
+        return ticket
+
+    async def say(self, text: str, key: SessionKey, owner: str = "ann", answer: str = "") -> SessionRef:
+        """A whole turn: a message, and an answer to it."""
+        ticket = await self.begin(text, key, owner)
+        messages = [Message(Role.USER, text)] + ([Message(Role.ASSISTANT, answer)] if answer else [])
+        return (await self.lifecycle.commit_turn(ticket, messages, answer or None)).ref
+
+    async def new(self, key: SessionKey, owner: str = "ann", title: str = "") -> str:
+        return there((await self.lifecycle.cross(key, New(title), owner=owner)).ref)
+
+    async def branch(self, key: SessionKey, owner: str = "ann") -> str:
+        return there((await self.lifecycle.cross(key, Branch(), owner=owner)).ref)
+
+    async def resume(self, key: SessionKey, session_id: str, owner: str = "ann") -> str:
+        return there((await self.lifecycle.cross(key, Resume(session_id), owner=owner)).ref)
+
+    async def rewind(self, key: SessionKey, turns: int = 1, owner: str = "ann") -> Refusal | None:
+        return (await self.lifecycle.cross(key, Rewind(turns), owner=owner)).refusal
+
+    async def compress(self, key: SessionKey, summary: str, covers_to: int, owner: str = "ann") -> str:
+        here = await self.lifecycle.current(key)
+        assert here is not None
+        boundary = Compress(here.session_id, here.generation, summary, covers_to)
+        return there((await self.lifecycle.cross(key, boundary, owner=owner)).ref)
+
+    async def session(self, session_id: str) -> Session:
+        session = await self.store.read(lambda uow: uow.sessions.get(session_id))
+        assert session is not None
+        return session
+
+    async def view(self, session_id: str) -> View:
+        return await self.store.read(lambda uow: view_of(uow, session_id))
+
+    async def texts(self, session_id: str) -> list[str]:
+        return texts_of(await self.view(session_id))
+
+    async def search(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> list[str]:
+        return [hit.content for hit in await self.hits(query, owner, limit=limit, ranked=ranked)]
+
+    async def hits(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> tuple[Hit, ...]:
+        await self.store.index()
+        return await self.store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
+
+    async def recall(
+        self, question: str, owner: str = "ann", *, limit: int = 10, beside: str | None = None
+    ) -> list[str]:
+        def recall(uow: UnitOfWork) -> tuple[Hit, ...]:
+            session = uow.sessions.get(beside) if beside else None
+            return uow.turns.recall(owner, question, limit=limit, beside=session)
+
+        await self.store.index()
+        return [hit.content for hit in await self.store.read(recall)]
+
+
+def there(ref: SessionRef | None) -> str:
+    assert ref is not None
+    return ref.session_id
+
+
+def view_of(uow: UnitOfWork, session_id: str) -> View:
+    session = uow.sessions.get(session_id)
+    assert session is not None
+    view = uow.turns.view(session)
+    assert uow.turns.count(session) == len(view.turns)
+    return view
+
+
+def texts_of(view: View) -> list[str]:
+    """The summary in brackets, then what was said in each turn."""
+    return ([f"[{view.summary}]"] if view.summary is not None else []) + [turn.user_text for turn in view.turns]
+
+
+def plain_session(session_id: str, owner: str = "ann", title: str | None = None) -> Session:
+    return Session(session_id, owner, key_named(session_id), Kind.CHAT, Cause.NEW, 1.0, title=title)
+
+
+KEY = key_named("42")
+OTHER_KEY = key_named("43")
+
+
+async def one_step() -> None:
+    """Let the event loop go round once."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(done.set_result, None)
+    await done
+
+
+async def awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+async def commit_user_message(talk: Talk, ticket: Ticket, answer: str | None = None):
+    text = ticket.message.inbound.text
+    return await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, text)], answer)
+
+
+async def entries_of(store: Store, session_id: str) -> list[LogEntry]:
+    def read(uow: UnitOfWork) -> list[LogEntry]:
+        entries: list[LogEntry] = []
+        while entry := uow.log.after(session_id, entries[-1].seq if entries else 0):
+            entries.append(entry)
+        return entries
+
+    return await store.read(read)
+
+
+async def discover_all(store: Store, now: float = 10.0) -> tuple[str, ...]:
+    """Everything new is discovered; the sessions that are due then."""
+
+    def discover(uow: UnitOfWork) -> tuple[str, ...]:
+        while uow.cursors.discover("p", now, 100):
+            pass
+        return uow.cursors.due_sessions("p", now, 100)
+
+    return await store.write(discover)
+
+
+def event_at(uow: UnitOfWork, session_id: str, seq: int) -> object:
+    entry = uow.log.entry(session_id, seq)
+    assert entry is not None
+    return uow.log.event(entry, ())
+
+
+class OnAStore:
+    """Where the fixture comes from."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        raise NotImplementedError("give the contract a fixture `open_store`; see its module's docstring")
+
+    async def crash(self, store: Store) -> None:
+        """Make a handle go away as if its process had died: it must not tidy up."""

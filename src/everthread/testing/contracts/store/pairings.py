@@ -1,0 +1,85 @@
+"""Who may write: guests by their accounts, one code for a stranger, wrong codes by who tried them."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from everthread.domain.pairing import Paired, Pairing, WrongCodes
+from everthread.lifecycle import ForgetOwner
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk
+
+BEA = Paired("telegram", "7", "bea", "Bea", 5.0)
+ASKING = Pairing("telegram", "8", "hash", "Cy", 1.0, 3601.0)
+
+
+class WhoMayWrite(OnAStore):
+    @in_loop
+    async def test_a_guest_is_known_by_the_account_on_one_platform_until_turned_out(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            also, elsewhere = replace(BEA, user="9", owner="dan"), replace(BEA, platform="matrix")
+            for guest in (also, BEA, elsewhere):
+                await store.write(lambda uow, guest=guest: uow.access.let_in(guest))
+            assert await other.read(lambda uow: uow.access.guest("telegram", "7")) == BEA
+            assert await other.read(lambda uow: uow.access.guest("telegram", "8")) is None
+            assert await other.read(lambda uow: uow.access.guests()) == (elsewhere, BEA, also)
+            assert await other.read(lambda uow: uow.access.guests("bea")) == (elsewhere, BEA)
+            await store.write(lambda uow: uow.access.let_in(replace(BEA, owner="ann", name="B", at=6.0)))
+            assert await other.read(lambda uow: uow.access.guest("telegram", "7")) == Paired(
+                "telegram", "7", "ann", "B", 6.0
+            )
+            gone = [await store.write(lambda uow: uow.access.turn_out("telegram", "7")) for _ in range(2)]
+            assert gone == [True, False]
+            assert await other.read(lambda uow: uow.access.guests()) == (elsewhere, also)
+
+    @in_loop
+    async def test_an_account_has_one_code_and_the_newest_counts(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            later = replace(ASKING, user="1", at=2.0)
+            elsewhere = replace(ASKING, platform="matrix", at=3.0)
+            for pairing in (later, ASKING, elsewhere):
+                await store.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))
+            assert await store.read(lambda uow: uow.access.pairings()) == (ASKING, later, elsewhere)
+            assert await store.read(lambda uow: uow.access.pairings("telegram")) == (ASKING, later)
+            again = Pairing("telegram", "8", "other", "Cyd", 4.0, 3604.0)
+            await store.write(lambda uow: uow.access.put_pairing(again))
+            assert await store.read(lambda uow: uow.access.pairing("telegram", "8")) == again
+            gone = [await store.write(lambda uow: uow.access.drop_pairing("telegram", "8")) for _ in range(2)]
+            assert gone == [True, False]
+            assert await store.read(lambda uow: uow.access.pairing("telegram", "8")) is None
+            assert await store.read(lambda uow: uow.access.pairings()) == (later, elsewhere)
+
+    @in_loop
+    async def test_wrong_codes_are_counted_for_each_who_tries(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            mine, theirs = WrongCodes("terminal", 1), WrongCodes("telegram:1", 5, 99.0)
+            await store.write(lambda uow: uow.access.put_wrong_codes(mine))
+            await store.write(lambda uow: uow.access.put_wrong_codes(theirs))
+            await store.write(lambda uow: uow.access.put_wrong_codes(replace(mine, count=2)))
+            assert await store.read(lambda uow: uow.access.wrong_codes("terminal")) == WrongCodes("terminal", 2)
+            await store.write(lambda uow: uow.access.drop_wrong_codes("terminal"))
+            assert await store.read(lambda uow: uow.access.wrong_codes("terminal")) is None
+            assert await store.read(lambda uow: uow.access.wrong_codes("telegram:1")) == theirs
+
+    @in_loop
+    async def test_whoever_is_forgotten_is_no_guest_and_has_no_code_any_more(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            own, stays = replace(BEA, user="9", owner="telegram:9"), replace(BEA, user="1", owner="ann")
+            for guest in (BEA, own, stays):
+                await store.write(lambda uow, guest=guest: uow.access.let_in(guest))
+            for user in ("7", "9", "1", "5"):
+                pairing = replace(ASKING, user=user)
+                await store.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))
+            await store.write(lambda uow: uow.access.put_wrong_codes(WrongCodes("telegram:9", 1)))
+            await talk.lifecycle.forget(ForgetOwner(), owner="bea")
+            assert await store.read(lambda uow: uow.access.guests()) == (stays, own)
+            for account in ("telegram:9", "telegram:5"):
+                await talk.lifecycle.forget(ForgetOwner(), owner=account)
+            assert await store.read(lambda uow: uow.access.guests()) == (stays,)
+            assert [p.user for p in await store.read(lambda uow: uow.access.pairings())] == ["1"]
+            assert await store.read(lambda uow: uow.access.wrong_codes("telegram:9")) is None

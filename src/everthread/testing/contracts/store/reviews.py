@@ -1,0 +1,90 @@
+"""Reviews: each window of a session's turns is taken once, by somebody who is alive."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from everthread.domain.review_window import Review, ReviewState, Window
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, plain_session
+
+FIRST, SECOND = Window(1, 10), Window(11, 14)
+
+
+def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
+    uow.lanes.keep_alive(holder, now, 30.0)
+    due = uow.reviews.is_due(now)
+    found = uow.reviews.take(holder, now)
+    assert (found is not None) is due
+    return Review(*found, burials=0) if found else None
+
+
+class WindowsOfReviews(OnAStore):
+    @in_loop
+    async def test_a_window_is_taken_once_and_the_longest_due_first(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
+            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+            assert await store.write(lambda uow: _taken(uow, "one", 0.5)) is None
+            first = await store.write(lambda uow: _taken(uow, "one", 3.0))
+            second = await other.write(lambda uow: _taken(uow, "two", 3.0))
+            assert first is not None
+            assert second is not None
+            assert (first.window, second.window) == (FIRST, SECOND)
+            assert await store.write(lambda uow: _taken(uow, "two", 3.0)) is None
+            await store.write(lambda uow: uow.reviews.end(first, ReviewState.DONE))
+            await store.write(lambda uow: uow.reviews.end(second, ReviewState.WAITING, 50.0))
+            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 4.0))
+            assert await store.write(lambda uow: _taken(uow, "one", 49.0)) is None
+            again = await store.write(lambda uow: _taken(uow, "one", 50.0))
+            assert again is not None
+            assert again.window == SECOND
+            assert again.fence > second.fence
+            rows = await other.read(lambda uow: uow.reviews.of_session("s1"))
+            assert [(row.window, row.state, row.fence) for row in rows] == [
+                (FIRST, ReviewState.DONE, 1),
+                (SECOND, ReviewState.RUNNING, 2),
+            ]
+
+    @in_loop
+    async def test_what_the_dead_had_taken_is_taken_over_and_is_theirs_no_more(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+            lost = await store.write(lambda uow: _taken(uow, "one", 1.0))
+            assert lost is not None
+            assert await store.write(lambda uow: _taken(uow, "two", 30.0)) is None
+            found = await store.write(lambda uow: _taken(uow, "two", 31.0))
+            assert found is not None
+            held = await store.read(lambda uow: (uow.reviews.is_held(lost), uow.reviews.is_held(found)))
+            assert held == (False, True)
+            await store.write(lambda uow: uow.reviews.end(lost, ReviewState.FAILED))
+            assert await store.read(lambda uow: uow.reviews.is_held(found))
+
+    @in_loop
+    async def test_what_is_stopped_is_not_held_does_not_count_and_may_be_asked_for_anew(
+        self, open_store: OpenStore
+    ) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+            await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
+            assert await store.read(lambda uow: (uow.reviews.reviewed_to("s1"), uow.reviews.reviewed_to("s2"))) == (
+                14,
+                0,
+            )
+            done = await store.write(lambda uow: _taken(uow, "one", 2.0))
+            assert done is not None
+            await store.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
+            review = await store.write(lambda uow: _taken(uow, "one", 2.0))
+            assert review is not None
+            await store.write(lambda uow: uow.reviews.stop("s1", Window(15, 20)))
+            assert await store.read(lambda uow: uow.reviews.is_held(review))
+            await store.write(lambda uow: uow.reviews.stop("s1", Window(5, 11)))
+            assert not await store.read(lambda uow: uow.reviews.is_held(review))
+            rows = await store.read(lambda uow: uow.reviews.of_session("s1"))
+            assert [row.state for row in rows] == [ReviewState.DONE, ReviewState.STOPPED]
+            assert await store.read(lambda uow: uow.reviews.reviewed_to("s1")) == 10
+            await store.write(lambda uow: uow.reviews.add("s1", SECOND, 3.0))
+            assert await store.write(lambda uow: _taken(uow, "one", 3.0)) is not None

@@ -1,0 +1,109 @@
+"""Scheduled tasks: known by their names, due by one number, and each time of one is there once."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from everthread.domain.model import Reply, ReplyState
+from everthread.domain.recurrence import Missed
+from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target, TargetKind
+from everthread.lifecycle import ForgetOwner
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk, key_named
+
+DAILY = Schedule("s1", "ann", "daily", "@daily", "UTC", 5.0, "Sum up", next_at=100.0)
+WHOLE = Schedule(
+    *("s2", "bea", "daily", "every 2h", "Europe/Berlin", 7.0, "Look"),
+    *(Target(TargetKind.WEBHOOK, "https://h/x", "SECRET"), "stub/one", ("a", "b"), Missed.ALL, True, 0.5),
+    *(ScheduleState.PAUSED, None),
+)
+TIME = Occurrence("s1", 100.0, "ann")
+
+
+class TasksAndTheirTimes(OnAStore):
+    @in_loop
+    async def test_a_task_comes_back_as_it_was_and_its_name_is_one_of_a_kind(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            added = [await store.write(lambda uow, s=s: uow.schedules.add(s)) for s in (WHOLE, DAILY)]
+            assert added == [True, True]
+            assert not await store.write(lambda uow: uow.schedules.add(replace(DAILY, id="s3")))
+            assert await other.read(lambda uow: uow.schedules.get("s2")) == WHOLE
+            assert await other.read(lambda uow: uow.schedules.named("ann", "daily")) == DAILY
+            assert await other.read(lambda uow: uow.schedules.named("ann", "other")) is None
+            assert await other.read(lambda uow: uow.schedules.all()) == (DAILY, WHOLE)
+            assert await other.read(lambda uow: uow.schedules.all("bea")) == (WHOLE,)
+            await store.write(lambda uow: uow.schedules.add_time(TIME))
+            removed = [await store.write(lambda uow: uow.schedules.remove("s1")) for _ in range(2)]
+            assert removed == [True, False]
+            assert await other.read(lambda uow: uow.schedules.times("s1", 9)) == ()
+
+    @in_loop
+    async def test_what_is_due_comes_in_order_and_what_is_paused_never(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            for number, at in enumerate((300.0, 100.0, 200.0, None)):
+                task = replace(DAILY, id=f"s{number}", name=f"n{number}", next_at=at)
+                await store.write(lambda uow, task=task: uow.schedules.add(task))
+            assert await store.read(lambda uow: uow.schedules.next_at()) == 100.0
+            assert await store.read(lambda uow: uow.schedules.due(200.0, 9)) == ("s1", "s2")
+            assert await store.read(lambda uow: uow.schedules.due(999.0, 1)) == ("s1",)
+            await store.write(lambda uow: uow.schedules.save(replace(DAILY, id="s1", next_at=None)))
+            assert await store.read(lambda uow: uow.schedules.due(999.0, 9)) == ("s2", "s0")
+
+    @in_loop
+    async def test_a_time_is_there_once_whoever_writes_it(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            assert await store.write(lambda uow: uow.schedules.add_time(TIME))
+            assert not await other.write(lambda uow: uow.schedules.add_time(replace(TIME, state=OccurrenceState.DONE)))
+            assert await other.read(lambda uow: uow.schedules.time("s1", 100.0)) == TIME
+            running = replace(TIME, state=OccurrenceState.RUNNING, inbox_id=7)
+            await other.write(lambda uow: uow.schedules.save_time(running))
+            assert await store.read(lambda uow: uow.schedules.is_running("s1"))
+            later = replace(TIME, due_at=200.0, state=OccurrenceState.DELIVERING, attempts=2, retry_at=500.0)
+            await store.write(lambda uow: uow.schedules.add_time(later))
+            assert await store.read(lambda uow: uow.schedules.open_times(499.0, 9)) == (running,)
+            assert await store.read(lambda uow: uow.schedules.open_times(500.0, 9)) == (running, later)
+            whole = replace(running, state=OccurrenceState.FAILED, session_id="x", ended_at=9.0, problem="no")
+            await store.write(lambda uow: uow.schedules.save_time(whole))
+            assert await store.read(lambda uow: uow.schedules.times("s1", 9)) == (later, whole)
+            assert not await store.read(lambda uow: uow.schedules.is_running("s1"))
+
+    @in_loop
+    async def test_old_times_are_let_go_of_but_not_those_that_are_not_over(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            for at in range(6):
+                state = OccurrenceState.WAITING if at == 1 else OccurrenceState.DONE
+                time = replace(TIME, due_at=float(at), state=state)
+                await store.write(lambda uow, time=time: uow.schedules.add_time(time))
+            await store.write(lambda uow: uow.schedules.trim("s1", 3))
+            assert [t.due_at for t in await store.read(lambda uow: uow.schedules.times("s1", 9))] == [
+                5.0,
+                4.0,
+                3.0,
+                1.0,
+            ]
+
+    @in_loop
+    async def test_a_file_is_kept_until_its_reply_is_out(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            reply = Reply("send-1", key_named("1"), "", "ann", "here", ReplyState.READY, 1.0, file="a.bin")
+            await store.write(lambda uow: uow.inbox.attach("send-1", "ann", "a.bin", b"\x00\xff"))
+            await store.write(lambda uow: uow.inbox.put_reply(reply))
+            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING)))
+            assert (await store.read(lambda uow: uow.inbox.reply("send-1"))) == replace(reply, state=ReplyState.SENDING)
+            assert await store.read(lambda uow: uow.inbox.attached("send-1")) == b"\x00\xff"
+            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.SENT)))
+            assert await store.read(lambda uow: uow.inbox.attached("send-1")) is None
+
+    @in_loop
+    async def test_a_person_who_is_forgotten_has_no_tasks(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            for schedule in (DAILY, WHOLE):
+                await store.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
+            await store.write(lambda uow: uow.schedules.add_time(TIME))
+            await store.write(lambda uow: uow.inbox.attach("send-1", "ann", "a", b"x"))
+            await Talk(store).lifecycle.forget(ForgetOwner(), owner="ann")
+            assert await store.read(lambda uow: uow.schedules.all()) == (WHOLE,)
+            assert await store.read(lambda uow: uow.schedules.time("s1", 100.0)) is None
+            assert await store.read(lambda uow: uow.inbox.attached("send-1")) is None

@@ -1,0 +1,418 @@
+"""Units of work, and what there is only one of."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from everthread.domain.boundary import New
+from everthread.domain.errors import Busy, StoreError, TitleTaken
+from everthread.domain.model import (
+    Binding,
+    Fate,
+    Inbound,
+    InboxState,
+    Session,
+    SessionRef,
+    Slot,
+    Timer,
+)
+from everthread.lifecycle import Ticket
+from everthread.store.sessions import Whereabouts
+from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.testing import in_loop
+from everthread.testing.contracts.store.fixtures import (
+    KEY,
+    OTHER_KEY,
+    OnAStore,
+    OpenStore,
+    Talk,
+    awaited,
+    key_named,
+    one_step,
+    plain_session,
+)
+
+T = TypeVar("T")
+EITHER_WAY = pytest.mark.parametrize("how", ["write", "jot"])
+
+
+def put(store: Store, how: str, work: Callable[[UnitOfWork], T]) -> Awaitable[T]:
+    return store.jot(work) if how == "jot" else store.write(work)
+
+
+class UnitsOfWork(OnAStore):
+    # Units of work ---------------------------------------------------------------------------------------------------
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_unit_that_raises_leaves_nothing_behind(self, open_store: OpenStore, how: str) -> None:
+        def work(uow: UnitOfWork) -> None:
+            uow.sessions.add(plain_session("s1"))
+            uow.sessions.bind(Binding(KEY, "ann", "s1", 1))
+            raise ValueError("changed my mind")
+
+        async with aclosing(await open_store()) as store:
+            with pytest.raises(ValueError, match="changed my mind"):
+                await put(store, how, work)
+            assert await store.read(lambda uow: (uow.sessions.get("s1"), uow.sessions.binding(KEY))) == (None, None)
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_unit_that_raises_takes_no_other_with_it(self, open_store: OpenStore, how: str) -> None:
+        def work(uow: UnitOfWork, number: int) -> int:
+            uow.sessions.add(plain_session(f"s{number}"))
+            if number % 3 == 0:
+                raise ValueError(str(number))
+            return number
+
+        async with aclosing(await open_store()) as store:
+            results = await asyncio.gather(
+                *(put(store, how, lambda uow, n=n: work(uow, n)) for n in range(20)), return_exceptions=True
+            )
+            for number, result in enumerate(results):
+                there = await store.read(lambda uow, n=number: uow.sessions.get(f"s{n}"))
+                if number % 3 == 0:
+                    assert str(result) == str(number)
+                    assert isinstance(result, ValueError)
+                    assert there is None
+                else:
+                    assert result == number
+                    assert there is not None
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_unit_sees_what_it_has_written(self, open_store: OpenStore, how: str) -> None:
+        def work(uow: UnitOfWork) -> Session | None:
+            uow.sessions.add(plain_session("s1"))
+            uow.sessions.save(plain_session("s1").but(last_turn=7))
+            return uow.sessions.get("s1")
+
+        async with aclosing(await open_store()) as store:
+            assert await put(store, how, work) == plain_session("s1").but(last_turn=7)
+
+    @in_loop
+    async def test_a_key_is_at_the_generation_of_its_session(self, open_store: OpenStore) -> None:
+        """Whether it came before the change or after it, and whoever made the change."""
+        renewed = plain_session("s1").but(generation=3)
+
+        def work(uow: UnitOfWork) -> None:
+            uow.sessions.add(plain_session("s1"))
+            uow.sessions.bind(Binding(KEY, renewed.owner, "s1", 1))
+            uow.sessions.renew(renewed)
+            uow.sessions.bind(Binding(OTHER_KEY, renewed.owner, "s1", 5))
+
+        async with aclosing(await open_store()) as store:
+            await store.write(work)
+            there = [
+                await store.read(lambda uow, key=key: (uow.sessions.ref(key), uow.sessions.at(key)))
+                for key in (KEY, OTHER_KEY)
+            ]
+            assert [ref for ref, _ in there] == [
+                SessionRef("s1", 3, KEY, 1, renewed.owner),
+                SessionRef("s1", 3, OTHER_KEY, 5, renewed.owner),
+            ]
+            assert [session for _, (_, session) in there] == [renewed, renewed]
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, renewed.owner, None, 2)))
+            assert await store.read(lambda uow: uow.sessions.ref(KEY)) is None
+            nowhere = (Binding(KEY, renewed.owner, None, 2), None)
+            assert await store.read(lambda uow: uow.sessions.at(KEY)) == nowhere
+            assert await store.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
+
+    @in_loop
+    async def test_where_a_key_is_and_who_else_is_there_is_known_at_once(self, open_store: OpenStore) -> None:
+        odd = key_named("a\nb")
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            assert await store.read(lambda uow: uow.sessions.whereabouts(KEY)) == Whereabouts()
+            session_id = await talk.new(KEY)
+            alone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            assert (alone.binding, alone.session) == await store.read(lambda uow: uow.sessions.at(KEY))
+            assert (alone.other_keys, alone.running) == ((), None)
+            for key in (OTHER_KEY, odd):
+                await talk.resume(key, session_id)
+            await talk.begin("hello", odd)
+            here = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            assert (set(here.other_keys), here.running) == ({OTHER_KEY, odd}, odd)
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 9)))
+            gone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            assert gone == Whereabouts(Binding(KEY, "ann", None, 9), awaited=False)
+
+    @in_loop
+    async def test_what_waits_at_a_key_is_known_with_where_it_is(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+
+            async def waits() -> tuple[bool, bool]:
+                here = await store.read(lambda uow: uow.sessions.whereabouts(KEY, "a timer"))
+                return here.awaited, here.armed
+
+            await talk.new(KEY)
+            assert await waits() == (False, False)
+            await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
+            await store.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
+            await store.write(lambda uow: uow.lanes.arm(Timer("another timer", 5.0, KEY)))
+            assert await waits() == (False, False)
+            row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
+            await store.write(lambda uow: uow.lanes.arm(Timer("a timer", 5.0, KEY)))
+            assert await waits() == (True, True)
+            await store.write(lambda uow: uow.inbox.take_up(row.id, "s1", "t1"))
+            await store.write(lambda uow: uow.lanes.disarm("a timer"))
+            assert await waits() == (False, False)
+
+    @in_loop
+    async def test_whoever_is_on_a_session_sees_that_it_was_rewound_elsewhere(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            talk = Talk(store)
+            session_id = (await talk.say("hello", KEY)).session_id
+            await talk.resume(OTHER_KEY, session_id)
+            assert await talk.rewind(KEY) is None
+            session = await talk.session(session_id)
+            refs = [await talk.lifecycle.current(key) for key in (KEY, OTHER_KEY)]
+            assert [ref and (ref.session_id, ref.generation) for ref in refs] == [(session_id, session.generation)] * 2
+            assert session.generation > 0
+
+    @in_loop
+    async def test_a_key_that_changes_hands_is_its_new_owners_alone(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
+            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
+            binding = await store.read(lambda uow: uow.sessions.binding(KEY))
+            assert binding == Binding(KEY, "bob", None, 2)
+            keys = await store.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
+            assert keys == [(), (KEY,)]
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore, how: str) -> None:
+        """Whoever hears of a result finds its rows through any other handle, at once."""
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            for number in range(30):
+                await put(store, how, lambda uow, n=number: uow.sessions.add(plain_session(f"s{n}")))
+                assert await other.read(lambda uow, n=number: uow.sessions.get(f"s{n}")) is not None
+
+    @EITHER_WAY
+    @in_loop
+    async def test_what_was_reported_is_there_after_a_crash(self, open_store: OpenStore, how: str) -> None:
+        store = await open_store()
+        await asyncio.gather(
+            *(put(store, how, lambda uow, n=n: uow.sessions.add(plain_session(f"s{n:02d}"))) for n in range(20))
+        )
+        await self.crash(store)
+        async with aclosing(await open_store()) as after:
+            found = await after.read(lambda uow: uow.sessions.matching("s", 100))
+            assert [session.id for session in found] == [f"s{n:02d}" for n in range(20)]
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_write_lands_although_its_caller_stopped_waiting(self, open_store: OpenStore, how: str) -> None:
+        async with aclosing(await open_store()) as store:
+            for steps in range(1, 8):
+                session = plain_session(f"s{steps}")
+                task = asyncio.ensure_future(put(store, how, lambda uow, s=session: uow.sessions.add(s)))
+                for _ in range(steps):
+                    await one_step()
+                task.cancel()
+                await asyncio.wait({task})
+            async with asyncio.timeout(5):
+                while len(await store.read(lambda uow: uow.sessions.matching("s", 100))) < 7:
+                    await one_step()
+
+    @in_loop
+    async def test_what_is_asked_for_first_is_written_first_whichever_way(self, open_store: OpenStore) -> None:
+        ways = ["jot", "jot", "write", "jot", "write", "write", "jot", "jot", "jot", "write"]
+        async with aclosing(await open_store()) as store:
+            for steps in range(3):
+                order: list[int] = []
+                writing: list[asyncio.Future[None]] = []
+                for number, how in enumerate(ways):
+                    work = put(store, how, lambda uow, n=number, o=order: o.append(n))
+                    writing.append(asyncio.ensure_future(work))
+                    for _ in range(steps):
+                        await one_step()
+                await asyncio.gather(*writing)
+                assert order == list(range(len(ways)))
+
+    @EITHER_WAY
+    @in_loop
+    async def test_closing_finishes_what_was_handed_in(self, open_store: OpenStore, how: str) -> None:
+        for steps in range(3):
+            store = await open_store()
+            waiting = [
+                asyncio.ensure_future(put(store, how, lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))))
+                for n in range(20 * steps, 20 * (steps + 1))
+            ]
+            for _ in range(steps):
+                await one_step()
+            async with asyncio.timeout(5):
+                await asyncio.gather(*waiting, store.aclose())
+        async with aclosing(await open_store()) as after:
+            assert len(await after.read(lambda uow: uow.sessions.matching("s", 100))) == 60
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_closed_handle_says_so_and_may_be_closed_again(self, open_store: OpenStore, how: str) -> None:
+        store = await open_store()
+        await store.aclose()
+        await store.aclose()
+        with pytest.raises(StoreError):
+            await put(store, how, lambda uow: uow.sessions.add(plain_session("s1")))
+        with pytest.raises(StoreError):
+            await store.read(lambda uow: uow.sessions.get("s1"))
+        with pytest.raises(StoreError):
+            await store.changed()
+
+    @EITHER_WAY
+    @in_loop
+    async def test_two_handles_work_side_by_side(self, open_store: OpenStore, how: str) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            await asyncio.gather(
+                *(
+                    put(handle, how, lambda uow, n=n, h=h: uow.sessions.add(plain_session(f"s-{h}-{n}")))
+                    for h, handle in enumerate((one, two))
+                    for n in range(40)
+                )
+            )
+            for handle in (one, two):
+                assert len(await handle.read(lambda uow: uow.sessions.matching("s-", 100))) == 80
+
+    @in_loop
+    async def test_a_read_sees_one_moment_only(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            await other.write(lambda uow: uow.sessions.add(plain_session("s1")))
+            loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+            def look(uow: UnitOfWork) -> tuple[int, int]:
+                before = len(uow.sessions.matching("s", 10))
+                # A store that reads in the event loop's own thread lets nobody in between anyway.
+                if threading.get_ident() != thread:
+                    writing = other.write(lambda uow: uow.sessions.add(plain_session("s2")))
+                    asyncio.run_coroutine_threadsafe(awaited(writing), loop).result(timeout=5)
+                return before, len(uow.sessions.matching("s", 10))
+
+            assert await store.read(look) == (1, 1)
+            await other.write(lambda uow: uow.sessions.add(plain_session("s3")))
+            assert await store.read(lambda uow: uow.sessions.get("s3")) is not None
+
+    @EITHER_WAY
+    @in_loop
+    async def test_a_commit_by_anyone_shows_in_the_change_number(self, open_store: OpenStore, how: str) -> None:
+        async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
+            await put(store, how, lambda uow: uow.sessions.add(plain_session("s0")))
+            numbers = [await store.changed()]
+            assert await store.changed() == numbers[0]
+            await put(other, how, lambda uow: uow.sessions.add(plain_session("s1")))
+            numbers.append(await store.changed())
+            await put(store, how, lambda uow: uow.sessions.add(plain_session("s2")))
+            numbers.append(await store.changed())
+            assert len(set(numbers)) == 3
+            await store.read(lambda uow: uow.sessions.get("s1"))
+            assert await store.changed() == numbers[-1]
+
+    # What there is only one of ---------------------------------------------------------------------------------------
+
+    @in_loop
+    async def test_a_session_has_one_live_slot(self, open_store: OpenStore) -> None:
+        def slot(turn_id: str, fate: Fate, session_id: str = "s1") -> Slot:
+            return Slot(turn_id, SessionRef(session_id, 0, KEY, 1, "ann"), "here", 1, fate, 1, 1.0)
+
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.slots.add(slot("t1", Fate.LIVE)))
+            with pytest.raises(StoreError):
+                await store.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
+            await store.write(lambda uow: uow.slots.add(slot("t3", Fate.LATE)))
+            await store.write(lambda uow: uow.slots.add(slot("t4", Fate.LIVE, "s2")))
+            await store.write(lambda uow: uow.slots.set_fate("t1", Fate.LATE))
+            await store.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
+            live, all_of_it = await store.read(lambda uow: (uow.slots.live("s1"), uow.slots.of_session("s1")))
+            assert live == slot("t2", Fate.LIVE)
+            assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
+
+    @in_loop
+    async def test_a_title_is_one_session_of_its_owner(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as store:
+            await store.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
+            with pytest.raises(StoreError):
+                await store.write(lambda uow: uow.sessions.add(plain_session("s2", title="STRASSE")))
+            await store.write(lambda uow: uow.sessions.add(plain_session("s3", "bob", title="Straße")))
+            await store.write(lambda uow: uow.sessions.add(plain_session("s4")))
+            await store.write(lambda uow: uow.sessions.add(plain_session("s5")))
+            with pytest.raises(StoreError):
+                await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+            await store.write(lambda uow: uow.sessions.set_title("s1", None))
+            await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+
+    @in_loop
+    async def test_of_many_who_want_a_title_one_gets_it(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            talks = [Talk(one, "one"), Talk(two, "two")]
+            results = await asyncio.gather(
+                *(talk.new(key_named(f"{n}-{t}"), title="Trip") for t, talk in enumerate(talks) for n in range(5)),
+                return_exceptions=True,
+            )
+            refused = [result for result in results if isinstance(result, BaseException)]
+            assert len(refused) == 9
+            assert all(isinstance(error, TitleTaken) for error in refused)
+
+    @in_loop
+    async def test_an_update_of_a_platform_is_taken_once(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            same = Inbound(KEY, "ann", "hello", account="bot", update_id="7", user="u-42")
+            assert await one.read(lambda uow: uow.inbox.known(same)) is None
+            taken = await asyncio.gather(
+                *(handle.write(lambda uow: uow.inbox.accept(same, 5.0)) for handle in (one, two) for _ in range(10))
+            )
+            assert sum(new for _, new in taken) == 1
+            assert len({row.id for row, _ in taken}) == 1
+            assert {row.inbound for row, _ in taken} == {same}
+            # Known by its number alone, whatever it is said to be.
+            known = replace(same, key=key_named("another chat"), owner="bea", text="hello?", command=True, user="")
+            assert await two.read(lambda uow: uow.inbox.known(known)) == taken[0][0]
+            for different in (
+                replace(same, account="other bot"),
+                replace(same, key=key_named("42", "matrix")),
+                replace(same, update_id="8"),
+                replace(same, update_id=None),
+                replace(same, update_id=None),
+            ):
+                assert await two.read(lambda uow, i=different: uow.inbox.known(i)) is None
+                assert (await one.write(lambda uow, i=different: uow.inbox.accept(i, 6.0)))[1]
+            assert len(await two.read(lambda uow: uow.inbox.waiting(KEY))) == 5
+            await one.write(lambda uow: uow.inbox.end_command(taken[0][0].id))
+            done = await two.read(lambda uow: uow.inbox.known(same))
+            assert done is not None
+            assert (done.id, done.state) == (taken[0][0].id, InboxState.DONE)
+
+    @in_loop
+    async def test_of_fifty_crossings_at_once_each_has_an_epoch_of_its_own(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            talks = [Talk(one, "one"), Talk(two, "two")]
+            crossings = await asyncio.gather(
+                *(talks[n % 2].lifecycle.cross(KEY, New(), owner="ann") for n in range(50))
+            )
+            assert sorted(c.ref.epoch for c in crossings if c.ref) == list(range(1, 51))
+            trail = await one.read(lambda uow: uow.sessions.boundaries(limit=100))
+            # Newest first, and each leaves what the one before had opened.
+            assert [row.epoch for row in trail] == list(range(50, 0, -1))
+            assert [row.from_session for row in trail[:-1]] == [row.to_session for row in trail[1:]]
+            open_now = [s for s in await one.read(lambda uow: uow.sessions.of_owner("ann")) if s.ended_at is None]
+            assert [s.id for s in open_now] == [trail[0].to_session]
+
+    @in_loop
+    async def test_of_many_who_begin_a_turn_one_gets_the_ticket(self, open_store: OpenStore) -> None:
+        async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
+            talks = [Talk(one, "one"), Talk(two, "two")]
+            for text in ("first", "second"):
+                await talks[0].accept(text, KEY)
+            results = await asyncio.gather(
+                *(talks[n % 2].lifecycle.begin_turn(KEY) for n in range(20)), return_exceptions=True
+            )
+            tickets = [result for result in results if isinstance(result, Ticket)]
+            assert [ticket.message.inbound.text for ticket in tickets] == ["first"]
+            assert all(isinstance(result, Busy) for result in results if not isinstance(result, Ticket))

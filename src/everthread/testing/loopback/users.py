@@ -1,0 +1,60 @@
+"""The people on a loopback platform, and whoever breaks it: what a test does from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everthread.testing.control_client import Bystander
+from everthread.testing.loopback import protocol as wire
+
+
+class People(Bystander[wire.Seen]):
+    """Says things on the platform, and sees what everybody there sees."""
+
+    def __init__(self, base_url: str) -> None:
+        super().__init__(base_url, "admin", wire.Seen)
+
+    async def say(self, chat: str, text: str) -> str:
+        """In a conversation of two; the update's id."""
+        return (await self.say_all([(chat, text)]))[0]
+
+    async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
+        """Many things at once: chats, and what is said there."""
+        all_said = [wire.Said(chat, f"user-{chat}", text) for chat, text in said]
+        return [posted.update_id for posted in await self._call("say", all_said, list[wire.Posted])]
+
+    async def press(self, chat: str, label: str, user: str = "") -> str:
+        """The button that shows this, under the newest message there that has one; the update's id."""
+        await self.look()
+        commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
+        if not commands:
+            raise AssertionError(f"there is no button {label!r} in chat {chat}; seen last: {self.seen[-5:]}")
+        pressed = [wire.Said(chat, user or f"user-{chat}", commands[-1])]
+        return (await self._call("say", pressed, list[wire.Posted]))[0].update_id
+
+    async def redeliver(self, update_id: str) -> None:
+        await self._call("redeliver", update_id, wire.Posted)
+
+    async def fault(self, fault: wire.Fault) -> None:
+        await self._call("fault", fault, None)
+
+    async def heal(self) -> None:
+        await self._call("heal", None, None)
+
+    async def dump(self) -> wire.Dump:
+        return await self._call("dump", None, wire.Dump)
+
+    def chats(self) -> list[str]:
+        return list(dict.fromkeys(one.chat for one in self.seen))
+
+    def answers(self, chat: str) -> list[wire.Seen]:
+        """What the agent has sent there, each as it was first."""
+        return [one for one in self.seen if one.what == "sent" and one.chat == chat]
+
+    def texts(self, chat: str) -> list[str]:
+        """What the agent has sent there, each as it reads now."""
+        return [one.text for one in self._as_they_are(chat)]
+
+    def _as_they_are(self, chat: str) -> list[wire.Seen]:
+        now = {one.message_id: one for one in self.seen if one.chat == chat and one.what != "said"}
+        return list(now.values())

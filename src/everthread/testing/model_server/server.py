@@ -1,0 +1,225 @@
+"""A stub server of models: speaks Chat Completions and Anthropic's Messages, and replies what it is told to.
+
+In a test:
+
+    async with ModelServer([Say("Hello."), Fail(429, "slow down", headers={"Retry-After": "2"})]) as server:
+        client = OpenAICompat(server.base_url, "key")
+
+As a process, for whoever wants the server's work out of their own: `python -m everthread.testing.model_server --port 0`
+prints its port as one line, and answers every request with the same 60 words, or with `--echo` quotes what was said.
+
+It is as strict as the real ones: see `model_rules`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from everthread.domain.model import ToolCall
+from everthread.testing.model_server.http import HttpServer, Received, head_of, read_request, respond
+from everthread.testing.model_server.replies import (
+    End,
+    Fail,
+    Protocol,
+    Raw,
+    Reply,
+    Say,
+    Thinks,
+    chat_completion,
+    frames,
+    refusal,
+)
+from everthread.testing.model_server.validation import Chat, Messages, parsed
+
+Script = Callable[[Chat | Messages], Reply]
+
+
+class ModelServer(HttpServer):
+    """Replies from a list, one a request, or whatever a function makes of a request. `thinks` makes a model of it that
+    thinks before it calls a tool, and refuses to go on without what it thought.
+
+    It keeps what it receives, unless somebody else is told of it with `on_request`.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Reply] | Script,
+        *,
+        key: str | None = None,
+        models: Sequence[str] = (),
+        thinks: Thinks | None = None,
+        on_request: Callable[[Received], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._thinks = thinks
+        self._script: Script = script if callable(script) else _one_after_the_other(iter(script))
+        self._key = key
+        self._models = models
+        self.received: list[Received] = []
+        self._on_request = on_request or self.received.append
+        self.left_early = asyncio.Event()
+        """Set when a client has gone in the middle of an answer."""
+
+    @property
+    def requests(self) -> list[bytes]:
+        """The bodies, as they came."""
+        return [received.body for received in self.received]
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its reply; whether the connection can be used again."""
+        method, received = await read_request(reader)
+        path = received.path.partition("?")[0]
+        if method == "GET" and path == "/v1/models":
+            models = [{"id": model, "object": "model"} for model in self._models or ("stub",)]
+            return await respond(writer, 200, msgspec.json.encode({"object": "list", "data": models}))
+        if method != "POST" or path not in list(Protocol):
+            return await respond(writer, 404, b'{"error":{"message":"no such path"}}')
+        self._on_request(received)
+        protocol = Protocol(path)
+        match self._reply(protocol, received):
+            case Fail() as fail, _:
+                return await respond(writer, fail.status, refusal(protocol, fail), fail.headers)
+            case Say() as say, Chat(stream=False) as chat:
+                return await respond(writer, 200, chat_completion(say, chat.model))
+            case Say() as say, request:
+                return await self._stream(reader, writer, say, list(frames(protocol, say, request.model, self._thinks)))
+            case Raw() as raw, _:
+                return await self._stream(reader, writer, raw, raw.pieces)
+
+    def _reply(self, protocol: Protocol, received: Received) -> tuple[Fail, None] | tuple[Reply, Chat | Messages]:
+        if fail := self._refused(protocol, received.headers):
+            return fail, None
+        request = parsed(protocol, received.body, self._thinks)
+        if isinstance(request, Fail):
+            return request, None
+        if self._models and request.model not in self._models:
+            kind = "model_not_found" if protocol is Protocol.CHAT else "not_found_error"
+            return Fail(404, f"model: {request.model}", kind), None
+        return self._script(request), request
+
+    def _refused(self, protocol: Protocol, headers: Mapping[str, str]) -> Fail | None:
+        if protocol is Protocol.MESSAGES and "anthropic-version" not in headers:
+            return Fail(400, "anthropic-version: header is required", "invalid_request_error")
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if self._key is not None and self._key not in (bearer, headers.get("x-api-key")):
+            return Fail(401, f"Incorrect API key provided: {bearer}", "authentication_error")
+        return None
+
+    async def _stream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: Say | Raw, pieces: Sequence[bytes]
+    ) -> bool:
+        if reply.end is not End.WHOLE and isinstance(reply, Say):
+            pieces = pieces[: len(pieces) // 2]
+        content_type = reply.content_type if isinstance(reply, Raw) else "text/event-stream"
+        writer.write(head_of(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"}))
+        # A client that waits for an answer sends nothing: whatever can be read is its leaving.
+        leaving = asyncio.ensure_future(reader.read(1))
+        try:
+            for piece in pieces:
+                if reply.delay_s:
+                    await asyncio.wait({leaving}, timeout=reply.delay_s)
+                if leaving.done():
+                    break
+                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await writer.drain()
+            if reply.end is End.STALL:
+                await asyncio.wait({leaving})
+            if leaving.done():
+                self.left_early.set()
+            elif reply.end is End.WHOLE:
+                writer.write(b"0\r\n\r\n")
+                await writer.drain()
+                return True
+            return False
+        except ConnectionError:
+            self.left_early.set()
+            return False
+        finally:
+            leaving.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await leaving
+
+
+def _one_after_the_other(replies: Iterator[Reply]) -> Script:
+    return lambda _: next(replies, Fail(500, "the script has ended"))
+
+
+# --- As a process --------------------------------------------------------------------------------------------------
+
+WORDS = " ".join(["The stub says these ten plain words in every answer."] * 6)
+
+
+def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WORDS) -> Script:
+    """The words in 20 chunks; before them, if a tool is given, a call of it."""
+
+    def script(request: Chat | Messages) -> Reply:
+        if tool is not None and not request.has_tool_result:
+            return Say(calls=(tool,), delay_s=delay_s)
+        return Say(words, chunks=20, delay_s=delay_s)
+
+    return script
+
+
+def quoting(delay_s: float = 0.0, chunks: int = 1) -> Script:
+    """The first line of what was said last. What is found in memory comes behind it, and is not quoted."""
+
+    def script(request: Chat | Messages) -> Reply:
+        words = request.last_said.splitlines() or [""]
+        return Say(f"You said: {words[0]}", chunks=chunks, delay_s=delay_s)
+
+    return script
+
+
+def log_to(file: BinaryIO | None) -> Callable[[Received], None]:
+    """Appends each request as a line of JSON; a body that is no JSON in base64."""
+
+    def write(received: Received) -> None:
+        if file is None:
+            return
+        try:
+            body = msgspec.json.decode(received.body, type=msgspec.Raw)
+            line = msgspec.json.encode({"path": received.path, "body": body})
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            line = msgspec.json.encode({"path": received.path, "base64": received.body})
+        file.write(line + b"\n")
+        file.flush()
+
+    return write
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="everthread.testing.model_server.server", description="A stub server of models."
+    )
+    parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="the pause before each chunk")
+    parser.add_argument("--say", metavar="TEXT", default=WORDS, help="the answer, in place of sixty words")
+    parser.add_argument("--echo", action="store_true", help="quote what was said last, in place of sixty words")
+    parser.add_argument("--chunks", type=int, default=1, help="in how many pieces with --echo")
+    parser.add_argument("--tool", metavar="NAME:JSON", help="ask for this tool first, answer once its result is there")
+    parser.add_argument("--log", metavar="FILE", help="append each request to this file, one line each")
+    parser.add_argument("--key", help="refuse requests without this key")
+    options = parser.parse_args()
+    name, _, arguments = (options.tool or "").partition(":")
+    tool = ToolCall("call_stub", name, arguments or "{}") if name else None
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
+        log = files.enter_context(Path(options.log).open("ab")) if options.log else None
+        delay_s = options.delay_ms / 1000
+        script = quoting(delay_s, options.chunks) if options.echo else scripted(tool, delay_s, options.say)
+        server = ModelServer(script, key=options.key, on_request=log_to(log))
+        asyncio.run(server.run_as_process(options.port))
+
+
+if __name__ == "__main__":
+    main()

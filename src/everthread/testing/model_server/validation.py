@@ -1,0 +1,220 @@
+"""The rules by which real endpoints refuse a request, so that the stub server refuses it too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from everthread.testing.model_server.replies import Fail, Protocol, Thinks, signature_of
+
+_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class Google(msgspec.Struct, frozen=True):
+    thought_signature: str = ""
+
+
+class ExtraContent(msgspec.Struct, frozen=True):
+    google: Google = Google()
+
+
+class Call(msgspec.Struct):
+    id: str
+    function: Function
+    type: Literal["function"]
+    extra_content: ExtraContent = ExtraContent()
+
+
+class Detail(msgspec.Struct):
+    type: Literal["reasoning.text", "reasoning.encrypted"]
+    index: int
+    text: str = ""
+    signature: str = ""
+    data: str = ""
+
+
+class ChatMessage(msgspec.Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | None = None
+    tool_calls: list[Call] = []
+    tool_call_id: str | None = None
+    reasoning_content: str = ""
+    reasoning_details: list[Detail] = []
+
+
+class Chat(msgspec.Struct):
+    model: str
+    messages: list[ChatMessage]
+    stream: bool = False
+
+    @property
+    def has_tool_result(self) -> bool:
+        return self.messages[-1].role == "tool"
+
+    @property
+    def last_said(self) -> str:
+        """What the user said last, with whatever stands behind it."""
+        return next((message.content or "" for message in reversed(self.messages) if message.role == "user"), "")
+
+
+class Block(msgspec.Struct):
+    type: Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, object] | None = None
+    tool_use_id: str = ""
+    cache_control: dict[str, str] | None = None
+
+
+class BlockMessage(msgspec.Struct):
+    role: Literal["user", "assistant"]
+    content: list[Block]
+
+
+class AnthropicTool(msgspec.Struct):
+    name: str
+    input_schema: dict[str, object]
+    cache_control: dict[str, str] | None = None
+
+
+class Messages(msgspec.Struct):
+    model: str
+    max_tokens: int
+    messages: list[BlockMessage]
+    system: list[Block] = []
+    tools: list[AnthropicTool] = []
+    stream: bool = False
+
+    @property
+    def has_tool_result(self) -> bool:
+        return any(block.type == "tool_result" for block in self.messages[-1].content)
+
+    @property
+    def last_said(self) -> str:
+        """What the user said last, with whatever stands behind it."""
+        said = (block.text for one in reversed(self.messages) if one.role == "user" for block in one.content)
+        return next((text for text in said if text), "")
+
+
+def parsed(protocol: Protocol, body: bytes, thinks: Thinks | None = None) -> Chat | Messages | Fail:
+    """The request, or the refusal that it earns; from a model that thinks, if it is not given back what it thought."""
+    try:
+        request = msgspec.json.decode(body, type=Chat if protocol is Protocol.CHAT else Messages)
+    except (ValueError, RecursionError) as error:
+        return Fail(400, str(error), "invalid_request_error")
+    if isinstance(request, Chat):
+        broken = _broken_in_chat(request) or _forgotten_in_chat(request, thinks)
+    else:
+        broken = _broken_in_messages(request) or (_forgotten_in_messages(request) if thinks else None)
+    return Fail(400, broken, "invalid_request_error") if broken else request
+
+
+def _broken_in_chat(chat: Chat) -> str | None:
+    if not chat.messages:
+        return "messages: there must be at least one"
+    open_calls: set[str] = set()
+    for number, message in enumerate(chat.messages):
+        at = f"messages[{number}]"
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                return f"{at}: a message with role 'tool' must answer a tool call right before it"
+            open_calls.discard(message.tool_call_id)
+        elif open_calls:
+            return f"{at}: these tool calls have no answer yet: {', '.join(sorted(open_calls))}"
+        elif not message.content and not message.tool_calls:
+            return f"{at}: the content is empty"
+        for call in message.tool_calls:
+            if not _ID.fullmatch(call.function.name) or not _is_object(call.function.arguments):
+                return f"{at}: the name or the arguments of a tool call are not valid"
+            open_calls.add(call.id)
+    return f"these tool calls have no answer: {', '.join(sorted(open_calls))}" if open_calls else None
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _broken_in_messages(request: Messages) -> str | None:
+    if not request.messages or request.messages[0].role != "user":
+        return "messages: the first one must be the user's"
+    marks = [*request.system, *request.tools, *(block for one in request.messages for block in one.content)]
+    if (count := sum(mark.cache_control is not None for mark in marks)) > 4:
+        return f"a maximum of 4 blocks with cache_control may be provided, found {count}"
+    open_calls: set[str] = set()
+    for number, message in enumerate(request.messages):
+        if broken := _broken_in_blocks(message.content, open_calls):
+            return f"messages.{number}: {broken}"
+        open_calls = {block.id for block in message.content if block.type == "tool_use"}
+        if open_calls and message.role != "assistant":
+            return f"messages.{number}: tool_use is the assistant's"
+    return f"tool_use ids were found without tool_result blocks: {sorted(open_calls)}" if open_calls else None
+
+
+def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | None:
+    if not blocks:
+        return "all messages must have non-empty content"
+    if any(block.type == "text" and not block.text.strip() for block in blocks):
+        return "text content blocks must contain non-whitespace text"
+    if any(
+        block.type == "tool_use" and not (_ID.fullmatch(block.id) and _ID.fullmatch(block.name)) for block in blocks
+    ):
+        return "the id or the name of a tool_use is not valid"
+    answered = [block.tool_use_id for block in blocks if block.type == "tool_result"]
+    if set(answered) != open_calls or len(answered) > len(open_calls):
+        return f"tool_result blocks must answer the tool_use blocks right before them: {sorted(open_calls)}"
+    if any(block.type != "tool_result" for block in blocks[: len(answered)]):
+        return "tool_result blocks must come first"
+    return None
+
+
+# What a model has thought in a turn that goes on. Earlier turns may go without.
+
+
+def _forgotten_in_chat(chat: Chat, thinks: Thinks | None) -> str | None:
+    begin = max(number for number, message in enumerate(chat.messages) if message.role == "user")
+    for number, message in enumerate(chat.messages[begin:], begin):
+        if message.tool_calls and thinks is not None and not _remembers(message, thinks):
+            return f"messages[{number}]: a message with tool calls must have its {thinks.value} as it was"
+    return None
+
+
+def _remembers(message: ChatMessage, thinks: Thinks) -> bool:
+    first = message.tool_calls[0]
+    match thinks:
+        case Thinks.SIGNATURE:
+            return first.extra_content.google.thought_signature == signature_of(first.id)
+        case Thinks.DETAILS:
+            text, *sealed = message.reasoning_details or [Detail("reasoning.text", 0)]
+            data = signature_of(text.text + text.text)
+            return text.signature == signature_of(text.text) and [detail.data for detail in sealed] == [data]
+        case _:
+            return bool(message.reasoning_content)
+
+
+def _forgotten_in_messages(request: Messages) -> str | None:
+    said = [any(block.type != "tool_result" for block in message.content) for message in request.messages]
+    begin = max(number for number, message in enumerate(request.messages) if message.role == "user" and said[number])
+    for number, message in enumerate(request.messages[begin:], begin):
+        if any(block.type == "tool_use" for block in message.content):
+            if message.content[0].type != "thinking":
+                return f"messages.{number}: expected a thinking block before tool_use"
+            thought, *others = (block for block in message.content if block.type in ("thinking", "redacted_thinking"))
+            sealed = [block.data for block in others]
+            if thought.signature != signature_of(thought.thinking) or sealed != [signature_of(thought.thinking * 2)]:
+                return f"messages.{number}: thinking blocks must stay as they were in the answer"
+    return None

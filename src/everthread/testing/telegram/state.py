@@ -1,0 +1,145 @@
+"""What there is on the emulated Telegram: people, chats, messages, and what people have seen of them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+
+from msgspec.structs import replace
+
+from everthread.testing.telegram.errors import bad, forbidden, moved
+from everthread.testing.telegram.files import Files
+from everthread.testing.telegram.objects import BotCommand, CallbackQuery, Chat, Message, User
+from everthread.testing.telegram.protocol import Seen, Sight
+from everthread.testing.telegram.updates import Updates
+from everthread.testing.telegram.wait import Changes
+
+_NUMBER = re.compile(r"-?\d{1,18}")
+
+
+class World:
+    def __init__(self, bot: User) -> None:
+        self.bot = bot
+        self.changes = Changes()
+        self.updates = Updates(self.changes)
+        self.files = Files()
+        self.users: dict[int, User] = {}
+        self.chats: dict[int, Chat] = {}
+        self.messages: dict[int, dict[int, Message]] = defaultdict(dict)
+        """Of each chat, those that are there now."""
+        self.moved: dict[int, int] = {}
+        """Groups that became supergroups, and which."""
+        self.blocked: set[int] = set()
+        """Chats whose other side wants nothing of the bot."""
+        self.queries: dict[str, CallbackQuery] = {}
+        """Buttons that were pressed, and not answered yet."""
+        self.commands: dict[str, tuple[BotCommand, ...]] = {}
+        self.seen: list[Seen] = []
+        self._last_id: dict[int, int] = defaultdict(int)
+        self._pressed = 0
+
+    # --- Who and where -----------------------------------------------------------------------------------------------
+
+    def user(self, user_id: int) -> User:
+        """Who is not introduced is called after their number."""
+        if user_id not in self.users:
+            self.users[user_id] = User(user_id, False, f"User {user_id}", f"user_{user_id}", "en")
+        return self.users[user_id]
+
+    def private_chat(self, user_id: int) -> Chat:
+        user = self.user(user_id)
+        chat = Chat(user.id, "private", username=user.username, first_name=user.first_name)
+        return self.chats.setdefault(user.id, chat)
+
+    def chat(self, chat_id: str | int) -> Chat:
+        """As the bot names it: by number, or a public one by its name."""
+        name = str(chat_id)
+        if not name:
+            raise bad("chat_id is empty")
+        if name.startswith("@"):
+            named = (chat for chat in self.chats.values() if chat.id < 0 and f"@{chat.username}" == name)
+            found = next(named, None)
+        else:
+            found = self.chats.get(int(name)) if _NUMBER.fullmatch(name) else None
+        if found is None:
+            raise bad("chat not found")
+        return found
+
+    def writable_chat(self, chat_id: str | int) -> Chat:
+        if _NUMBER.fullmatch(str(chat_id)) and self._is_stranger(int(chat_id)):
+            raise forbidden("bot can't initiate conversation with a user")
+        chat = self.chat(chat_id)
+        if chat.id in self.moved:
+            raise moved(self.moved[chat.id])
+        if chat.id in self.blocked:
+            where = f"kicked from the {chat.type} chat" if chat.id < 0 else "blocked by the user"
+            raise forbidden(f"bot was {where}")
+        return chat
+
+    def _is_stranger(self, user_id: int) -> bool:
+        """Known, and has never written to the bot."""
+        return user_id in self.users and user_id not in self.chats
+
+    # --- Messages ----------------------------------------------------------------------------------------------------
+
+    def new_message_id(self, chat: Chat) -> int:
+        """A supergroup counts for itself; all other chats of a bot are counted together."""
+        counted = chat.id if chat.type in ("supergroup", "channel") else 0
+        self._last_id[counted] += 1
+        return self._last_id[counted]
+
+    def keep(self, message: Message) -> Message:
+        self.messages[message.chat.id][message.message_id] = message
+        return message
+
+    def placed(self, chat: Chat, thread: int | None, reply_to: int | None) -> Message:
+        """An empty message where it belongs: in a topic, or as an answer to another one."""
+        there = self.messages[chat.id]
+        answered = there.get(reply_to) if reply_to else None
+        topic = there.get(thread) if thread else None
+        if chat.is_forum:
+            if answered is not None and answered.is_topic_message and topic is None:
+                thread = answered.message_thread_id
+                topic = there.get(thread or 0)
+            if thread and (topic is None or topic.forum_topic_created is None):
+                raise bad("message thread not found")
+            # In a topic, what answers nothing answers the message that opened it.
+            answered = answered or topic
+        elif thread and (topic is None or chat.type != "supergroup"):
+            raise bad("message thread not found")
+        elif answered is not None and chat.type == "supergroup":
+            # Answers in a supergroup form threads, which are no topics.
+            thread = answered.message_thread_id or answered.message_id
+        return Message(
+            message_id=0,
+            chat=chat,
+            date=int(time.time()),
+            message_thread_id=thread or None,
+            is_topic_message=True if chat.is_forum and thread else None,
+            reply_to_message=answered and replace(answered, reply_to_message=None, reply_markup=None),
+        )
+
+    def new_query_id(self) -> str:
+        self._pressed += 1
+        return str(4_000_000_000 + self._pressed)
+
+    # --- What is seen ------------------------------------------------------------------------------------------------
+
+    def show(self, what: Sight, message: Message, text: str | None = None, user: User | None = None) -> None:
+        who = user or message.from_
+        thread = message.message_thread_id if message.is_topic_message else None
+        self.show_line(what, message.chat, message.message_id, message.words if text is None else text, thread, who)
+
+    def show_line(
+        self,
+        what: Sight,
+        chat: Chat,
+        message_id: int = 0,
+        text: str = "",
+        thread: int | None = None,
+        user: User | None = None,
+    ) -> None:
+        line = Seen(len(self.seen), time.time(), what, chat.id, message_id, text, thread, user.id if user else 0)
+        self.seen.append(line)
+        self.changes.tell()

@@ -1,0 +1,171 @@
+"""What people do on the emulated Telegram: they write, edit, press buttons, open topics, block the bot."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec.structs import replace
+
+from everthread.testing.telegram import protocol as wire
+from everthread.testing.telegram.entities import utf16_len
+from everthread.testing.telegram.errors import bad
+from everthread.testing.telegram.formatting import formatted, utf16_slice
+from everthread.testing.telegram.message_methods import opened_topic
+from everthread.testing.telegram.objects import (
+    CallbackQuery,
+    Chat,
+    ChatMember,
+    ChatMemberUpdated,
+    InlineKeyboardButton,
+    Message,
+    User,
+)
+from everthread.testing.telegram.state import World
+
+
+class PeopleSide:
+    """Raises refusals at tests that want the impossible."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def introduce(self, person: wire.Person) -> None:
+        user = User(person.id, False, person.first_name, person.username, person.language_code)
+        self._world.users[person.id] = user
+        if self._world.chats.pop(person.id, None) is not None:
+            self._world.private_chat(person.id)
+
+    def found(self, group: wire.Group) -> None:
+        if group.id >= 0:
+            raise bad("a group has a negative id")
+        is_forum = True if group.is_forum else None
+        self._world.chats[group.id] = Chat(group.id, group.kind, group.title, group.username, is_forum=is_forum)
+
+    def upgrade(self, upgraded: wire.Upgraded) -> None:
+        world, old = self._world, self._world.chat(upgraded.chat)
+        if old.type != "group" or upgraded.to >= 0 or upgraded.to in world.chats:
+            raise bad("a group becomes a supergroup once, under a negative id that is free")
+        new = replace(old, id=upgraded.to, type="supergroup")
+        world.chats[new.id], world.moved[old.id] = new, new.id
+        user = world.user(upgraded.user)
+        for message in (
+            replace(world.placed(old, None, None), from_=user, migrate_to_chat_id=new.id),
+            replace(world.placed(new, None, None), from_=user, migrate_from_chat_id=old.id),
+        ):
+            world.keep(message := replace(message, message_id=world.new_message_id(message.chat)))
+            world.updates.post(message=message)
+
+    def be_odd(self, odd: wire.Odd) -> int | None:
+        return self._world.updates.post(message=odd.message)
+
+    def open_topic(self, topic: wire.Topic) -> wire.Posted:
+        chat = self._world.chat(topic.chat)
+        if not chat.is_forum:
+            raise bad("the group has no topics: make it with is_forum")
+        message = replace(opened_topic(self._world, chat, topic.name), from_=self._world.user(topic.user))
+        self._world.keep(message)
+        return wire.Posted(message.message_id, self._world.updates.post(message=message))
+
+    def say(self, said: wire.Said) -> wire.Posted:
+        world = self._world
+        user = world.user(said.user)
+        chat = world.private_chat(said.user) if said.chat in (None, said.user) else world.chat(said.chat)
+        if chat.id in world.moved:
+            raise bad(f"the group is a supergroup now: write in {world.moved[chat.id]}")
+        message = replace(world.placed(chat, said.thread, said.reply_to), from_=user)
+        message = self._filled(message, said)
+        message = world.keep(replace(message, message_id=world.new_message_id(chat)))
+        if chat.id == said.user:
+            # Whoever writes to a bot has unblocked it.
+            world.blocked.discard(chat.id)
+        world.show("said", message)
+        is_heard = chat.id not in world.blocked and self._is_heard(message)
+        return wire.Posted(message.message_id, world.updates.post(message=message) if is_heard else None)
+
+    def correct(self, corrected: wire.Corrected) -> wire.Posted:
+        before = self._message(corrected.chat, corrected.message_id)
+        if before.from_ is None or before.from_.id != corrected.user:
+            raise bad("people edit their own messages only")
+        text, entities = formatted(corrected.text)
+        after = replace(before, edit_date=int(time.time()))
+        if before.text is None:
+            after = replace(after, caption=text, caption_entities=entities)
+        else:
+            after = replace(after, text=text, entities=entities)
+        self._world.keep(after)
+        self._world.show("corrected", after)
+        is_heard = self._is_heard(after)
+        return wire.Posted(after.message_id, self._world.updates.post(edited_message=after) if is_heard else None)
+
+    def press(self, pressed: wire.Pressed) -> wire.Posted:
+        world, message = self._world, self._message(pressed.chat, pressed.message_id)
+        button = _button(message, pressed.button)
+        user = world.user(pressed.user)
+        query = CallbackQuery(
+            world.new_query_id(), user, str(abs(message.chat.id) * 7919), message, button.callback_data
+        )
+        world.queries[query.id] = query
+        world.show("pressed", message, button.text, user)
+        return wire.Posted(message.message_id, world.updates.post(callback_query=query), query.id)
+
+    def block(self, blocked: wire.Blocked) -> None:
+        world, chat = self._world, self._world.chat(blocked.chat)
+        was = chat.id in world.blocked
+        if was == blocked.is_blocked:
+            return
+        if blocked.is_blocked:
+            world.blocked.add(chat.id)
+        else:
+            world.blocked.discard(chat.id)
+        standing = ChatMember("member", world.bot), ChatMember("kicked", world.bot, 0)
+        old, new = standing if blocked.is_blocked else reversed(standing)
+        who = world.user(abs(chat.id))
+        world.updates.post(my_chat_member=ChatMemberUpdated(chat, who, int(time.time()), old, new))
+
+    def _message(self, chat: int, message_id: int) -> Message:
+        message = self._world.messages[chat].get(message_id)
+        if message is None:
+            raise bad(f"there is no message {message_id} in chat {chat}")
+        return message
+
+    def _filled(self, message: Message, said: wire.Said) -> Message:
+        text, entities = formatted(said.text, said.parse_mode)
+        if said.file is None:
+            if not text or utf16_len(text) > 4096:
+                raise bad("people write between 1 and 4096 characters at once")
+            return replace(message, text=text, entities=entities)
+        message = replace(message, caption=text or None, caption_entities=entities)
+        files, file = self._world.files, said.file
+        match file.kind:
+            case "photo":
+                return replace(message, photo=files.photo(file.content))
+            case "voice":
+                return replace(message, voice=files.voice(file.content, file.duration_s, file.mime))
+            case "document":
+                return replace(message, document=files.document(file.content, file.name, file.mime))
+
+    def _is_heard(self, message: Message) -> bool:
+        """With its privacy on, a bot hears of a group what is meant for it."""
+        bot = self._world.bot
+        if message.chat.type == "private" or bot.can_read_all_group_messages:
+            return True
+        answered = message.reply_to_message
+        if answered is not None and answered.from_ is not None and answered.from_.id == bot.id:
+            return True
+        name = f"@{bot.username}".lower()
+        for entity in message.marks:
+            words = utf16_slice(message.words, entity.offset, entity.length).lower()
+            if entity.type == "bot_command" and ("@" not in words or words.endswith(name)):
+                return True
+            if entity.type == "mention" and words == name:
+                return True
+        return False
+
+
+def _button(message: Message, wanted: str) -> InlineKeyboardButton:
+    rows = message.reply_markup.inline_keyboard if message.reply_markup else ()
+    buttons = [button for row in rows for button in row if button.callback_data is not None]
+    for button in buttons:
+        if wanted in (button.text, button.callback_data):
+            return button
+    raise bad(f"there is no button {wanted!r} to press: {[button.text for button in buttons]}")

@@ -1,0 +1,87 @@
+"""Who asks: the owner of a token; or, while there are no tokens, whoever sits at this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from everthread.domain.api_key import hashed, is_token
+from everthread.store.api_keys import Token
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.web.errors import Refused
+from everthread.web.request import Call, Caller
+
+LOCAL = "local"
+USED_EVERY_S = 3600.0
+"""When a token was used is written down no more often: a request must not cost a write."""
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+async def caller_of(call: Call) -> Caller:
+    """Whoever asks, or `Refused`."""
+    given = (call.header("authorization") or "").strip()
+    scheme, _, token = given.partition(" ")
+    token = token.strip() if scheme.lower() == "bearer" else ""
+    wanted = hashed(token) if is_token(token) else ""
+
+    def look(uow: UnitOfWork) -> tuple[Token | None, bool]:
+        found = uow.tokens.get(wanted) if wanted else None
+        return found, found is not None or uow.tokens.are_any()
+
+    found, are_any = await call.gateway.store.peek(look)
+    if found is not None:
+        await _note_use(call, found)
+        return Caller(found.owner, found.name, found.token_hash)
+    # Clients of models can't do without a key: while there are no tokens, any other text will do.
+    if are_any or wanted or not call.site.only_here:
+        raise Refused(
+            401,
+            "a token is needed: Authorization: Bearer et_...; `everthread tokens new NAME` makes one",
+            "invalid_api_key",
+            {"WWW-Authenticate": "Bearer"},
+        )
+    _check_from_here(call)
+    return Caller(call.gateway.settings.owner, LOCAL)
+
+
+@lru_cache(256)
+def is_here(host: str) -> bool:
+    """Whether an address or a name is this machine's own, for nobody else to reach."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_from_here(call: Call) -> None:
+    """A page in a browser must not get in, whichever name it gave to this machine; nor what a proxy hands on."""
+    client = call.request.client
+    if client is None or not is_here(client.host) or any(call.header(name) for name in _FORWARDED):
+        raise _not_from_here("requests from elsewhere need a token")
+    if not is_here(_host(f"//{call.header('host') or ''}")):
+        raise _not_from_here("it asks for another host")
+    origin = call.header("origin")
+    if (origin is not None and not is_here(_host(origin))) or call.header("sec-fetch-site") == "cross-site":
+        raise _not_from_here("it comes from a page of another site")
+
+
+@lru_cache(256)
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _not_from_here(why: str) -> Refused:
+    return Refused(403, f"{why}; `everthread tokens new NAME` makes a token", "not_from_here")
+
+
+async def _note_use(call: Call, token: Token) -> None:
+    now = call.gateway.clock.now()
+    if token.used_at is None or now - token.used_at > USED_EVERY_S:
+        await asyncio.shield(call.gateway.store.write(lambda uow: uow.tokens.used(token.token_hash, now)))

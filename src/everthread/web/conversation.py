@@ -1,0 +1,379 @@
+"""A message in a conversation: taken in as on any platform, answered by its turn. The response is the reply.
+
+Whoever asked may leave: the turn goes on, and its answer stands in the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
+from everthread.agent.turn import WENT_WRONG
+from everthread.commands.registry import Order, Said, carry_out, parse, withheld
+from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
+from everthread.gateway.inbound import FOR_ADMINS, NEVER_TOO_MANY
+from everthread.gateway.server import HTTP
+from everthread.gateway.turn_events import Answered, SetAside
+from everthread.ports.model import Usage
+from everthread.store.unit_of_work import UnitOfWork
+from everthread.web import admission as limits
+from everthread.web import errors as refusals
+from everthread.web import schemas as shapes
+from everthread.web.errors import Refused, refused
+from everthread.web.ownership import There, go_to, headers_of
+from everthread.web.request import Call, Stopping
+from everthread.web.schemas import ChatRequest
+from everthread.web.sse import DONE, EventStream, event
+
+LOOK_S = 5.0
+"""Whoever waits looks into the store now and then: what happens there need not have happened here."""
+LOOK_AGAIN_S = 0.25
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+UPDATE_CHARS_MAX = 255
+HEARD_MAX = 10_000
+"""So many pieces of an answer may wait to be read."""
+DONE_BEFORE = "This was carried out before."
+BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
+
+
+class Begun(Struct, frozen=True):
+    session_id: str
+    turn_id: str
+
+
+class TooSlow(Struct, frozen=True):
+    """More was written than is kept for somebody who does not read it."""
+
+
+class Ended(Struct, frozen=True):
+    """What a message came to."""
+
+    text: str
+    session_id: str
+    turn_id: str = ""
+    model: str = ""
+    usage: Usage = Usage()
+    finish: str = "stop"
+
+
+_ENDS = TurnBegan | TurnEnded | Answered | SetAside
+Heard = Begun | TextWritten | ToolBegan | Retrying | Ended
+
+
+async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
+    await _check_model(call, asked, place)
+    if asked.tools:
+        raise Refused(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
+    text, update_id = shapes.last_words(asked), _update_id(call)
+    following = await _taken_in(call, place, text, update_id, every_word=bool(asked.stream))
+    said = _Said(call, place, asked)
+    if isinstance(following, Ended):
+        return said.at_once(following)
+    try:
+        heard = await following.next()
+        # A status and the ids come before the first word: they are known once the turn has begun.
+        while not isinstance(heard, Ended) and not (asked.stream and isinstance(heard, Begun)):
+            heard = await following.next()
+    except BaseException as error:
+        await following.leave()
+        if update_id is not None or not isinstance(error, Exception):
+            raise
+        raise _not_again(refused(error, guest=call.guest)) from error
+    if isinstance(heard, Begun):
+        return EventStream(
+            said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
+        )
+    await following.leave()
+    return said.at_once(heard)
+
+
+def _not_again(problem: Refused) -> Refused:
+    """It is taken in: a client that sends it again by itself, with no number to know it by, would say it twice."""
+    problem.headers["X-Should-Retry"] = "false"
+    return problem
+
+
+async def _check_model(call: Call, asked: ChatRequest, place: There) -> None:
+    if asked.model in shapes.OUR_MODELS:
+        return
+    gateway = call.gateway
+    chosen = await gateway.store.peek(lambda uow: uow.sessions.chosen_model(place.key))
+    if asked.model != gateway.choices(chosen)[0].name:
+        raise Refused(
+            400, f"a conversation is answered by its own model; ask for {shapes.OUR_MODELS[0]!r}", "model_not_chosen"
+        )
+
+
+def _update_id(call: Call) -> str | None:
+    text = call.header(IDEMPOTENCY_HEADER)
+    if text is not None and not 1 <= len(text) <= UPDATE_CHARS_MAX:
+        raise Refused(400, f"{IDEMPOTENCY_HEADER} must have 1 to {UPDATE_CHARS_MAX} characters", "bad_request")
+    return text
+
+
+async def _taken_in(
+    call: Call, place: There, text: str, update_id: str | None, *, every_word: bool
+) -> _Following | Ended:
+    gateway, caller = call.gateway, call.caller
+    found = parse(text)
+    limits.check(call, found)
+    # Tokens of two people may have one name, and what is taken once must be taken once of each.
+    account = f"{caller.owner}/{caller.name}"
+    inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
+    if place.session is not None and not await _was_taken(call, inbound):
+        await go_to(call, place, place.session)
+    stops = isinstance(found, Order) and found.command.name in NEVER_TOO_MANY
+    only_into = place.session.id if place.session is not None and not stops else ""
+    if isinstance(found, Order):
+        command, settings = found.command, gateway.settings
+        hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
+        if command.name in hidden and not command.leaves:
+            return Ended(FOR_ADMINS, await _where(call, place))
+        if command.unstored or (command.takes_message and found.argument):
+            # The inbox is not to have it, or it stores what is said itself.
+            desk = gateway.desk_at(place.key, caller.owner, "")
+            desk = replace(desk, account=account, update_id=update_id, only_into=only_into, withheld=hidden)
+            said = await carry_out(desk, found)
+            gateway.working.wake(place.key)
+            return Ended(said.text, await _where(call, place))
+    row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)
+    gateway.reception.taken += new
+    if not new:
+        gateway.rates.give_back(caller.owner)
+    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner) or row.inbound.text not in ("", text):
+        raise _used_before()
+    return _Following(call, place, text, row, new, every_word=every_word)
+
+
+async def _was_taken(call: Call, inbound: Inbound) -> bool:
+    """What only comes again changes nothing, not even where the conversation is."""
+    if inbound.update_id is None:
+        return False
+    return await call.gateway.store.peek(lambda uow: uow.inbox.known(inbound)) is not None
+
+
+def _used_before() -> Refused:
+    return Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
+
+
+async def _where(call: Call, place: There) -> str:
+    here = await call.gateway.lifecycle.current(place.key)
+    return here.session_id if here is not None and here.owner == call.caller.owner else ""
+
+
+class _Following:
+    """One message, and what becomes of it. To be left in any case."""
+
+    def __init__(self, call: Call, place: There, text: str, row: InboxRow, new: bool, *, every_word: bool) -> None:
+        self._call, self._place, self._text, self._row, self._new = call, place, text, row, new
+        self._heard = call.site.wait()
+        self._turn_id = ""
+        working = call.gateway.working
+        if new:
+            working.hear(row.id, self._hear_every_word if every_word else self._hear_the_ends)
+            working.take(row, call.gateway.reception.busy_mode(HTTP))
+        elif row.state is InboxState.WAITING:
+            working.wake(row.inbound.key)
+
+    def _hear_every_word(self, heard: object) -> None:
+        """Whoever does not read what is written is not waited for, nor is it kept for them."""
+        if not isinstance(heard, TextWritten | ToolBegan | Retrying | _ENDS):
+            # Nothing is said of it: words would be kept for as long as it is waited for what comes next.
+            return
+        if self._heard.qsize() >= HEARD_MAX:
+            self._call.gateway.working.unhear(self._row.id)
+        if self._heard.qsize() <= HEARD_MAX:
+            self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else TooSlow())
+
+    def _hear_the_ends(self, heard: object) -> None:
+        """Whoever waits for the whole answer need not be woken for each word of it."""
+        if isinstance(heard, _ENDS):
+            self._heard.put_nowait(heard)
+
+    @property
+    def is_more_there(self) -> bool:
+        """Whether `next` would not have to wait."""
+        return not self._heard.empty()
+
+    async def leave(self) -> None:
+        self._call.site.waits.discard(self._heard)
+        if self._new:
+            self._call.gateway.working.unhear(self._row.id)
+
+    async def next(self) -> Heard:
+        """What is heard next; raises `Refused` if there will be no answer."""
+        while True:
+            try:
+                heard = await self._soon()
+            except TimeoutError:
+                if (stored := await self._stored()) is not None:
+                    return stored
+                continue
+            match heard:
+                case TurnBegan():
+                    self._turn_id = heard.ticket.turn_id
+                    return Begun(heard.ref.session_id, heard.ticket.turn_id)
+                case TextWritten() | ToolBegan() | Retrying():
+                    return heard
+                case TurnEnded():
+                    return self._ended(heard)
+                case Answered():
+                    return Ended(_in_words(heard.said), await _where(self._call, self._place))
+                case SetAside() | TooSlow() | Stopping():
+                    raise self._no_answer(heard)
+                case _:
+                    pass
+
+    async def _soon(self) -> object:
+        if self.is_more_there:
+            # Words come several at a time: a timer for each would cost more than they do.
+            return self._heard.get_nowait()
+        async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
+            return await self._heard.get()
+
+    def _ended(self, heard: TurnEnded) -> Ended:
+        committed = heard.committed
+        session_id = committed.ref.session_id
+        if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            raise self._left(session_id)
+        if not heard.text:
+            problem = _unanswered(heard, guest=self._call.guest)
+            problem.headers |= headers_of(self._place, session_id, self._turn_id)
+            raise problem
+        finish = "length" if heard.problem else "stop"
+        return Ended(heard.text, session_id, self._turn_id, heard.model, heard.usage, finish)
+
+    async def _stored(self) -> Ended | None:
+        """What the store says that it came to, if it has come to anything yet."""
+        row, turn = await self._call.gateway.store.read(self._look)
+        if row is None:
+            raise refusals.no_such_session()
+        if row.state is InboxState.SET_ASIDE or (turn is not None and turn.status is TurnStatus.SET_ASIDE):
+            raise self._left(row.session_id or "")
+        if row.state is not InboxState.DONE:
+            return None
+        if row.inbound.command:
+            return Ended(DONE_BEFORE, await _where(self._call, self._place))
+        if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            raise self._left(row.session_id or "")
+        if self._text not in [m.content for m in turn.messages if m.role is Role.USER]:
+            raise _used_before()
+        said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
+        if not said:
+            raise Refused(502, "there was no answer", "no_answer", headers_of(self._place, turn.session_id))
+        return Ended(said[-1], turn.session_id, turn.turn_id)
+
+    def _look(self, uow: UnitOfWork) -> tuple[InboxRow | None, Turn | None]:
+        row = uow.inbox.get(self._row.id)
+        if row is None or row.session_id is None or row.turn_id is None:
+            return row, None
+        number = uow.turns.number(row.session_id, row.turn_id)
+        return row, uow.turns.get(row.session_id, number) if number is not None else None
+
+    def _headers(self, session_id: str = "") -> dict[str, str]:
+        return headers_of(self._place, session_id)
+
+    def _no_answer(self, heard: SetAside | TooSlow | Stopping) -> Refused:
+        match heard:
+            case SetAside():
+                return self._left(heard.session_id)
+            case TooSlow():
+                return Refused(408, "this was read too slowly; the answer stands in the session", "too_slow")
+            case Stopping():
+                return limits.stopping(self._headers())
+
+    def _left(self, session_id: str) -> Refused:
+        return Refused(
+            409,
+            "the conversation was left before this was answered; the message is kept in the session it was in",
+            "set_aside",
+            self._headers(session_id),
+        )
+
+
+def _unanswered(heard: TurnEnded, *, guest: bool) -> Refused:
+    if heard.error is not None:
+        return refused(heard.error, guest=guest)
+    if heard.committed.status is TurnStatus.INTERRUPTED:
+        return Refused(409, f"{_told(heard)}; the message is kept in its session", "stopped")
+    return Refused(502, _told(heard), "no_answer")
+
+
+def _told(heard: TurnEnded) -> str:
+    # What a bug says may name anything.
+    return WENT_WRONG if heard.problem.startswith(WENT_WRONG) else heard.problem or "there was no answer"
+
+
+def _in_words(said: Said) -> str:
+    return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
+
+
+class _Said:
+    """An answer in the shape that clients know."""
+
+    def __init__(self, call: Call, place: There, asked: ChatRequest) -> None:
+        self._place, self._asked, self._guest = place, asked, call.guest
+        self._created = int(call.gateway.clock.now())
+        self._id = f"chatcmpl-{call.gateway.new_id()}"
+
+    def at_once(self, ended: Ended) -> Response:
+        headers = headers_of(self._place, ended.session_id, ended.turn_id)
+        if self._asked.stream:
+            return EventStream(self._few(ended), headers)
+        choice = shapes.ChoiceSaid(shapes.MessageSaid(ended.text), ended.finish)
+        said = shapes.Completion(
+            self._id, self._created, ended.model or shapes.OUR_MODELS[0], [choice], shapes.usage_said(ended.usage)
+        )
+        return Response(msgspec.json.encode(said), 200, headers, "application/json")
+
+    async def _few(self, ended: Ended) -> AsyncGenerator[bytes, None]:
+        yield self._piece(shapes.Delta("assistant", ended.text))
+        for piece in self._last(ended):
+            yield piece
+
+    async def chunks(self, following: _Following) -> AsyncGenerator[bytes, None]:
+        """The words as they come, those that are there already in one go; the end once the turn is stored."""
+        written, unsent = "", [self._piece(shapes.Delta("assistant"))]
+        try:
+            while True:
+                if unsent and not following.is_more_there:
+                    yield b"".join(unsent)
+                    unsent.clear()
+                heard = await following.next()
+                if isinstance(heard, Ended):
+                    break
+                if isinstance(heard, TextWritten):
+                    written += heard.text
+                    unsent.append(self._piece(shapes.Delta(content=heard.text)))
+                elif written and isinstance(heard, ToolBegan | Retrying):
+                    written = ""
+                    again = BEGINS_AGAIN if isinstance(heard, Retrying) else "\n\n"
+                    unsent.append(self._piece(shapes.Delta(content=again)))
+            if rest := _rest(heard.text, written):
+                unsent.append(self._piece(shapes.Delta(content=rest)))
+            unsent += self._last(heard)
+        except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
+            unsent.append(event(refused(error, guest=self._guest).body))
+        yield b"".join(unsent)
+
+    def _last(self, ended: Ended) -> list[bytes]:
+        pieces = [self._piece(shapes.Delta(), ended.finish)]
+        if self._asked.wants_usage:
+            usage = shapes.usage_said(ended.usage)
+            pieces.append(event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], [], usage)))
+        return [*pieces, DONE]
+
+    def _piece(self, delta: shapes.Delta, finish: str | None = None) -> bytes:
+        choices = [shapes.ChoiceDelta(delta, finish)]
+        return event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], choices))
+
+
+def _rest(text: str, written: str) -> str:
+    """What is stored of an answer and was not passed on while it was written."""
+    return text.removeprefix(written) if text.startswith(written) else f"\n\n{text}"

@@ -1,0 +1,127 @@
+"""Serving the HTTP interface inside the gateway's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+
+import uvicorn
+
+from everthread.domain.errors import BadConfig
+from everthread.gateway.server import Gateway
+from everthread.web.app import make_app
+from everthread.web.auth import is_here
+from everthread.web.connections import Connection
+from everthread.web.request import Site
+
+KEEP_ALIVE_S = 75
+END_S_MAX = 2.0
+"""How long answers may take to go out that say that there will be none."""
+
+
+class Web:
+    """The HTTP interface of a gateway that was started. Whether there is to be one, its settings say."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._http = gateway.settings.gateway.http
+        self._site = Site(gateway, only_here=is_here(self._http.host))
+        self._server: _Server | None = None
+        self._serving: asyncio.Future[None] | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The one it listens on, from `start` on."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen. Raises `BadConfig` if that can't be, or would let strangers in."""
+        await self._check()
+        listening = self._listening()
+        self._port = listening.getsockname()[1]
+        self._server = _Server(
+            uvicorn.Config(
+                make_app(self._site),
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                # What strangers send that is no HTTP must not fill the log.
+                log_level="error",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+            )
+        )
+        self._serving = asyncio.ensure_future(self._server.serve([listening]))
+        up = asyncio.ensure_future(self._server.up.wait())
+        await asyncio.wait({self._serving, up}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._serving.done():
+            self._serving.result()
+
+    async def stop(self) -> None:
+        """Take no more requests, let those end that were taken. What still waits then is told so.
+
+        After the gateway's own `stop`, there is nothing left to wait for.
+        """
+        server, serving = self._server, self._serving
+        if server is None or serving is None:
+            return
+        self._server = self._serving = None
+        server.should_exit = True
+        self._site.dismiss()
+        if not self._gateway.draining:
+            await asyncio.wait({serving}, timeout=self._gateway.settings.gateway.drain_s)
+        self._site.stop()
+        await asyncio.wait({serving}, timeout=END_S_MAX)
+        server.force_exit = True
+        for task in server.server_state.tasks:
+            task.cancel()
+        await asyncio.wait({serving}, timeout=END_S_MAX)
+        serving.cancel()
+
+    async def _check(self) -> None:
+        host, settings = self._http.host, self._gateway.settings
+        if not self._site.only_here and not await self._gateway.store.peek(lambda uow: uow.tokens.are_any()):
+            raise BadConfig(
+                f"gateway.http.host is {host!r}, which others can reach, and there is no token that they need; "
+                "make one with `everthread tokens new NAME`, or listen on 127.0.0.1"
+            )
+        for name, hook in settings.gateway.webhooks.items():
+            if not settings.secret(hook.secret_env):
+                raise BadConfig(
+                    f"the webhook {name} has no secret; put {hook.secret_env}=... into {settings.env_path}, or into "
+                    "the environment"
+                )
+
+    def _listening(self) -> socket.socket:
+        host, port = self._http.host, self._http.port
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            return socket.create_server(address[:2], family=family, backlog=2048)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise BadConfig(
+                f"can't listen on {host}:{port}: {why}; choose another gateway.http.host or port"
+            ) from error
+
+
+class _Server(uvicorn.Server):
+    """One that leaves the process's signals to whoever runs it, and says when it is up."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()

@@ -1,0 +1,107 @@
+"""`/hooks/NAME`: another program has something said to the agent. What it signs is believed, and taken once."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from secrets import token_bytes
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+
+from everthread.config.settings import Webhook
+from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, whole
+from everthread.web.errors import Refused
+from everthread.web.request import Call
+
+HOOKS = "hooks"
+_NOBODYS = token_bytes(32)
+AGE_S_MAX = 300.0
+FIELD_CHARS_MAX = 20_000
+TEXT_CHARS_MAX = 200_000
+DEPTH_MAX = 16
+_FIELD = re.compile(r"\{([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\}")
+_TIMESTAMP = re.compile(r"\d{1,12}")
+
+
+class Taken(Struct):
+    id: int
+    """Its number among all that came in."""
+    new: bool
+    """False if it came before."""
+
+
+async def take(call: Call) -> Response:
+    gateway, name = call.gateway, call.request.path_params["name"]
+    hook = gateway.settings.gateway.webhooks.get(name)
+    secret = gateway.settings.secret(hook.secret_env) if hook is not None else None
+    body = await call.body()
+    # Whoever can't sign is not to learn which names there are, nor from how long it takes: nobody knows this secret.
+    signature = signed(call, secret.encode() if secret else _NOBODYS, body, gateway.clock.now())
+    if hook is None or not secret:
+        raise _unsigned("the signature does not fit")
+    text = f"(From the webhook {name})\n{words(hook, body)}"
+    if gateway.draining:
+        raise Refused(503, "this is being stopped; send it again", "stopping", {"Retry-After": "5"})
+    key = SessionKey(gateway.settings.profile, HOOKS, ChatType.DM, name)
+    owner = hook.owner or gateway.settings.owner
+    row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, signature))
+    gateway.reception.taken += new
+    if new or row.state is InboxState.WAITING:
+        gateway.working.take(row, gateway.reception.busy_mode(HOOKS))
+    return Response(msgspec.json.encode(Taken(row.id, new)), 202, media_type="application/json")
+
+
+def signed(call: Call, secret: bytes, body: bytes, now: float) -> str:
+    """The signature, if it is right and not too old: also what a delivery is known again by.
+
+    Nothing else will do for that: whoever has got hold of a delivery could give it another number.
+    """
+    if (given := call.header("x-hub-signature-256")) is not None and call.header("x-signature") is None:
+        content = body
+    else:
+        given, timestamp = call.header("x-signature") or "", call.header("x-timestamp") or ""
+        if not _TIMESTAMP.fullmatch(timestamp) or abs(now - int(timestamp)) > AGE_S_MAX:
+            raise _unsigned("X-Timestamp must be the time now, in seconds since 1970")
+        content = timestamp.encode() + b"." + body
+    right = hmac.new(secret, content, hashlib.sha256).hexdigest()
+    if not hmac.compare_digest(given.strip().lower().encode(), f"sha256={right}".encode()):
+        raise _unsigned("the signature does not fit")
+    return right
+
+
+def _unsigned(why: str) -> Refused:
+    return Refused(401, why, "bad_signature")
+
+
+def words(hook: Webhook, body: bytes) -> str:
+    """What is said: the template with what was sent put in, or all that was sent."""
+    if not hook.template:
+        text = whole(body.decode("utf-8", "replace"))
+    else:
+        try:
+            sent = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Refused(400, "the body is no JSON", "bad_json") from None
+        text = _FIELD.sub(lambda found: _field(sent, found[1].split(".")[:DEPTH_MAX]), hook.template)
+    text = whole(text.replace("\0", ""))[:TEXT_CHARS_MAX]
+    if not text.strip():
+        raise Refused(400, "what was sent says nothing", "bad_request")
+    return text
+
+
+def _field(sent: Any, path: list[str]) -> str:
+    """What stands there, in words; nothing if there is nothing."""
+    for name in path:
+        if isinstance(sent, dict):
+            sent = sent.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        elif isinstance(sent, list) and name.isascii() and name.isdigit() and int(name[:6]) < len(sent):  # pyright: ignore[reportUnknownArgumentType]
+            sent = sent[int(name[:6])]  # pyright: ignore[reportUnknownVariableType]
+        else:
+            return ""
+    if sent is None:
+        return ""
+    return (sent if isinstance(sent, str) else msgspec.json.encode(sent).decode())[:FIELD_CHARS_MAX]

@@ -1,0 +1,246 @@
+"""What must hold of reviews and handed-over work: told of each commit, and looked at again at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from tests.simulator import operations as asked
+from tests.simulator.agent_model import REVIEW
+from tests.simulator.agent_process import REVIEW_EVERY
+from tests.simulator.environment import PROCESS, Backend
+from tests.simulator.note_invariants import NoteBook
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import ModelSession, hold
+
+from everthread.adapters.sqlite.connection import Connection
+from everthread.domain.boundary import Rewind
+from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
+from everthread.domain.review_window import Review, ReviewState, Window
+from everthread.lifecycle import Committed, Crossing
+from everthread.store.unit_of_work import Tables
+
+Place = tuple[str, Window]
+
+
+# Reviews are ended by whoever carries them out, and not through the door: the table itself says when.
+_WITNESS = (
+    "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder, writer)",
+    "CREATE TEMP TRIGGER review_changed AFTER UPDATE OF state ON main.reviews BEGIN INSERT INTO review_changes VALUES "
+    "(new.session_id, new.from_turn, new.to_turn, old.state, old.holder, new.state, new.holder, writer()); END",
+)
+
+
+@dataclass
+class Taken:
+    """A review that some process took."""
+
+    holder: str
+    fence: int
+    owner: str
+    stopped: bool = False
+    """A turn of it was taken back since."""
+    stale: bool = False
+    """Something of its owner's was forgotten since."""
+
+
+@dataclass
+class Ledger:
+    """Who reviews what, told once more: a window is one process's at a time, and may be stopped under its hands."""
+
+    world: World
+    database: Connection
+    is_at_work: Callable[[str], bool]
+    """Whether a process of that name may still be at work, as far as another can know."""
+    took_over: Callable[[str, str], None]
+    """Told who has taken a review from whom."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+    taken: dict[Place, Taken] = field(default_factory=dict[Place, Taken])
+    done: set[Place] = field(default_factory=set[Place])
+    stopped: defaultdict[str, list[Window]] = field(default_factory=lambda: defaultdict[str, list[Window]](list))
+    """By session: the turns that were ever taken back, as far as each rewind reached."""
+    forgotten: int = 0
+
+    def __post_init__(self) -> None:
+        cast(Any, self.database).create_scalar_function("writer", _writer, 0)
+        for sql in _WITNESS:
+            self.database.execute(sql)
+
+    def sees(self, operation: object | None, result: object) -> None:
+        self.look(forgetting=isinstance(operation, asked.Forgetting))
+        match operation, result:
+            case asked.TakeReview(holder), (Review() as review, SessionRef() as ref):
+                self._took(holder, review, ref)
+            case asked.Note(ref, owner, _, Review() as review, holder), NoteVersion():
+                self._noted(holder, review, ref, owner)
+            case asked.Rewrite(ref, owner, _, review, holder), tuple():
+                self._noted(holder, review, ref, owner)
+            case asked.Cross(_, Rewind()), Crossing(ref=SessionRef() as ref, hidden=hidden) if hidden:
+                self._rewound(ref.session_id, Window(min(hidden), max(hidden)))
+            case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
+                self.forgotten += 1
+                for taken in self.taken.values():
+                    taken.stale |= taken.owner == owner
+            case _:
+                pass
+
+    def look(self, *, forgetting: bool = False) -> None:
+        """What has become of the rows since. What is over begins anew only if what it wrote has gone."""
+        changes = list(self.database.execute("SELECT * FROM review_changes ORDER BY rowid"))
+        self.database.execute("DELETE FROM review_changes")
+        for session_id, from_turn, to_turn, before, held_by, after, holder, writer in changes:
+            place = (session_id, Window(from_turn, to_turn))
+            if before == after == "running":
+                free = held_by == holder or not self.is_at_work(held_by)
+                hold(free, f"{holder} took {place} from {held_by}, which is at it")
+            if before == "running" and after in ("waiting", "done", "failed"):
+                hold(writer == held_by, f"{writer} says that {place} is {after}, and {held_by} is at it")
+            if before in ("done", "failed"):
+                hold(forgetting and after == "waiting", f"the review of {place} was {before}, and is {after}")
+                self.done.discard(place)
+                self.counts["reviews begun anew"] += 1
+            if after == "done":
+                self._finished(place, held_by)
+
+    def _finished(self, place: Place, by: str) -> None:
+        taken = self.taken.get(place)
+        hold(taken is not None and taken.holder == by, f"{by} has done {place}, which is {taken}'s")
+        hold(taken is not None and not taken.stopped, f"a turn of {place} was taken back, and its review is done")
+        hold(place not in self.done, f"{place} was reviewed twice")
+        self.done.add(place)
+
+    def _took(self, holder: str, review: Review, ref: SessionRef) -> None:
+        place, session = (review.session_id, review.window), self.world.sessions[review.session_id]
+        hold(ref.session_id == review.session_id, f"the review of {place} was taken as one of {ref.session_id}")
+        hold(session.kind is Kind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
+        hold(not session.forgotten, f"{session.id} was forgotten, and is reviewed")
+        hold(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
+        before = self.taken.get(place)
+        hold(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
+        if before is not None and before.holder != holder:
+            self.took_over(holder, before.holder)
+        self.taken[place] = Taken(holder, review.fence, session.owner)
+        self.counts["reviews taken"] += 1
+
+    def _noted(self, holder: str, review: Review, ref: SessionRef | None, owner: str) -> None:
+        place = (review.session_id, review.window)
+        taken = self.taken.get(place)
+        assert taken is not None
+        hold((taken.holder, taken.fence) == (holder, review.fence), f"{holder} wrote for {place}, it is {taken}'s")
+        hold(not taken.stopped, f"a turn of {place} was taken back, and its review has written a note")
+        hold(not taken.stale, f"something was forgotten since {place} was read, and its review has written a note")
+        at = ref.session_id if ref is not None else None
+        hold(at == review.session_id, f"what the review of {place} wrote went to {at}")
+        hold(owner == self.world.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
+        self.counts["notes of reviews"] += 1
+
+    def _rewound(self, session_id: str, turns: Window) -> None:
+        self.stopped[session_id].append(turns)
+        for (reviewed, window), taken in self.taken.items():
+            if reviewed == session_id and _meet(window, turns):
+                taken.stopped = True
+
+
+def _writer() -> str:
+    process = PROCESS.get()
+    return process.name if process is not None else ""
+
+
+def _meet(one: Window, other: Window) -> bool:
+    return one.from_turn <= other.to_turn and other.from_turn <= one.to_turn
+
+
+# --- Handed-over work -------------------------------------------------------------------------------------------------
+
+
+def check_helpers(world: World, commit: asked.Commit, done: Committed) -> None:
+    """Called when a turn is over: what it has handed over is over too, and its sessions are nobody's place to be.
+
+    One that another process had begun may have left some behind: whoever looks next sees to those.
+    """
+    if commit.ticket.fence > 1 or done.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
+        return
+    for key in [key for key in world.on if _is_of(key, commit.ticket.turn_id)]:
+        at = world.on[key]
+        # Somebody may have come to look at it, and is talking there.
+        if at is not None and list(world.on.values()).count(at) == 1:
+            hold(not world.waiting[key], f"{commit.ticket.turn_id} is over, and what it handed over waits at {key}")
+            hold(False, f"{commit.ticket.turn_id} is over, and {at}, which it handed over, is not ended")
+
+
+def _is_of(key: SessionKey, turn_id: str) -> bool:
+    return key.platform == HANDED_OVER and key.chat.startswith(f"{turn_id}-")
+
+
+# --- At the end ------------------------------------------------------------------------------------------------------
+
+
+def check_agents(
+    world: World, database: Connection, tables: Tables, backends: dict[str, Backend], ledger: Ledger, notes: NoteBook
+) -> None:
+    ledger.look()
+    notes.check_words()
+    notes.check_back_ends(backends)
+    for session in world.sessions.values():
+        stored = tables.sessions.get(session.id)
+        assert stored is not None
+        _reviews_are_done(tables, session, stored, ledger)
+        _handed_over_work_is_over(tables, stored, ledger)
+    _reviews_are_in_no_transcript(database, backends)
+    _nothing_is_noted_twice(world)
+    left = list(database.execute("SELECT turn_id FROM slots"))
+    hold(not left, f"slots are left: {left}")
+
+
+def _reviews_are_done(tables: Tables, session: ModelSession, stored: Session, ledger: Ledger) -> None:
+    rows = tables.reviews.of_session(session.id)
+    if session.forgotten:
+        hold(not rows, f"{session.id} was forgotten, its reviews are left: {rows}")
+        return
+    reviewed_to = stored.base_turn
+    for row in sorted(rows, key=lambda row: row.window.from_turn):
+        place = (session.id, row.window)
+        rewound = any(_meet(row.window, turns) for turns in ledger.stopped[session.id])
+        match row.state:
+            case ReviewState.STOPPED:
+                hold(rewound, f"the review of {place} was stopped, and nothing of it was taken back")
+                continue
+            case ReviewState.DONE:
+                hold(place in ledger.done, f"the review of {place} is done by nobody")
+            case ReviewState.FAILED:
+                hold(row.fence >= 5, f"the review of {place} was given up after {row.fence} attempts")
+            case _:
+                hold(False, f"the review of {place} is {row.state.value} for ever")
+        ledger.counts[f"reviews {row.state.value}"] += 1
+        hold(row.window.from_turn > reviewed_to, f"turns of {place} were reviewed before")
+        reviewed_to = row.window.to_turn
+    mine = [number for number, _ in session.shown if number > reviewed_to]
+    if session.kind is Kind.CHAT and not tables.sessions.keys_on(session.id):
+        hold(not mine, f"{session.id} was left, and its turns {mine} were never reviewed")
+    elif session.kind is Kind.CHAT:
+        hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
+
+
+def _handed_over_work_is_over(tables: Tables, stored: Session, ledger: Ledger) -> None:
+    if stored.key.platform != HANDED_OVER:
+        return
+    hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
+    # If it is forgotten in the instant in which it is handed over, it may be done for nobody.
+    hold(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
+    hold(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")
+
+
+def _reviews_are_in_no_transcript(database: Connection, backends: dict[str, Backend]) -> None:
+    rows = list(database.execute("SELECT content FROM messages WHERE instr(content, ?)", (REVIEW,)))
+    hold(not rows, f"a review stands in a transcript: {rows}")
+    told = [e for b in backends.values() for e in b.effects if e.kind == "turn" and REVIEW in str(e.facts)]
+    hold(not told, f"a review was remembered as a turn: {told}")
+
+
+def _nothing_is_noted_twice(world: World) -> None:
+    """A review that begins anew finds what it had written. What it learnt is named by one message, so it comes once."""
+    noted = Counter((owner, text) for owner, text, _ in world.words.notes.values() if text.startswith("learnt in "))
+    twice = [note for note, count in noted.items() if count > 1]
+    hold(not twice, f"noted twice: {twice}")

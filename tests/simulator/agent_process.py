@@ -1,0 +1,256 @@
+"""A process of the simulated town in which agents answer: real turns, compressions, reviews and handed-over work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.simulator.agent_model import Mind, SimModel
+from tests.simulator.observed_lifecycle import WatchedLifecycle
+from tests.simulator.process import HOOKS, RECOVER_S, Server, Surroundings
+
+from everthread import plugins
+from everthread.agent.compression.service import Compressor
+from everthread.agent.compression.summarizer import Summariser
+from everthread.agent.delegation import Delegation, tools_of_children
+from everthread.agent.events import TurnEvent
+from everthread.agent.model_call import Asker, Choice
+from everthread.agent.note_compaction import Room, Wrote
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.review import Reviewer, review_tools
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.titles import Titler
+from everthread.agent.tools.memory import memory_tool
+from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.config.settings import Compression
+from everthread.config.settings import Review as ReviewSettings
+from everthread.domain.errors import Busy, EverthreadError
+from everthread.domain.model import ChatType, NoteTarget, SessionKey
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.domain.review_window import Review
+from everthread.lifecycle import Lifecycle
+from everthread.ports.context import Middle, Rollover
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import Tool, ToolUse
+
+POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=90.0)})
+REVIEW_EVERY = 4
+COMPRESSION = Compression(share=0.25, tail_tokens=900)
+OUTPUT_TOKENS = 1_000
+NOTE_CHARS_MAX = {NoteTarget.MEMORY: 45, NoteTarget.USER: 4_000}
+"""Three notes are about as much as there is room for, until they are condensed."""
+TURN_S_MAX = 150.0
+WORK_S_MAX = 100.0
+STOP_S_MAX = 40.0
+MODEL = "sim/one"
+TOOLS = ["look", "memory", "delegate"]
+"""Of every conversation, in this order."""
+NOWHERE = Path("/nonexistent")
+"""A home without any files: standing rules are no part of the simulation."""
+
+
+class AgentSurroundings(Surroundings, Protocol):
+    """What a process with agents finds around it."""
+
+    mind: Mind
+
+    def passes(self, process: AgentServer, where: str) -> None: ...
+    def heard_event(self, event: TurnEvent) -> None: ...
+    def summarising(self, process: AgentServer, middle: Middle) -> int: ...
+    def summarised(self, process: AgentServer, middle: Middle, summary: str, begun: int) -> None: ...
+    def rolled_over(self, rollover: Rollover) -> None: ...
+
+
+class WatchedSummariser(Summariser):
+    """The real one, with a witness who knows what it is made from."""
+
+    def __init__(self, *given: Any, server: AgentServer, town: AgentSurroundings) -> None:
+        super().__init__(*given)
+        self._server = server
+        self._town = town
+
+    async def summarise(self, middle: Middle) -> str:
+        begun = self._town.summarising(self._server, middle)
+        summary = ""
+        try:
+            self._town.passes(self._server, "before summary")
+            summary = await super().summarise(middle)
+            self._town.passes(self._server, "after summary")
+            return summary
+        finally:
+            self._town.summarised(self._server, middle, summary, begun)
+
+    async def on_rollover(self, rollover: Rollover) -> None:
+        self._town.rolled_over(rollover)
+        await super().on_rollover(rollover)
+
+
+class AgentServer(Server):
+    """Everything that answers in it is the real thing; the model is simulated."""
+
+    def __init__(self, town: AgentSurroundings, name: str, seed: int) -> None:
+        self._house = town
+        super().__init__(town, name, seed)
+        self._clock = town.clock
+        self._hooks = plugins.HookRunner(self.store, town.clock, plugins.loaded((), entry_points=False))
+        self._choice = Choice(MODEL, "one", SimModel(town.mind, self))
+        self._toolbox = Toolbox()
+        preparer = self._preparer()
+        asker = Asker(self.lifecycle, town.clock, self.random.random, self._hooks)
+        self.titler = Titler(self.store, self.lifecycle, asker, lambda: None)
+        engine = WatchedSummariser(self.lifecycle, asker, lambda: None, self._named, server=self, town=town)
+        self.compressor = Compressor(
+            self.store,
+            self.lifecycle,
+            self.memory,
+            engine,
+            town.clock,
+            COMPRESSION,
+            holder=name,
+            stop_s_max=STOP_S_MAX,
+        )
+        self.reviewer = Reviewer(
+            self.store,
+            self.lifecycle,
+            preparer,
+            asker,
+            ToolRunner(self.lifecycle, self._hooks),
+            self._tools,
+            self._tools_of_a_review,
+            lambda name: [self._choice],
+            town.clock,
+            ReviewSettings(every_turns=REVIEW_EVERY),
+            note_limits=NOTE_CHARS_MAX,
+            output_tokens=OUTPUT_TOKENS,
+            auxiliary=lambda: None,
+        )
+        self.agent = Agent(
+            self.lifecycle,
+            self.memory,
+            preparer,
+            asker,
+            ToolRunner(self.lifecycle, self._hooks),
+            self._tools,
+            town.clock,
+            titler=self.titler,
+            compressor=self.compressor,
+            reviewer=self.reviewer,
+            limits=TurnLimits(turn_s=TURN_S_MAX, output_tokens=OUTPUT_TOKENS, recall_s=0.0),
+        )
+        self._toolbox = Toolbox((self._look(), self._memory_tool(), self._delegation(asker).tool()))
+
+    @property
+    def busy(self) -> bool:
+        return not self.dead and (self.titler.busy or self.compressor.busy or self.reviewer.busy)
+
+    @property
+    def choice(self) -> Choice:
+        return self._choice
+
+    async def run(self) -> None:
+        self.agent.attend_to_reviews()
+        await super().run()
+
+    # --- What it is made of ------------------------------------------------------------------------------------------
+
+    def _door(self) -> Lifecycle:
+        town = self._house
+        return WatchedLifecycle(
+            self.store,
+            town.clock,
+            town.new_id,
+            holder=self.name,
+            policies=POLICIES,
+            hooks=HOOKS,
+            review_every=REVIEW_EVERY,
+            passes=lambda where: town.passes(self, where),
+        )
+
+    def _preparer(self) -> Preparer:
+        prompts = PromptBuilder(NOWHERE, self.memory, self._house.clock)
+        return Preparer(self.store, self.lifecycle, prompts, self._house.clock, output_tokens_max=OUTPUT_TOKENS)
+
+    def _delegation(self, asker: Asker) -> Delegation:
+        children = Agent(
+            self.lifecycle,
+            self.memory,
+            self._preparer(),
+            asker,
+            ToolRunner(self.lifecycle, self._hooks),
+            self._tools_of_children,
+            self._clock,
+            limits=TurnLimits(turn_s=WORK_S_MAX, output_tokens=OUTPUT_TOKENS, recall_s=0.0, section="delegation"),
+        )
+        return Delegation(
+            self.store,
+            self.lifecycle,
+            children,
+            lambda name: [self._choice],
+            self.agent.is_stopped,
+            self._clock,
+            parallel_max=2,
+        )
+
+    def _look(self) -> Tool:
+        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
+            await self._clock.sleep(self.random.random() * 2.0)
+            return "seen"
+
+        return Tool(ToolSchema("look", "Looks.", {"type": "object", "properties": {}}), look)
+
+    def _memory_tool(self) -> Tool:
+        return memory_tool(self.lifecycle.write_note, self.store, NOTE_CHARS_MAX)
+
+    async def _tools(self) -> Toolbox:
+        return self._toolbox
+
+    async def _tools_of_children(self) -> Toolbox:
+        return tools_of_children(self._toolbox, ())
+
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
+        # Skills are files, and the simulated world has none.
+        tools = review_tools(
+            review,
+            wrote,
+            room,
+            lifecycle=self.lifecycle,
+            store=self.store,
+            limits=NOTE_CHARS_MAX,
+            skills=SkillFolders(Path("nowhere"), None),
+            owner="nobody",
+        )
+        return Toolbox(tools[:1])
+
+    def _named(self, name: str) -> Choice:
+        return self._choice
+
+    # --- What it does ------------------------------------------------------------------------------------------------
+
+    def _manner(self) -> Manner:
+        return Manner([self._choice], self._house.heard_event)
+
+    async def _answer_next(self, key: SessionKey) -> None:
+        self._answering.add(key)
+        try:
+            await self._clock.sleep(self.random.uniform(0.0, 0.6))
+            await self.agent.answer(key, self._manner())
+        except (Busy, EverthreadError) as error:
+            self._house.note_down(f"{self.name}: {error}")
+        finally:
+            self._answering.discard(key)
+
+    async def _recover(self) -> None:
+        while True:
+            with suppress(EverthreadError):
+                turns = await self.lifecycle.recover()
+                await asyncio.gather(*(self._go_on(turn_id) for turn_id in turns))
+            await self._clock.sleep(RECOVER_S)
+
+    async def _go_on(self, turn_id: str) -> None:
+        with suppress(EverthreadError):
+            await self.agent.go_on(turn_id, self._manner())

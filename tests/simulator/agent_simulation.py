@@ -1,0 +1,451 @@
+"""A simulated town in which agents answer: compression, review and handed-over work, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import cast
+
+from tests.simulator import operations as asked
+from tests.simulator.agent_invariants import Ledger, check_agents, check_helpers
+from tests.simulator.agent_model import FAULTS, Mind, Row, head_of, summed_up, unpaired
+from tests.simulator.agent_process import POLICIES, TOOLS, AgentServer
+from tests.simulator.environment import EPOCH, Killed
+from tests.simulator.note_invariants import NoteBook
+from tests.simulator.process import KEYS, Server
+from tests.simulator.reference_types import Violation, hold
+from tests.simulator.scenario import Step, make_schedule
+from tests.simulator.simulation import Town
+from tests.simulator.summary_invariants import Summaries
+
+from everthread.agent.compression.policy import size_of
+from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
+from everthread.agent.prompt import read_back
+from everthread.domain.errors import EverthreadError
+from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
+from everthread.lifecycle import Committed, ForgetSession
+from everthread.ports.context import Middle, Rollover
+from everthread.ports.model import Request
+
+STEP_S = 7.0
+PATIENCE_S = 30.0
+SOURCE_S = 100.0
+LARGE_BYTES = 15_000
+COOL_DOWN_S = 1_600.0
+"""Longer than anything of an agent's rests after a failure."""
+ACTIONS = {
+    "send": 24.0,
+    "new": 0.8,
+    "reset": 0.2,
+    "resume": 1.2,
+    "branch": 0.8,
+    "rewind": 1.2,
+    "compress": 1.5,
+    "interrupt": 1.2,
+    "note": 0.4,
+    "forget": 0.3,
+    "forget_source": 0.8,
+    "forget_owner": 0.06,
+    "forget_fact": 0.5,
+    "kill": 0.6,
+    "kill_inside": 0.5,
+    "kill_at": 2.5,
+    "meanwhile": 3.5,
+    "stop": 0.3,
+    "freeze": 0.5,
+    "jump": 0.2,
+    "fault": 0.6,
+    "mind": 5.0,
+    "busy": 0.4,
+    "full": 0.2,
+}
+STEPS_TO_DIE_AT = tuple(
+    f"{when} {what}"
+    for what in (
+        "summary",
+        "Compress by compression",
+        "TakeReview",
+        "Note by review",
+        "Rewrite",
+        "New by delegation",
+        "Accept",
+        "Begin",
+        "Commit",
+        "Accept of work",
+        "Begin of work",
+        "Delegate",
+        "Expire by delegation",
+        "Stop",
+    )
+    for when in ("before", "after")
+)
+
+
+_HOLD_UPS = ("new", "resume", "branch", "rewind", "rewind", "forget", "forget_fact", "freeze")
+HOLD_UPS = {
+    "before summary": _HOLD_UPS,
+    "after summary": _HOLD_UPS,
+    "before Compress by compression": _HOLD_UPS,
+    "after TakeReview": (*_HOLD_UPS, "freeze"),
+    "before Note by review": (*_HOLD_UPS, "freeze"),
+    "before Rewrite": ("rewind", "rewind", "forget", "forget", "freeze", "freeze", "new"),
+    "after Rewrite": ("forget", "forget", "forget_fact", "rewind"),
+    "before Delegate": (*_HOLD_UPS, "stop"),
+    "after New by delegation": (*_HOLD_UPS, "stop"),
+    "before Accept of work": ("stop",),
+    "after Accept of work": ("stop",),
+}
+"""At which steps a process may be held up, and what happens meanwhile."""
+TAKEN_OVER_S = 100.0
+"""By then another process has found a review that a stopped one is at."""
+
+
+def make_agent_schedule(dice: random.Random) -> list[Step]:
+    return make_schedule(dice, ACTIONS, STEP_S)
+
+
+def _is_helper(key: SessionKey) -> bool:
+    return key.platform == HANDED_OVER
+
+
+class AgentTown(Town):
+    """Runs one schedule with agents."""
+
+    policies = POLICIES
+
+    def __init__(self, seed: int, schedule: list[Step]) -> None:
+        super().__init__(seed, schedule)
+        self.mind = Mind(self.clock, self._violated, self._asked, hit=self.faults.hit)
+        self._agents: Counter[str] = Counter()
+        self.counts["agents"] = self._agents
+        self.counts["deaths"] = Counter()
+        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._took_over, self._agents)
+        self.counts["meanwhile"] = Counter()
+        self._die_at: list[str] = []
+        self._meanwhile: dict[str, tuple[str, int]] = {}
+        self._happening: set[asyncio.Task[None]] = set()
+        self._summarising: dict[str, list[AgentServer]] = {}
+        self._went_on: set[str] = set()
+        self._were_stopped: set[str] = set()
+        self._summaries = Summaries(self.world, self.tables)
+        self._notes = NoteBook(self.world, self.database, self.tables, self._agents)
+
+    def _new_server(self, name: str, seed: int) -> Server:
+        return AgentServer(self, name, seed)
+
+    # --- What its processes tell -------------------------------------------------------------------------------------
+
+    def passes(self, process: AgentServer, where: str) -> None:
+        """A process is at a step. It may be its last."""
+        process.check()
+        if where in self._die_at:
+            self._die_at.remove(where)
+            self.counts["deaths"][where] += 1
+            self.note_down(f"{process.name} dies {where}")
+            self.faults.hit["kill"] += 1
+            process.kill()
+            raise Killed
+        if where in self._meanwhile:
+            what, dice = self._meanwhile.pop(where)
+            self.counts["meanwhile"][f"{what} {where}"] += 1
+            self.note_down(f"{process.name} is held up {where}: {what}")
+            self._hold_up(process, where, what, random.Random(dice))
+
+    def _hold_up(self, process: AgentServer, where: str, what: str, dice: random.Random) -> None:
+        """Something happens everywhere before the process comes to its next step."""
+        if what == "stop":
+            self._stop_all(process)
+            return
+        if what == "freeze":
+            self._freeze(process, over_a_review=where.endswith("eview"))
+            return
+        process.frozen_until = self.loop.time() + 1.5
+        for key in KEYS:
+            task = asyncio.ensure_future(self._happen(process, key, what, dice))
+            self._happening.add(task)
+            task.add_done_callback(self._happening.discard)
+
+    def _stop_all(self, process: AgentServer) -> None:
+        """Everybody stops what it answers."""
+        for slot in list(self.world.slots.values()):
+            if slot.ticket[0] == process.name and not _is_helper(slot.key):
+                self._agents["answers stopped"] += process.agent.stop(slot.session)
+
+    def _freeze(self, process: AgentServer, *, over_a_review: bool) -> None:
+        self.time_was_bent = True
+        self._were_stopped.add(process.name)
+        process.frozen_until = self.loop.time() + (TAKEN_OVER_S if over_a_review else 40.0)
+
+    def _took_over(self, by: str, before: str) -> None:
+        """One that was stopped over a review goes on with it while the other is still at it."""
+        now = self.loop.time()
+        stopped = [server for server in self._servers if server.name == before and server.frozen_until > now]
+        for server in stopped:
+            server.frozen_until = now
+            for other in self._servers:
+                if other.name == by:
+                    other.frozen_until = now + 4.0
+            self._agents["reviews by two"] += 1
+
+    async def _happen(self, held_up: AgentServer, key: SessionKey, what: str, dice: random.Random) -> None:
+        others = [server for server in self._servers if not server.dead and server is not held_up]
+        if not others:
+            return
+        server = dice.choice(others)
+        with suppress(EverthreadError):
+            if what in ("forget", "forget_fact"):
+                await server.spawn(self._do(server, key, what, dice))
+            else:
+                await server.spawn(self._cross(server, key, what, dice))
+
+    def heard_event(self, event: TurnEvent) -> None:
+        match event:
+            case Compressed(instead_because=why):
+                self._agents["extracts" if why else "summaries applied"] += 1
+            case CompressionFailed():
+                self._agents["compressions that failed"] += 1
+            case TurnEnded():
+                self._agents["turns ended"] += 1
+            case _:
+                pass
+
+    def summarising(self, process: AgentServer, middle: Middle) -> int:
+        """Nobody pays twice for the summary of one session, and it is made from whole turns."""
+        self._agents["summaries begun"] += 1
+        session_id = middle.ref.session_id
+        others = [other.name for other in self._summarising.get(session_id, ()) if not other.dead]
+        if others and not self.time_was_bent:
+            self._violated(f"{process.name} summarises {session_id}, which {others} do already")
+        self._summarising.setdefault(session_id, []).append(process)
+        for turn in middle.turns:
+            self._is_whole(turn)
+        return self._summaries.begun(middle)
+
+    def _is_whole(self, turn: Turn) -> None:
+        rows: list[Row] = [
+            (m.role.value, m.content, [[c.id] for c in m.tool_calls], m.tool_call_id) for m in turn.messages
+        ]
+        stored = self.tables.turns.get(turn.session_id, turn.number)
+        # Of a turn that was forgotten, no more is left than that it was.
+        if not self._ledger.forgotten and (wrong := unpaired(rows)):
+            self._violated(f"turn {turn.number} of {turn.session_id} was summarised with {wrong}")
+        if stored is not None and len(stored.messages) != len(turn.messages):
+            self._violated(f"only a part of turn {turn.number} of {turn.session_id} was summarised")
+
+    def summarised(self, process: AgentServer, middle: Middle, summary: str, begun: int) -> None:
+        self._summarising[middle.ref.session_id].remove(process)
+        self._summaries.made(middle, summary, begun)
+
+    def rolled_over(self, rollover: Rollover) -> None:
+        if rollover.entered.session_id in self._went_on:
+            self._violated(f"the engine was told twice of {rollover.entered.session_id}")
+        self._went_on.add(rollover.entered.session_id)
+
+    def _asked(self, purpose: str, request: Request, history: list[Row]) -> None:
+        self._agents[f"asked for a {purpose}"] += 1
+        if purpose == "review" and not self._ledger.forgotten:
+            tools = json.loads(request.head)[1]
+            if tools != TOOLS or request.head not in self._stored_heads():
+                self._violated(f"a review was sent a prompt that no conversation has, with {tools}")
+        # Whoever resumes handed-over work and talks there is a person like any other.
+        handed_over = any(s.text == request.tail[0].content for s in self.world.slots.values() if _is_helper(s.key))
+        if handed_over and {"memory", "delegate"} & set(json.loads(request.head)[1]):
+            self._violated("handed-over work was given tools that are not for it")
+        if purpose == "turn":
+            self._sees_all(request, history)
+
+    def _stored_heads(self) -> set[bytes]:
+        rows = self.database.execute("SELECT content FROM prefixes")
+        return {head_of(read_back(content).prompt) for (content,) in rows}
+
+    def _sees_all(self, request: Request, history: list[Row]) -> None:
+        """A turn is shown what its session shows, up to what has no room, and the summary of the rest."""
+        said = request.tail[0].content
+        slot = next((slot for slot in self.world.slots.values() if slot.text == said and slot.fate == "live"), None)
+        if slot is None or self._ledger.forgotten or self.time_was_bent:
+            return
+        session = self.world.sessions[slot.session]
+        if session.kind is not Kind.CHAT:
+            return
+        shown = [content for role, content, _, _ in history if role == "user"]
+        wanted = [text for number, text in session.shown if text in shown or not self._has_no_room(session.id, number)]
+        if shown != wanted[len(wanted) - len(shown) :] or (wanted and not shown):
+            self._violated(f"{said!r} was answered in sight of {shown}, not {wanted}")
+        lines = summed_up(json.loads(request.head)[0])
+        for number, text in session.behind:
+            if not any(line.startswith(f"{number}: {text}") for line in lines):
+                self._violated(f"{said!r} was answered without turn {number} ({text!r}), summary or not")
+
+    def _has_no_room(self, session_id: str, number: int) -> bool:
+        """A turn that is too large by itself is left out wherever it stands."""
+        session = self.tables.sessions.get(session_id)
+        assert session is not None
+        return any(
+            size_of(turn) > LARGE_BYTES for turn in self.tables.turns.view(session).turns if turn.number == number
+        )
+
+    def _may_be_at_work(self, holder: str) -> bool:
+        """A process that is dead or stopped is known by its lease, which time can be put past."""
+        if self.clock.offset != EPOCH or holder in self._were_stopped:
+            return False
+        return any(s.name == holder and not s.dead for s in self._servers)
+
+    def observe(self, operation: object | None, result: object) -> None:
+        super().observe(operation, result)
+        if self.violation is not None:
+            return
+        try:
+            self._ledger.sees(operation, result)
+            self._summaries.sees(operation, result)
+            self._notes.sees(operation, result)
+            match operation, result:
+                case asked.Delegate(), None:
+                    self._agents["work handed over"] += 1
+                case asked.Commit(), Committed() if not (self.time_was_bent or self._store_failed()):
+                    check_helpers(self.world, operation, result)
+                case _:
+                    pass
+        except AssertionError as error:
+            self._violated(f"{type(error).__name__}: {error}")
+
+    def _store_failed(self) -> bool:
+        """Then nobody can be blamed for what was not written."""
+        return bool(self.faults.hit["store busy"] or self.faults.hit["disk full"])
+
+    # --- What befalls it ---------------------------------------------------------------------------------------------
+
+    async def _take(self, step: Step, dice: random.Random) -> None:
+        key = dice.choice(tuple(KEYS))
+        match step.action:
+            case "compress":
+                await self._on(dice, lambda server: self._compress(cast(AgentServer, server), self._with_most()))
+            case "interrupt":
+                await self._interrupt(key, dice)
+            case "forget_source":
+                await self._forget_source(dice)
+            case "mind":
+                purpose = dice.choice(
+                    (
+                        "summary",
+                        "summary",
+                        "summary",
+                        "review",
+                        "review",
+                        "condensing",
+                        "condensing",
+                        "work",
+                        "work",
+                        *FAULTS,
+                    )
+                )
+                waiting = self.mind.faults.setdefault(purpose, [])
+                waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
+            case "meanwhile":
+                # Reviews are few, and condense even less often.
+                where = dice.choice((*HOLD_UPS, "after TakeReview", "before Rewrite", "before Rewrite"))
+                self._meanwhile[where] = (dice.choice(HOLD_UPS[where]), dice.getrandbits(32))
+            case "kill_at":
+                self._die_at.append(dice.choice(STEPS_TO_DIE_AT))
+                self._die_at.append(dice.choice(STEPS_TO_DIE_AT[:10]))
+            case _:
+                await super()._take(step, dice)
+
+    async def _befall(self, action: str, dice: random.Random) -> None:
+        await super()._befall(action, dice)
+        if action == "freeze":
+            now = self.loop.time()
+            self._were_stopped |= {server.name for server in self._servers if server.frozen_until > now}
+
+    def _with_most(self) -> SessionKey:
+        """Where there is most to be compressed."""
+
+        def shown(key: SessionKey) -> int:
+            session = self.world.sessions.get(self.world.on[key] or "")
+            return len(session.shown) if session is not None and session.owner == KEYS[key] else 0
+
+        return max(KEYS, key=shown)
+
+    async def _compress(self, server: AgentServer, key: SessionKey) -> None:
+        """Somebody asks for it."""
+        try:
+            await server.agent.compress(key, server.choice, owner=KEYS[key])
+            self._agents["compressed on request"] += 1
+        except EverthreadError as error:
+            self._agents["refused on request"] += 1
+            self.note_down(f"{server.name}: not compressed: {error}")
+
+    async def _forget_source(self, dice: random.Random) -> None:
+        """Somebody wants a conversation forgotten of which a note has been made in another, once there is one."""
+        until = self.loop.time() + SOURCE_S
+        while not (sources := self._notes.sources()):
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(1.0)
+        session_id, owner = dice.choice(sources)
+        await self._on(dice, lambda server: self._forget_session(server, session_id, owner))
+
+    async def _forget_session(self, server: Server, session_id: str, owner: str) -> None:
+        await server.lifecycle.forget(ForgetSession(session_id), owner=owner)
+        self._agents["sources forgotten"] += 1
+
+    async def _interrupt(self, key: SessionKey, dice: random.Random) -> None:
+        """A person stops the answer: what it has handed over is stopped with it."""
+        until = self.loop.time() + PATIENCE_S
+        while not (slots := [(i, slot) for i, slot in self.world.slots.items() if slot.key == key]):
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(dice.random() * 2.0)
+        for turn_id, slot in slots:
+            for server in self._servers:
+                if not server.dead and cast(AgentServer, server).agent.stop(slot.session):
+                    self._agents["answers stopped"] += 1
+                    await self._stopped_with_its_children(cast(AgentServer, server), turn_id)
+
+    async def _stopped_with_its_children(self, server: AgentServer, turn_id: str) -> None:
+        until = self.loop.time() + 30.0
+        while turn_id in self.world.slots and self.loop.time() < until:
+            await asyncio.sleep(0.1)
+        if server.dead or self.time_was_bent or turn_id in self.world.slots or self.faults.busy or self.faults.full:
+            return
+        # What is nobody's is settled by whoever looks next.
+        children = [slot for slot in self.world.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
+        left = [slot for slot in children if slot.ticket[0]]
+        hold(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        self._die_at.clear()
+        self._meanwhile.clear()
+        self.mind.faults.clear()
+        await super()._settle()
+        # Until what failed is tried again, time is let pass at once.
+        for _ in range(6):
+            if not self._reviews():
+                return
+            self.clock.offset += COOL_DOWN_S
+            self.time_was_bent = True
+            await asyncio.sleep(65.0)
+            await self._until_quiet()
+
+    def _unrest(self) -> dict[str, int]:
+        return {
+            **super()._unrest(),
+            "reviews": self._reviews(self.clock.now()),
+            "agents": sum(cast(AgentServer, server).busy for server in self._servers),
+        }
+
+    def _reviews(self, by: float = float("inf")) -> int:
+        """How many are still to be carried out, of those that are due by then."""
+        sql = "SELECT COUNT(*) FROM reviews WHERE state IN ('waiting', 'running') AND due_at <= ?"
+        return next(iter(self.database.execute(sql, (by,))))[0]
+
+    def _check(self) -> None:
+        if self.violation is not None:
+            raise Violation(self.violation)
+        super()._check()
+        check_agents(self.world, self.database, self.tables, self.backends, self._ledger, self._notes)

@@ -1,0 +1,118 @@
+"""The one door with a witness at it: whatever goes through is told to the model of the world, and can be cut short.
+
+Agents go through the door on their own account, so nobody who calls an agent could say what it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from tests.simulator import operations as asked
+from tests.simulator.environment import OPERATION
+
+from everthread.domain.boundary import Boundary, Suspend
+from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
+from everthread.domain.review_window import Review
+from everthread.domain.spend import Spent
+from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Rewriting, Ticket
+from everthread.lifecycle.forget import Forgettable
+
+T = TypeVar("T")
+
+Passes = Callable[[str], None]
+"""Told where a process is, in words; it may not come back from there."""
+
+
+class WatchedLifecycle(Lifecycle):
+    """The real lifecycle. `passes` hears of each step before it is asked for and once it is known to be done."""
+
+    def __init__(self, *given: Any, holder: str, passes: Passes, **named: Any) -> None:
+        super().__init__(*given, holder=holder, **named)
+        self._name = holder
+        self._passes = passes
+
+    async def _as(self, operation: object, work: Coroutine[Any, Any, T], name: str = "") -> T:
+        name = name or type(operation).__name__
+        token = OPERATION.set(operation)
+        try:
+            self._passes(f"before {name}")
+            done = await work
+            self._passes(f"after {name}")
+            return done
+        finally:
+            OPERATION.reset(token)
+            # Of one that never began, too.
+            work.close()
+
+    async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
+        work = super().accept(inbound, only_into=only_into)
+        operation = asked.Accept(inbound.key, inbound.text, inbound.owner)
+        return await self._as(operation, work, _of_work("Accept", inbound.key))
+
+    async def cross(
+        self,
+        key: SessionKey,
+        boundary: Boundary,
+        *,
+        owner: str,
+        actor: str = "user",
+        order: int | None = None,
+    ) -> Crossing:
+        work = super().cross(key, boundary, owner=owner, actor=actor, order=order)
+        name = f"{type(boundary).__name__} by {actor}"
+        if isinstance(boundary, Suspend):
+            return await self._as(asked.Stop(self._name, boundary.close_memory), work, name)
+        return await self._as(asked.Cross(key, boundary), work, name)
+
+    async def begin_turn(self, key: SessionKey) -> Ticket | None:
+        return await self._as(asked.Begin(key), super().begin_turn(key), _of_work("Begin", key))
+
+    async def commit_turn(
+        self,
+        ticket: Ticket,
+        messages: Sequence[Message],
+        reply: str | None,
+        *,
+        interrupted: bool = False,
+        spent: Sequence[Spent] = (),
+    ) -> Committed:
+        work = super().commit_turn(ticket, messages, reply, interrupted=interrupted, spent=spent)
+        return await self._as(asked.Commit(ticket, interrupted), work)
+
+    async def abandon_turn(self, ticket: Ticket) -> None:
+        await self._as(asked.Abandon(ticket), super().abandon_turn(ticket))
+
+    async def recover(self) -> tuple[str, ...]:
+        return await self._as(asked.Recover(), super().recover())
+
+    async def resume_turn(self, turn_id: str) -> Ticket | None:
+        return await self._as(asked.TakeOver(), super().resume_turn(turn_id))
+
+    async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:
+        work = super().record_delegation(ref, task, result, child_session_id)
+        await self._as(asked.Delegate(ref, task, child_session_id), work)
+
+    async def write_note(
+        self, change: NoteChange, *, owner: str, ref: SessionRef | None = None, review: Review | None = None
+    ) -> NoteVersion:
+        work = super().write_note(change, owner=owner, ref=ref, review=review)
+        operation = asked.Note(ref, owner, change, review, self._name)
+        return await self._as(operation, work, "Note by review" if review else "")
+
+    async def rewrite_notes(
+        self, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+    ) -> tuple[NoteVersion, ...]:
+        work = super().rewrite_notes(rewriting, owner=owner, ref=ref, review=review)
+        return await self._as(asked.Rewrite(ref, owner, rewriting, review, self._name), work)
+
+    async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
+        return await self._as(asked.Forgetting(what, owner), super().forget(what, owner=owner, actor=actor))
+
+    async def take_review(self) -> tuple[Review, SessionRef] | None:
+        return await self._as(asked.TakeReview(self._name), super().take_review())
+
+
+def _of_work(name: str, key: SessionKey) -> str:
+    """What is done for handed-over work has a name of its own."""
+    return f"{name} of work" if key.platform == HANDED_OVER else name

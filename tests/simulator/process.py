@@ -1,0 +1,180 @@
+"""A process of the simulated town: the real lifecycle, memory and lanes, and a loop that answers messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from tests.simulator import operations as asked
+from tests.simulator.environment import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
+from tests.simulator.reference_model import World
+
+from everthread.adapters.lanes.local import LocalLanes
+from everthread.adapters.sqlite.connection import Connection
+from everthread.domain.errors import Busy, EverthreadError, Fenced, StoreError
+from everthread.domain.model import (
+    ChatType,
+    Lease,
+    Message,
+    NoteAction,
+    NoteTarget,
+    Role,
+    SessionKey,
+    SessionRef,
+)
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle import Lifecycle, NoteChange, Ticket
+from everthread.memory import MemoryManager
+from everthread.memory.delivery import Limits
+
+T = TypeVar("T")
+
+LEASE_S = 15.0
+POLL_S = 4.0
+RECOVER_S = 5.0
+LIMITS = Limits(attempt_s_max=5.0, backoff_s=0.2, backoff_s_max=5.0, breaker_failures=4, breaker_s=4.0)
+POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=20.0)})
+HOOKS = frozenset({"on_session_finalize", "on_session_reset"})
+KEYS = {
+    SessionKey("main", "cli", ChatType.DM, "1"): "ann",
+    SessionKey("main", "telegram", ChatType.DM, "2"): "ann",
+    SessionKey("main", "telegram", ChatType.GROUP, "3", user="4"): "bob",
+}
+
+
+class Surroundings(Protocol):
+    """What a process finds around it."""
+
+    clock: SimClock
+    database: Connection
+    faults: Faults
+    world: World
+    backends: dict[str, Backend]
+    heard: dict[SessionKey, list[tuple[str, str]]]
+
+    def new_id(self) -> str: ...
+    def observe(self, operation: object | None, result: object) -> None: ...
+    def attempt_began(self, provider: str, process: str) -> None: ...
+    def note_down(self, *what: object) -> None: ...
+
+
+class Server(SimProcess):
+    """A process of ours."""
+
+    def __init__(self, town: Surroundings, name: str, seed: int) -> None:
+        super().__init__(name, seed)
+        self._town = town
+        self._answering: set[SessionKey] = set()
+        self.store = SimStore(town.database, self, town.faults, town.observe)
+        self.lanes = LocalLanes(self.store, town.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
+        self.lifecycle = self._door()
+        providers = [SimProvider(backend, self, town.faults, town.attempt_began) for backend in town.backends.values()]
+        self.memory = MemoryManager(
+            providers, self.store, town.clock, self.lanes, random=self.random.random, limits=LIMITS
+        )
+
+    def _door(self) -> Lifecycle:
+        town = self._town
+        return Lifecycle(self.store, town.clock, town.new_id, holder=self.name, policies=POLICIES, hooks=HOOKS)
+
+    async def run(self) -> None:
+        await self.insist(self.memory.start)
+        self.lanes.serve("hooks", self._run_hooks)
+        self.lanes.serve("timers", self.lifecycle.expire_due)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.lanes.run())
+            tasks.create_task(self._recover())
+            while True:
+                await asyncio.sleep(self.random.uniform(0.2, 1.0))
+                for key in KEYS:
+                    if self._town.world.waiting[key] and key not in self._answering:
+                        tasks.create_task(self._answer_next(key))
+
+    async def does(self, operation: object, work: Awaitable[T]) -> T:
+        """Tell the world what is being done, so that it can judge the commit."""
+        token = OPERATION.set(operation)
+        try:
+            return await work
+        finally:
+            OPERATION.reset(token)
+
+    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What a careful caller does about a busy or full disk: wait and try again."""
+        while True:
+            try:
+                return await work()
+            except StoreError:
+                await self._town.clock.sleep(0.5)
+
+    async def _answer_next(self, key: SessionKey) -> None:
+        """Each key has its own pace; one that is slow holds up no other."""
+        self._answering.add(key)
+        try:
+            await asyncio.sleep(self.random.uniform(0.0, 0.6))
+            ticket = await self.does(asked.Begin(key), self.lifecycle.begin_turn(key))
+            if ticket is not None:
+                await self._answer(ticket)
+        except (Busy, StoreError) as error:
+            self._town.note_down(f"{self.name}: {error}")
+        finally:
+            self._answering.discard(key)
+
+    async def _recover(self) -> None:
+        while True:
+            try:
+                for turn_id in await self.does(asked.Recover(), self.lifecycle.recover()):
+                    ticket = await self.does(asked.TakeOver(), self.lifecycle.resume_turn(turn_id))
+                    if ticket is not None:
+                        await self._answer(ticket)
+            except StoreError as error:
+                self._town.note_down(f"{self.name}: {error}")
+            await self._town.clock.sleep(RECOVER_S)
+
+    async def _answer(self, ticket: Ticket) -> None:
+        """One turn: a tool, a note now and then, some thinking, the commit."""
+        dice = self.random
+        try:
+            if dice.random() < 0.2 and not ticket.tools:
+                await self.insist(lambda: self.lifecycle.start_tool(ticket, "c1", "look", "{}"))
+                await self._town.clock.sleep(dice.random())
+                await self.insist(lambda: self.lifecycle.finish_tool(ticket, "c1", "seen"))
+            if dice.random() < 0.15:
+                await self.insist(lambda: self.note(ticket.ref, f"note in {ticket.message.inbound.text.split()[0]}"))
+            await self._town.clock.sleep(dice.choice((0.0, 0.3, 1.0, 6.0)) * dice.random())
+            if dice.random() < 0.06:
+                await self.insist(lambda: self.does(asked.Abandon(ticket), self.lifecycle.abandon_turn(ticket)))
+                return
+            text = ticket.message.inbound.text
+            messages = (Message(Role.USER, text), Message(Role.ASSISTANT, f"answer to {text}"))
+            interrupted = dice.random() < 0.1
+            operation = asked.Commit(ticket, interrupted)
+            await self.insist(
+                lambda: self.does(
+                    operation, self.lifecycle.commit_turn(ticket, messages, "answer", interrupted=interrupted)
+                )
+            )
+        except Fenced:
+            self._town.note_down(f"{self.name}: fenced out of {ticket.turn_id}")
+        except EverthreadError as error:
+            self._town.note_down(f"{self.name}: {error}")
+
+    async def note(self, ref: SessionRef, text: str) -> None:
+        change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text)
+        await self.write_note(change, ref.owner, ref)
+
+    async def write_note(self, change: NoteChange, owner: str, ref: SessionRef | None) -> None:
+        await self.does(asked.Note(ref, owner, change), self.lifecycle.write_note(change, owner=owner, ref=ref))
+
+    async def _run_hooks(self, lease: Lease) -> float | None:
+        """Hooks as a plugin would see them, without threads."""
+        for hook in await self.store.read(lambda uow: uow.lanes.hooks(20)):
+            await self.store.write(lambda uow: uow.lanes.check(lease))
+            self._town.heard[hook.key].append((hook.call.hook, hook.call.session_id))
+
+            def done(uow: Any, hook_id: int = hook.id) -> None:
+                uow.lanes.check(lease)
+                uow.lanes.drop_hook(hook_id)
+
+            await self.store.write(done)
+        return None

@@ -1,0 +1,466 @@
+"""What must be true, kept in plain dictionaries: a second, naive telling of the boundary table.
+
+The model copies lists where the store refers to rows, and never calls `plan`. It is told of every commit in the order
+of the commits; whatever the store then holds, and whatever the back ends have taken in, must agree with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from tests.simulator.operations import (
+    Abandon,
+    Accept,
+    Begin,
+    Commit,
+    Cross,
+    Delegate,
+    Forgetting,
+    Note,
+    Recover,
+    Rewrite,
+    Stop,
+    TakeOver,
+)
+from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, Words, hold
+
+from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
+from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
+from everthread.domain.reset_policy import ResetPolicies
+from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, Ticket
+from everthread.lifecycle.forget import Forgettable
+from everthread.store.sessions import BoundaryRow
+
+ActiveAt = Callable[[str], float]
+Left = ModelSession | None
+Others = list[SessionKey]
+B = TypeVar("B")
+
+
+def _boundary(operation: object | None, kind: type[B]) -> B:
+    """The boundary that was asked for: some are never crossed unasked."""
+    boundary = operation.boundary if isinstance(operation, Cross) else None
+    hold(isinstance(boundary, kind), f"{kind.__name__} was crossed, but {operation} was asked for")
+    assert isinstance(boundary, kind)
+    return boundary
+
+
+class World:
+    """The model. `sees` is called after each commit, with what was asked for and what came back."""
+
+    def __init__(self, owners: dict[SessionKey, str], policies: ResetPolicies) -> None:
+        self.policies = policies
+        self.sessions: dict[str, ModelSession] = {}
+        # Work that is handed over is done under keys of its own, that nobody has heard of before.
+        self.on: defaultdict[SessionKey, str | None] = defaultdict(lambda: None, dict.fromkeys(owners))
+        self.epoch: defaultdict[SessionKey, int] = defaultdict(int)
+        self.pending: defaultdict[SessionKey, str | None] = defaultdict(lambda: None)
+        self.kinds: defaultdict[SessionKey, Kind] = defaultdict(lambda: Kind.CHAT)
+        self.waiting: defaultdict[SessionKey, list[tuple[str, float]]] = defaultdict(list)
+        self.senders: dict[str, str] = {}
+        self.words = Words()
+        self.desks: dict[str, ModelSession] = {}
+        self.slots: dict[str, ModelSlot] = {}
+        self.fates: dict[str, str] = {}
+        self.hooks: defaultdict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
+        self.told_of: set[str] = set()
+        """Sessions whose delegated work somebody was told of."""
+        self.served: set[tuple[str, str]] = set()
+
+    def sees(
+        self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt, now: float
+    ) -> None:
+        for row in rows:
+            self._crossing(row, operation)
+        match operation, result:
+            case Accept(key, text, owner), (InboxRow() as row, True):
+                self.waiting[key].append((text, row.accepted_at))
+                self.senders[text] = owner
+                self.fates[text] = "waiting"
+            case Begin(key), Ticket() as ticket:
+                self._begun(key, ticket, just_opened=bool(rows))
+            case Commit(ticket, interrupted), Committed() as done:
+                self._held(ticket)
+                self.words.written(self.slots[ticket.turn_id].text, ticket.message.inbound.text)
+                self._committed(ticket.turn_id, done, interrupted, active_at, now)
+            case Abandon(ticket), None:
+                self._held(ticket)
+                self.slots[ticket.turn_id].ticket = ("", 0)
+            case TakeOver(), Ticket() as ticket:
+                self.slots[ticket.turn_id].ticket = (ticket.holder, ticket.fence)
+                self.served.add((ticket.holder, ticket.ref.session_id))
+            case Cross(key, boundary), Crossing() as crossing:
+                self._answered(key, boundary, crossing, rows)
+            case _:
+                self._told(operation, result)
+
+    def _told(self, operation: object | None, result: object) -> None:
+        """What belongs to no turn and is no boundary."""
+        match operation, result:
+            case Note(ref, owner, change), NoteVersion() as note:
+                self.words.note(note.note_id, owner, change.content, note.session_id)
+                self._written(ref, owner, ("note", change.content))
+            case Rewrite(ref, owner), tuple():
+                for note in cast(tuple[NoteVersion, ...], result):
+                    self.words.note(note.note_id, owner, note.content, note.session_id)
+                    self._written(ref, owner, ("note", note.content))
+            case Delegate(ref, text, child), _:
+                # Told again after a crash, it counts once.
+                if child not in self.told_of:
+                    self.told_of.add(child)
+                    self._written(ref, ref.owner, ("delegation", text))
+            case Forgetting(what, owner), int() if not isinstance(result, bool):
+                self._forgotten(what, owner)
+            case _:
+                pass
+
+    def mended(self, note: NoteVersion) -> None:
+        """Without a session that was forgotten, a note says something else."""
+        self.words.note(note.note_id, note.owner, note.content, note.session_id)
+        session = self.sessions.get(note.session_id)
+        if session is None:
+            self._desk(note.owner).tell((None, 0, 0), "note", note.content)
+            return
+        at = (session.key, 0, session.generation)
+        session.write(at, "note", note.content)
+        self._close_if_left(session, at)
+
+    def logs(self) -> list[ModelSession]:
+        """Everything that has a log: conversations, and what concerns a person."""
+        return [*self.sessions.values(), *self.desks.values()]
+
+    def forgotten_notes(self, session: ModelSession) -> set[int]:
+        """Which entries of its log are notes of which no word is left."""
+        entries = enumerate(session.log, 1)
+        return {seq for seq, entry in entries if entry[0] == "note" and entry[1] in self.words.forgotten}
+
+    # What a boundary does, told once more ---------------------------------------------------------------------------
+
+    def _crossing(self, row: BoundaryRow, operation: object | None) -> None:
+        key, left = row.key, self.sessions.get(row.from_session or "")
+        hold(self.on[key] == row.from_session, f"{row.kind} of {key} left {row.from_session}, it was on {self.on[key]}")
+        strange = left is not None and left.owner != row.owner and row.actor == "user"
+        hold(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {row.from_session}")
+        others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
+        told = getattr(self, f"_told_{row.kind}", None)
+        hold(told, f"unknown boundary {row.kind}")
+        assert told is not None
+        told(row, left, others, operation)
+        if row.kind != "suspend":
+            self.epoch[key] += 1
+            self.on[key] = row.to_session
+            if row.kind != "expire":
+                self.pending[key] = None
+        hold(self.epoch[key] == row.epoch, f"{key} is at epoch {row.epoch}, not {self.epoch[key]}")
+
+    def _told_new(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        key = row.key
+        asked = operation.boundary if isinstance(operation, Cross) else None
+        kind = asked.kind if isinstance(asked, New) else None
+        self.kinds[key] = kind or self.kinds[key]
+        self._set_aside(key, left, None, operation)
+        self._leave(key, left, row.kind if not others else None)
+        cause = self.pending[key] or ("new_session" if row.kind == "new" else "reset")
+        delegating = asked.parent if isinstance(asked, New) else ""
+        entry = ("opened", delegating, True, "delegation") if delegating else ("opened", "", True, cause)
+        opened = self._open(row, [], entry)
+        opened.delegated_by = delegating
+        opened.parent = delegating or None
+        self._set_aside(key, None, opened, operation)
+        if left is not None or self.pending[key]:
+            self.hooks[key].append(("on_session_reset", opened.id))
+
+    _told_reset = _told_new
+
+    def _told_resume(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        boundary = _boundary(operation, Resume)
+        target = self.sessions[self._tip(boundary.target)]
+        self._set_aside(row.key, left, target, operation)
+        hold(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
+        hold(target.owner == row.owner, "resumed somebody else's session")
+        self._leave(row.key, left, None)
+        target.ended = None
+        target.active_at = row.at
+        target.tell(self._at(row, target), "opened", left.id if left else target.parent or "", False, "resume")
+
+    def _told_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        self._set_aside(row.key, left, None, operation)
+        self._leave(row.key, left, None)
+        opened = self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
+        opened.behind = list(left.behind)
+
+    def _told_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        boundary = _boundary(operation, Compress)
+        hold(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
+        hold(not self._running(left.id), "compressed in mid-turn")
+        following = self.sessions.get(left.continued_by or "")
+        hold(following is None or following.forgotten, f"{left.id} was compressed twice")
+        left.close(self._here(row.key, left))
+        left.end("compressed")
+        kept = [(n, text) for n, text in left.shown if n > boundary.covers_to]
+        opened = self._open(row, kept, ("opened", left.id, False, "compression"), left)
+        opened.behind = left.behind + [(n, text) for n, text in left.shown if n <= boundary.covers_to]
+        left.continued_by = opened.id
+        self.served = {(h, str(row.to_session) if sid == left.id else sid) for h, sid in self.served}
+        for other in others:
+            self.epoch[other] += 1
+            self.on[other] = row.to_session
+
+    def _told_rewind(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        running = any(slot.session == left.id and slot.fate == "live" for slot in self.slots.values())
+        turns = _boundary(operation, Rewind).turns - running
+        hidden = left.shown[-turns:] if turns else []
+        del left.shown[len(left.shown) - len(hidden) :]
+        left.generation += 1
+        if hidden:
+            left.write(self._at(row, left), "rewind", tuple(n for n, _ in hidden))
+        for slot in self.slots.values():
+            if slot.session == left.id and slot.fate == "live":
+                slot.fate = "hidden"
+
+    def _told_suspend(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        if isinstance(operation, Stop) and (operation.holder, left.id) in self.served:
+            self._finalize(row.key, left)
+        if isinstance(operation, Recover):
+            # Nobody had begun what it was opened for.
+            waits = any(slot.session == left.delegated_by for slot in self.slots.values())
+            hold(left.delegated_by and not waits, f"{left.id} was given up, and somebody waits for it")
+        if isinstance(operation, Recover) or (isinstance(operation, Stop) and operation.close_memory):
+            self._set_aside(row.key, left, None, operation)
+            left.close(self._here(row.key, left))
+
+    def _told_forget(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        left.end("forgotten")
+        self._finalize(row.key, left)
+        for other in others:
+            self.epoch[other] += 1
+            self.on[other] = None
+
+    def _told_expire(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+        assert left is not None
+        key = row.key
+        asked = operation.boundary if isinstance(operation, Cross) else None
+        policy, as_of = (asked.policy, asked.at) if isinstance(asked, Expire) else (self.policies.of(key), row.at)
+        due = policy.due(left.active_at)
+        waiting = self.waiting[key]
+        hold(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
+        hold(not self._running(left.id), f"{key} expired in mid-turn")
+        # A branch of delegated work is somebody's own; what it was handed by the session itself is not.
+        children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is Kind.SUBAGENT]
+        hold(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
+        hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
+        at = max(as_of, waiting[0][1]) if waiting else as_of
+        reason = policy.expired(left.active_at, at)
+        assert reason is not None
+        self._leave(key, left, reason.value if not others else None)
+        self.pending[key] = reason.value
+
+    def _leave(self, key: SessionKey, left: ModelSession | None, ends: str | None) -> None:
+        if left is None:
+            return
+        left.close(self._here(key, left))
+        if ends is not None:
+            left.end(ends)
+        self._finalize(key, left)
+        for slot in self.slots.values():
+            if slot.session == left.id and slot.key == key and slot.fate == "live":
+                slot.fate = "late"
+
+    def _finalize(self, key: SessionKey, left: ModelSession) -> None:
+        self.hooks[key].append(("on_session_finalize", left.id))
+        self.served = {(holder, session_id) for holder, session_id in self.served if session_id != left.id}
+
+    def _open(
+        self, row: BoundaryRow, shown: list[tuple[int, str]], entry: Entry, parent: ModelSession | None = None
+    ) -> ModelSession:
+        assert row.to_session is not None
+        hold(row.to_session not in self.sessions, f"{row.to_session} was opened twice")
+        kind, key = (parent.kind, parent.key) if parent else (self.kinds[row.key], row.key)
+        session = ModelSession(row.to_session, row.owner, key, kind, shown, row.at)
+        session.tell(self._at(row, session), *entry)
+        if parent is not None:
+            session.last, session.parent = parent.last, parent.id
+        self.sessions[session.id] = session
+        return session
+
+    def _here(self, key: SessionKey, session: ModelSession) -> At:
+        return key, self.epoch[key], session.generation
+
+    def _at(self, row: BoundaryRow, session: ModelSession) -> At:
+        """Where the boundary leads."""
+        return row.key, self.epoch[row.key] + 1, session.generation
+
+    def _set_aside(self, key: SessionKey, left: Left, opened: Left, operation: object | None) -> None:
+        """Into the session that is left or opened, whichever is the sender's; what fits neither goes on waiting."""
+        if isinstance(operation, Begin):
+            return
+        for text, accepted_at in list(self.waiting[key]):
+            into = next((s for s in (left, opened) if s is not None and s.owner == self.senders[text]), None)
+            if into is not None:
+                into.last += 1
+                self.fates[text] = f"aside in {into.id}"
+                self.waiting[key].remove((text, accepted_at))
+
+    def _answered(self, key: SessionKey, boundary: Boundary, crossing: Crossing, rows: list[BoundaryRow]) -> None:
+        hold((crossing.refusal is None) == bool(rows), f"{boundary} of {key} answered {crossing.refusal}, wrote {rows}")
+        if isinstance(boundary, Branch) and crossing.refusal is not None:
+            hold(self.on[key] is None, f"branch of {key} refused: {crossing.refusal}")
+
+    # Turns ----------------------------------------------------------------------------------------------------------
+
+    def _begun(self, key: SessionKey, ticket: Ticket, *, just_opened: bool) -> None:
+        text, accepted_at = self.waiting[key].pop(0)
+        session = self.sessions[self.on[key] or ""]
+        found = ticket.message.inbound.text
+        hold(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
+        hold(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session.id}")
+        hold(
+            ticket.ref.session_id == session.id,
+            f"{text!r} began in {ticket.ref.session_id}, its key is on {session.id}",
+        )
+        at = self._here(key, session)
+        ref = ticket.ref
+        hold((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
+        hold(not self._running(session.id), f"two turns run in {session.id}")
+        due = self.policies.of(key).due(session.active_at)
+        hold(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
+        session.active_at = max(session.active_at, accepted_at)
+        self.slots[ticket.turn_id] = ModelSlot(key, session.id, text, at, (ticket.holder, ticket.fence))
+        self.fates[text] = "running"
+        self.served.add((ticket.holder, session.id))
+
+    def _held(self, ticket: Ticket) -> None:
+        slot = self.slots.get(ticket.turn_id)
+        hold(slot is not None, f"turn {ticket.turn_id} was written twice, or never began")
+        assert slot is not None
+        mine = (ticket.holder, ticket.fence)
+        hold(slot.ticket == mine, f"turn {ticket.turn_id} was written by {mine}, it is {slot.ticket}'s")
+
+    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
+        slot = self.slots.pop(turn_id)
+        wanted = {"late": "late", "hidden": "hidden", "live": "interrupted" if interrupted else "done"}[slot.fate]
+        hold(done.status.value == wanted, f"{slot.text!r} was stored as {done.status.value}, it is {wanted}")
+        hold(done.ref.session_id == slot.session, f"{slot.text!r} was committed into {done.ref.session_id}")
+        withheld = done.reply is not None and done.reply.state.value == "withheld"
+        hold(withheld == (slot.fate != "live") or done.reply is None, f"the reply to {slot.text!r} went out wrongly")
+        if slot.fate == "live":
+            session = self.sessions[slot.session]
+            session.active_at = max(session.active_at, now)
+            hold(active_at(session.id) == session.active_at, f"{session.id} was last active {active_at(session.id)}")
+        self._store_turn(slot)
+
+    def _store_turn(self, slot: ModelSlot) -> None:
+        session = self.sessions[slot.session]
+        session.last += 1
+        self.fates[slot.text] = f"{slot.fate} in {session.id}"
+        if slot.fate != "hidden":
+            session.shown.append((session.last, slot.text))
+            session.write(slot.at, "turn", session.last, slot.text)
+        if slot.fate != "live":
+            self._close_if_left(session, slot.at)
+
+    def settled(self, turn_id: str, now: float) -> None:
+        """A cancelled turn of a dead process was stored with what there was of it."""
+        slot = self.slots.pop(turn_id)
+        if slot.fate == "live":
+            session = self.sessions[slot.session]
+            hold(self._is_unwanted(session, slot.key), f"the running turn {slot.text!r} was thrown away")
+            session.active_at = max(session.active_at, now)
+        self._store_turn(slot)
+
+    def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:
+        """Delegated work, with nobody left who waits for it."""
+        waits = any(slot.session == session.delegated_by for slot in self.slots.values())
+        return bool(session.delegated_by) and session.key == key and not waits
+
+    def _written(self, ref: SessionRef | None, owner: str, entry: Entry) -> None:
+        if ref is None:
+            self._desk(owner).tell((None, 0, 0), *entry)
+            return
+        session, at = self.sessions[ref.session_id], (ref.key, ref.epoch, ref.generation)
+        session.write(at, *entry)
+        self._close_if_left(session, at)
+
+    def _close_if_left(self, session: ModelSession, at: At) -> None:
+        if session.id not in self.on.values() and all(slot.session != session.id for slot in self.slots.values()):
+            session.close(at)
+
+    # Forgetting -----------------------------------------------------------------------------------------------------
+
+    def _desk(self, owner: str) -> ModelSession:
+        """The log of what concerns a person and no conversation."""
+        fresh = ModelSession(f"notes:{owner}", owner, None, Kind.NOTES, [], 0.0)
+        return self.desks.setdefault(owner, fresh)
+
+    def _forgotten(self, what: Forgettable, owner: str) -> None:
+        match what:
+            case ForgetFact(note_id):
+                hold(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
+                text = self.words.notes[note_id][1]
+                self.words.forget_fact(note_id, owner, [t for t, whose in self.senders.items() if whose == owner])
+                self._desk(owner).tell((None, 0, 0), "forget", "fact", text)
+            case ForgetSession(session_id):
+                self._forgotten_session(self.sessions[session_id])
+            case ForgetOwner():
+                for session in self.sessions.values():
+                    if session.owner == owner and not session.forgotten:
+                        self._forgotten_session(session)
+                self._forgotten_owner(owner)
+
+    def _forgotten_owner(self, owner: str) -> None:
+        for waiting in self.waiting.values():
+            for text, accepted_at in [(t, at) for t, at in waiting if self.senders[t] == owner]:
+                self.fates[text] = "forgotten in the inbox"
+                waiting.remove((text, accepted_at))
+        self.words.forget_notes(lambda whose, session_id: whose == owner)
+        self._desk(owner).tell((None, 0, 0), "forget", "owner")
+
+    def _forgotten_session(self, session: ModelSession) -> None:
+        session.forgotten = True
+        if session.ended is None:
+            session.end("forgotten")
+        session.tell((session.key, 0, session.generation), "forget", "session")
+        session.dirty = False
+        self._forgotten_rows(session)
+        if session.key is not None and session.key.platform == HANDED_OVER:
+            # What it was to do, and nobody had begun, is nobody's to begin.
+            self.fates |= {text: "forgotten in the inbox" for text, _ in self.waiting[session.key]}
+            self.waiting[session.key].clear()
+        for other in self.sessions.values():
+            if self._descends(other, session):
+                # A summary tells of all that came before it.
+                other.behind.clear()
+        for child in sorted(self.sessions.values(), key=lambda s: s.id):
+            if child.delegated_by == session.id and not child.forgotten:
+                self._forgotten_session(child)
+
+    def _descends(self, session: ModelSession, ancestor: ModelSession) -> bool:
+        parent = self.sessions.get(session.parent or "")
+        return session is ancestor or (parent is not None and self._descends(parent, ancestor))
+
+    def _forgotten_rows(self, session: ModelSession) -> None:
+        self.words.forget_notes(lambda whose, session_id: session_id == session.id)
+        for turn_id, slot in list(self.slots.items()):
+            if slot.session == session.id:
+                self.fates[slot.text] = f"forgotten in {session.id}"
+                del self.slots[turn_id]
+        for text, fate in self.fates.items():
+            if fate.endswith(f" in {session.id}"):
+                self.fates[text] = f"forgotten in {session.id}"
+                self.words.written(text, FORGOTTEN)
+
+    def _running(self, session_id: str) -> bool:
+        return any(slot.session == session_id and slot.fate == "live" for slot in self.slots.values())
+
+    def _tip(self, session_id: str) -> str:
+        following = self.sessions[session_id].continued_by
+        if following is None or self.sessions[following].forgotten:
+            return session_id
+        return self._tip(following)

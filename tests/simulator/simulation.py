@@ -1,0 +1,465 @@
+"""A simulated town: two processes on one store, some people, two memory back ends, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from tests.simulator import operations as asked
+from tests.simulator.environment import Backend, Faults, SimClock, SimLoop, fresh_database
+from tests.simulator.invariants import Evidence, check_everything
+from tests.simulator.process import KEYS, POLICIES, Server
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import Violation, hold
+from tests.simulator.scenario import FAULTS, Step
+
+from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
+from everthread.domain.errors import EverthreadError
+from everthread.domain.model import (
+    Inbound,
+    Kind,
+    NoteAction,
+    NoteTarget,
+    SessionKey,
+    SessionRef,
+)
+from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
+from everthread.store.sessions import BoundaryRow
+from everthread.store.unit_of_work import Tables
+
+T = TypeVar("T")
+
+START_S = 1.0
+TRACE_CHARS_MAX = 240
+SETTLE_S_MAX = 900.0
+LEASE_S_MAX = 60.0
+PROVIDERS = ("alpha", "beta")
+OWNERS = ("ann", "bob")
+
+
+class Town:
+    """Runs one schedule. `run` gives the violation, or none."""
+
+    policies = POLICIES
+
+    def __init__(self, seed: int, schedule: list[Step]) -> None:
+        self.schedule = schedule
+        self._seed = seed
+        self._dice = random.Random(seed ^ 0x5EED)
+        self.loop = SimLoop()
+        self.clock = SimClock(self.loop)
+        self.database = fresh_database()
+        self.tables = Tables(self.database.execute)
+        self.faults = Faults()
+        self.world = World(KEYS, self.policies)
+        self.backends = {name: Backend(name) for name in PROVIDERS}
+        self.heard: dict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
+        self._happened: list[tuple[float, tuple[object, ...]]] = []
+        self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
+        self.violation: str | None = None
+        self.time_was_bent = False
+        self._ids = 0
+        self._messages = 0
+        self._boundaries_seen = 0
+        self._servers: list[Server] = []
+        self._started = 0
+
+    def run(self) -> str | None:
+        try:
+            self.loop.run_until_complete(self._live())
+        except Violation as error:
+            self.violation = self.violation or str(error)
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            for server in self._servers:
+                server.kill()
+            # What the dead still clean up has no effect, but must be let go of.
+            self.loop.run_until_complete(asyncio.sleep(1.0))
+            self.loop.close()
+            self.database.close()
+        self.counts["totals"]["deliveries"] += sum(len(b.effects) for b in self.backends.values())
+        self.counts["totals"]["crashes"] += self.faults.hit["kill"] + self.faults.hit["kill between statements"]
+        self.counts["totals"]["attempts"] += sum(b.attempts for b in self.backends.values())
+        return self.violation
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:05}"
+
+    def note_down(self, *what: object) -> None:
+        """Written out only if somebody wants to read it."""
+        self._happened.append((self.loop.time(), what))
+
+    @property
+    def trace(self) -> list[str]:
+        return [f"{at:8.3f} {' '.join(map(str, what))[:TRACE_CHARS_MAX]}" for at, what in self._happened]
+
+    def attempt_began(self, provider: str, process: str) -> None:
+        """Without stopped processes and bent time, only the holder of a lease ever tries to deliver."""
+        rows = list(self.database.execute("SELECT holder FROM leases WHERE name = ?", (f"journal:{provider}",)))
+        if not self.time_was_bent and rows != [(process,)]:
+            self._violated(f"{process} delivers to {provider}, the lease is {rows}")
+
+    def observe(self, operation: object | None, result: object) -> None:
+        """Called inside the store after each commit of note, before anyone else knows of it."""
+        if self.violation is not None:
+            return
+        try:
+            new: list[BoundaryRow] = []
+            while row := self.tables.sessions.boundary(self._boundaries_seen + 1):
+                self._boundaries_seen += 1
+                new.append(row)
+                self.counts["boundaries"][row.kind] += 1
+                self.note_down(row.kind, row.key, row.from_session, "->", row.to_session, "by", row.actor)
+            if isinstance(operation, asked.Commit):
+                self.counts["totals"]["turns"] += 1
+            if operation is not None and not isinstance(operation, asked.Recover):
+                self.note_down(operation, "=", result)
+            if isinstance(operation, asked.Recover):
+                # What then lies about has nobody left who waits for it.
+                self._see_settled()
+            self.world.sees(operation, result, new, self._active_at, self.clock.now())
+            if isinstance(operation, asked.Abandon):
+                self.counts["totals"]["abandoned"] += 1
+                self._see_settled()
+        except (AssertionError, LookupError) as error:
+            self._violated(f"{type(error).__name__}: {error}")
+
+    def _see_settled(self) -> None:
+        for turn_id in sorted(self.world.slots):
+            if self.tables.slots.get(turn_id) is None:
+                self.world.settled(turn_id, self.clock.now())
+
+    def _active_at(self, session_id: str) -> float:
+        session = self.tables.sessions.get(session_id)
+        return session.active_at if session is not None else 0.0
+
+    def _violated(self, what: str) -> None:
+        if self.violation is None:
+            self.violation = what
+            self.note_down(f"VIOLATION {what}")
+
+    # The schedule ---------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        for _ in range(2):
+            self._start_server()
+        pending: set[asyncio.Task[Any]] = set()
+        for step in self.schedule:
+            await asyncio.sleep(max(START_S + step.at - self.loop.time(), 0.0))
+            self.note_down("*", step.action)
+            task = asyncio.ensure_future(self._take(step, random.Random(step.dice)))
+            pending.add(task)
+            self._hold_so_far()
+        await asyncio.wait(pending, timeout=60.0)
+        for task in pending:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        await self._settle()
+        self._hold_so_far()
+        self._check()
+
+    def _check(self) -> None:
+        check_everything(
+            Evidence(self.world, self.database, self.tables, self.backends, self.heard, self.time_was_bent)
+        )
+
+    def _hold_so_far(self) -> None:
+        if self.violation is not None:
+            raise Violation(self.violation)
+
+    def _start_server(self) -> Server:
+        self._started += 1
+        server = self._new_server(f"p{self._started}", self._dice.getrandbits(32))
+        self._servers = [other for other in self._servers if not other.dead] + [server]
+        server.spawn(server.run()).add_done_callback(self._server_ended)
+        return server
+
+    def _new_server(self, name: str, seed: int) -> Server:
+        return Server(self, name, seed)
+
+    def _server_ended(self, running: asyncio.Task[None]) -> None:
+        if not running.cancelled() and (error := running.exception()) is not None:
+            self._violated(f"a process has crashed: {error!r}")
+
+    def _server(self, dice: random.Random) -> Server:
+        living = [server for server in self._servers if not server.dead]
+        return dice.choice(living) if living else self._start_server()
+
+    async def _take(self, step: Step, dice: random.Random) -> None:
+        key = dice.choice(tuple(KEYS))
+        match step.action:
+            case "send":
+                await self._send(key, dice)
+            case "new" | "reset" | "resume" | "branch" | "compress" | "rewind":
+                await self._on(dice, lambda server: self._cross(server, key, step.action, dice))
+            case "note" | "delegate" | "recall" | "forget" | "forget_owner" | "forget_fact" | "retry" | "replay":
+                await self._on(dice, lambda server: self._do(server, key, step.action, dice))
+            case _:
+                await self._befall(step.action, dice)
+
+    async def _on(self, dice: random.Random, work: Callable[[Server], Awaitable[None]]) -> bool:
+        """Have a process handle something; false if it died over it."""
+        server = self._server(dice)
+
+        async def handle() -> None:
+            try:
+                await work(server)
+            except EverthreadError as error:
+                self.note_down(f"{server.name}: {type(error).__name__}: {error}")
+
+        task = server.spawn(handle())
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        return not task.cancelled()
+
+    def _who(self, key: SessionKey, dice: random.Random) -> str:
+        """Whoever talks at a key; now and then it is somebody else."""
+        return dice.choice(OWNERS) if dice.random() < 0.12 else KEYS[key]
+
+    async def _send(self, key: SessionKey, dice: random.Random) -> None:
+        """The platform delivers a message until somebody takes it, and now and then once more."""
+        self._messages += 1
+        name = f"m{self._messages}."
+        owner = self._who(key, dice)
+        facts = [text for whose, text, _ in self.world.words.notes.values() if whose == owner]
+        text = f"{name} {dice.choice(facts)}" if facts and dice.random() < 0.3 else name
+        inbound = Inbound(key, owner, text, update_id=name)
+        taken = 0
+        while taken < (2 if dice.random() < 0.1 else 1):
+
+            async def accept(server: Server) -> None:
+                operation = asked.Accept(key, text, owner)
+                await server.insist(lambda: server.does(operation, server.lifecycle.accept(inbound)))
+
+            taken += await self._on(dice, accept)
+            await asyncio.sleep(dice.random())
+        self.counts["totals"]["messages"] += 1
+
+    async def _cross(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
+        owner = self._who(key, dice)
+        boundary = self._boundary(key, owner, action, dice)
+        if boundary is None:
+            return
+        work = server.lifecycle.cross(key, boundary, owner=owner)
+        await server.does(asked.Cross(key, boundary), work)
+
+    def _boundary(self, key: SessionKey, owner: str, action: str, dice: random.Random) -> Boundary | None:
+        here = self.world.sessions.get(self.world.on[key] or "")
+        match action:
+            case "new":
+                kind = self._kind(key, dice)
+                return New(kind=kind, parent=self._parent(owner, dice) if kind is Kind.SUBAGENT else "")
+            case "reset":
+                return Reset()
+            case "branch":
+                return Branch()
+            case "rewind":
+                return Rewind(dice.choice((1, 1, 2, 5)))
+            case "resume":
+                anybodys = dice.random() < 0.1
+                there = [s for s in self.world.sessions.values() if not s.forgotten]
+                mine = [s.id for s in there if anybodys or s.owner == owner]
+                return Resume(dice.choice(mine)) if mine else Resume("")
+            case _:
+                stored = self.tables.sessions.get(here.id) if here else None
+                if stored is None or stored.forgotten_seq is not None:
+                    return None
+                covers = dice.randint(stored.floor, stored.last_turn)
+                return Compress(stored.id, stored.generation - (dice.random() < 0.1), "what was said", covers)
+
+    def _kind(self, key: SessionKey, dice: random.Random) -> Kind | None:
+        """Now and then a key is given to scheduled or delegated work, and mostly back to people soon."""
+        if self.world.kinds[key] is not Kind.CHAT:
+            return dice.choice((Kind.CHAT, Kind.CHAT, None))
+        return dice.choice((Kind.CRON, Kind.SUBAGENT)) if dice.random() < 0.08 else None
+
+    def _parent(self, owner: str, dice: random.Random) -> str:
+        """A session that hands the work over, of whomever; now and then none does."""
+        there = [s for s in self.world.sessions.values() if not s.forgotten and s.kind is not Kind.SUBAGENT]
+        mine = [s.id for s in there if s.owner == owner or dice.random() < 0.1]
+        return dice.choice(mine) if mine and dice.random() < 0.8 else ""
+
+    async def _do(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
+        ref = await server.lifecycle.current(key)
+        provider = dice.choice(PROVIDERS)
+        match action:
+            case "retry":
+                await server.memory.journal.retry(provider)
+            case "replay":
+                sessions = [*self.world.sessions, None]
+                await server.memory.journal.replay(provider, dice.choice(sessions))
+            case "forget_owner":
+                owner = KEYS[key]
+                await server.does(
+                    asked.Forgetting(ForgetOwner(), owner), server.lifecycle.forget(ForgetOwner(), owner=owner)
+                )
+            case _ if ref is None:
+                return
+            case "note":
+                change = NoteChange(NoteAction.ADD, NoteTarget.USER, self._word())
+                await server.write_note(change, ref.owner, ref if dice.random() < 0.8 else None)
+            case "delegate":
+                text = self._word()
+                child = f"child of {text}"
+                work = server.lifecycle.record_delegation(ref, text, "done", child)
+                await server.does(asked.Delegate(ref, text, child), work)
+                if dice.random() < 0.3:
+                    # As after a crash: it is told again, and counts once.
+                    await server.lifecycle.record_delegation(ref, text, "done", child)
+            case "recall":
+                await self._recall(server, key, ref)
+            case _:
+                await self._forget(server, ref.owner, action, dice)
+
+    async def _forget(self, server: Server, owner: str, action: str, dice: random.Random) -> None:
+        if action == "forget_fact":
+            notes = [note_id for note_id, (whose, _, _) in self.world.words.notes.items() if whose == owner]
+            what = ForgetFact(dice.choice(notes)) if notes else None
+        else:
+            what = ForgetSession(dice.choice([s.id for s in self.world.sessions.values() if s.owner == owner]))
+        if what is not None:
+            await server.does(asked.Forgetting(what, owner), server.lifecycle.forget(what, owner=owner))
+            self.counts["totals"]["facts forgotten"] += isinstance(what, ForgetFact)
+
+    def _word(self) -> str:
+        self._messages += 1
+        return f"w{self._messages}."
+
+    async def _recall(self, server: Server, key: SessionKey, ref: SessionRef) -> None:
+        recall = server.memory.start_recall("anything", ref=ref)
+        await self.clock.sleep(server.random.choice((0.0, 0.1, 3.0)))
+        here = await server.lifecycle.current(key)
+        if here is None:
+            recall.drop()
+            return
+        found = await recall.use(here)
+        self.counts["totals"]["recalls"] += 1
+        for item in found.items:
+            hold(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
+
+    async def _befall(self, action: str, dice: random.Random) -> None:
+        match action:
+            case "kill":
+                self._server(dice).kill()
+                self.faults.hit["kill"] += 1
+                await self._restart(dice)
+            case "kill_inside":
+                victim = self._server(dice)
+                victim.kill_after_statements = dice.randint(0, 60)
+                while not victim.dead and self.loop.time() < 300.0:
+                    await asyncio.sleep(1.0)
+                await self._restart(dice)
+            case "stop":
+                await self._stop(dice)
+            case "freeze":
+                self.time_was_bent = True
+                self.faults.hit["stopped and continued"] += 1
+                self._server(dice).frozen_until = self.loop.time() + dice.choice((3.0, 20.0, 40.0))
+            case "jump":
+                self.time_was_bent = True
+                self.faults.hit["clock jump"] += 1
+                self.clock.offset += dice.choice((-30.0, -4000.0, -4000.0, 10.0, 60.0, 4000.0))
+            case "busy":
+                self.faults.busy += dice.randint(1, 4)
+            case "full":
+                self.faults.full += dice.randint(1, 6)
+            case _:
+                waiting = self.faults.provider.setdefault(dice.choice(PROVIDERS), [])
+                waiting += dice.choices(FAULTS, k=dice.choice((1, 1, 2, 8)))
+
+    async def _stop(self, dice: random.Random) -> None:
+        close_memory = dice.random() < 0.3
+
+        async def stop(server: Server) -> None:
+            operation = asked.Stop(server.name, close_memory)
+            await server.does(operation, server.lifecycle.suspend(close_memory=close_memory))
+            self.faults.hit["stop"] += 1
+            server.kill()
+
+        await self._on(dice, stop)
+        await self._restart(dice)
+
+    async def _restart(self, dice: random.Random) -> None:
+        await asyncio.sleep(dice.choice((0.1, 2.0, 25.0)))
+        if sum(not server.dead for server in self._servers) < 2:
+            self._start_server()
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Let the faults end and give everything time to arrive; then parked entries are retried and arrive too."""
+        self.faults.busy = self.faults.full = 0
+        self.faults.provider.clear()
+        for server in self._servers:
+            server.frozen_until = 0.0
+            server.kill_after_statements = None
+        if all(server.dead for server in self._servers):
+            self._start_server()
+        self._bury_the_dead()
+        await self._until_quiet()
+        for provider in PROVIDERS:
+            self._parked_is_kept(provider)
+            await self._on(self._dice, lambda server, provider=provider: _retry(server, provider))
+        await self._until_quiet()
+
+    def _bury_the_dead(self) -> None:
+        """A lease that was given before the clock was put back runs for as much longer. A person would see to it."""
+        living = [server.name for server in self._servers if not server.dead]
+        self.database.execute(
+            f"DELETE FROM leases WHERE expires_at > ? AND holder NOT IN ({', '.join('?' * len(living))})",
+            (self.clock.now() + LEASE_S_MAX, *living),
+        )
+
+    async def _until_quiet(self) -> None:
+        deadline = self.loop.time() + SETTLE_S_MAX
+        while not self._quiet():
+            self._hold_so_far()
+            hold(self.loop.time() < deadline, f"the town does not come to rest: {self._unrest()}")
+            await asyncio.sleep(3.0)
+
+    def _quiet(self) -> bool:
+        return not any(self._unrest().values())
+
+    def _unrest(self) -> dict[str, int]:
+        def count(sql: str) -> int:
+            return next(iter(self.database.execute(sql)))[0]
+
+        return {
+            "waiting": sum(len(rows) for rows in self.world.waiting.values()),
+            "running": len(self.world.slots),
+            "hooks": count("SELECT COUNT(*) FROM hook_calls"),
+            "unread": count("SELECT COUNT(*) FROM providers p WHERE scanned_pos < (SELECT MAX(pos) FROM log)"),
+            "lanes": count("SELECT COUNT(*) FROM cursors WHERE due_at IS NOT NULL"),
+            "again": count("SELECT COUNT(*) FROM redeliveries WHERE due_at IS NOT NULL"),
+        }
+
+    def _parked_is_kept(self, provider: str) -> None:
+        """What a back end rejected and never took is there to be seen and retried, unless it was replayed since."""
+        backend = self.backends[provider]
+        reported = list(self.database.execute("SELECT 1 FROM incidents WHERE source = ?", (f"memory:{provider}",)))
+        parked = [row for row in self.tables.cursors.redeliveries(provider) if row.due_at is None]
+        forgotten = self.world.words.forgotten or any(session.forgotten for session in self.world.sessions.values())
+        hold(reported or not parked or forgotten, f"nobody was told that {provider} rejected {parked}")
+        empty = {session.id: self.world.forgotten_notes(session) for session in self.world.logs()}
+        for key in backend.rejected - backend.keys:
+            session_id, seq, _, replay = key.rsplit(":", 3)
+            cursor = self.tables.cursors.get(provider, session_id)
+            session = self.tables.sessions.get(session_id)
+            rows = {(row.seq, row.replay) for row in self.tables.cursors.redeliveries(provider, session_id)}
+            hold(
+                (int(seq), int(replay)) in rows
+                or (cursor is not None and cursor.replay > int(replay))
+                or (session is not None and session.forgotten_seq is not None)
+                or int(seq) in empty[session_id],
+                f"{key} was rejected and is gone",
+            )
+
+
+async def _retry(server: Server, provider: str) -> None:
+    await server.memory.journal.retry(provider)

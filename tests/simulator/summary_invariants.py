@@ -1,0 +1,92 @@
+"""What must hold of compressions: what a summary was made from, whether it still may be applied, and what it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.simulator import operations as asked
+from tests.simulator.agent_model import summed_up
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import hold
+
+from everthread.domain.boundary import Compress, Refusal
+from everthread.domain.model import Cause
+from everthread.domain.titles import split
+from everthread.lifecycle import Crossing
+from everthread.ports.context import Middle
+from everthread.store.unit_of_work import Tables
+
+Name = tuple[str, int, str]
+"""Of a summary: its session, the generation it was made from, what it says. Each says something else."""
+
+
+class Summaries:
+    """The summaries that agents have made, and what was forgotten meanwhile."""
+
+    def __init__(self, world: World, tables: Tables) -> None:
+        self._world = world
+        self._tables = tables
+        self._forgotten: Counter[str] = Counter()
+        self._made: dict[Name, int] = {}
+        self._stale: set[Name] = set()
+
+    def begun(self, middle: Middle) -> int:
+        """How often its owner has had something forgotten so far."""
+        return self._forgotten[middle.ref.owner]
+
+    def made(self, middle: Middle, summary: str, begun: int) -> None:
+        self._made[middle.ref.session_id, middle.ref.generation, summary] = begun
+
+    def sees(self, operation: object | None, result: object) -> None:
+        match operation, result:
+            case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
+                self._forgotten[owner] += 1
+            case asked.Cross(_, Compress() as boundary), Crossing(refusal=None) as crossing:
+                self._applied(boundary)
+                check_compression(self._world, self._tables, boundary, crossing)
+            case asked.Cross(_, Compress() as boundary), Crossing(refusal=Refusal.STALE):
+                self._refused(boundary)
+            case _:
+                pass
+
+    def _applied(self, boundary: Compress) -> None:
+        name = boundary.session_id, boundary.generation, boundary.summary
+        owner = self._world.sessions[boundary.session_id].owner
+        # An extract is made where it is applied.
+        begun = self._made.get(name, self._forgotten[owner])
+        hold(
+            begun == self._forgotten[owner],
+            f"something was forgotten since {boundary.session_id} was read, and its summary was applied",
+        )
+
+    def _refused(self, boundary: Compress) -> None:
+        """Once it is stale it stays so: whoever keeps it makes no other in its place."""
+        name = boundary.session_id, boundary.generation, boundary.summary
+        hold(name not in self._stale, f"a summary of {boundary.session_id} was stale, and is kept: {boundary}")
+        if name in self._made:
+            self._stale.add(name)
+
+
+def check_compression(world: World, tables: Tables, boundary: Compress, crossing: Crossing) -> None:
+    """Called right after the crossing: nothing is lost between what is shown and what the summary stands for."""
+    assert crossing.ref is not None
+    assert crossing.left is not None
+    opened = world.sessions[crossing.ref.session_id]
+    lines = set(summed_up(boundary.summary))
+    forgotten = [text for text, fate in world.fates.items() if fate.startswith("forgotten")]
+    known = [line for line in lines if any(line.split(": ", 1)[1] == text for text in forgotten)]
+    hold(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
+    for number, text in opened.behind:
+        if _is_as_said(world, text):
+            kept = any(line.startswith(f"{number}: {text}") for line in lines)
+            hold(kept, f"turn {number} ({text!r}) of {crossing.left} is neither shown nor in the summary {lines}")
+    before, after = tables.sessions.get(crossing.left), tables.sessions.get(opened.id)
+    assert before is not None
+    assert after is not None
+    hold(after.cause is Cause.COMPRESSION and after.parent_id == before.id, f"{after.id} continues nothing: {after}")
+    name, goes_on = split(before.title or "")[0], split(after.title or "")[0]
+    hold(name == goes_on, f"{before.id} is called {before.title!r}, and goes on as {after.title!r}")
+
+
+def _is_as_said(world: World, text: str) -> bool:
+    return world.words.stored(text) == text and not world.fates.get(text, "").startswith("forgotten")
