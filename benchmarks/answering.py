@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from benchmarks import corpus
 from benchmarks.command import child_cpu_ms
 from benchmarks.measuring import Calls, Figure, cpu_ms
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
@@ -82,7 +82,7 @@ class Office:
     url: str
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ModelChoice:
         return self.runtime.choices()[0]
 
     async def sessions(self, count: int, messages: int, texts: itertools.cycle[str]) -> list[SessionKey]:
@@ -101,7 +101,7 @@ class Office:
         """Whatever filling has made due in the background is done: a turn is charged with its own share of it only."""
         self.runtime.agent.attend_to_reviews()
         # Nobody is told when the last of them is done.
-        while await self.runtime.store.peek(lambda uow: uow.reviews.is_due(self.runtime.clock.now())):  # noqa: ASYNC110
+        while await self.runtime.store.read_inline(lambda uow: uow.reviews.is_due(self.runtime.clock.now())):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
     async def _fill(self, key: SessionKey, turns: int, texts: itertools.cycle[str], *, owner: str = "") -> None:
@@ -117,7 +117,7 @@ class Office:
     async def turn(self, key: SessionKey, text: str) -> None:
         """What a front end does for one message."""
         await self.runtime.lifecycle.accept(Inbound(key, key.chat, text))
-        ended = await self.runtime.agent.answer(key, Manner(self.runtime.choices()))
+        ended = await self.runtime.agent.answer(key, TurnOptions(self.runtime.choices()))
         assert ended is not None
         assert not ended.problem, ended.problem
 

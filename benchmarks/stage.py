@@ -27,9 +27,9 @@ from everthread.domain.model import (
     ToolCall,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Lifecycle, Ticket
+from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.lifecycle import turns as turn
-from everthread.lifecycle.base import Setting
+from everthread.lifecycle.base import WriteContext
 from everthread.store.unit_of_work import UnitOfWork
 
 OWNER = "ann"
@@ -65,7 +65,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.lifecycle = Lifecycle(self.store, self.clock, self.new_id, holder=HOLDER, policies=POLICIES)
 
-    async def begun(self, keys: Sequence[SessionKey], text: str) -> list[Ticket]:
+    async def begun(self, keys: Sequence[SessionKey], text: str) -> list[TurnClaim]:
         """A running turn for each key."""
         lifecycle = self.lifecycle
         await asyncio.gather(*(lifecycle.accept(Inbound(key, OWNER, text)) for key in keys))
@@ -119,7 +119,7 @@ class Stage:
         connection.close()
 
     def _write_turn(self, uow: UnitOfWork, key: SessionKey, texts: Sequence[str]) -> None:
-        setting = Setting(self.clock.now(), self.new_id, HOLDER, POLICIES, frozenset())
+        setting = WriteContext(self.clock.now(), self.new_id, HOLDER, POLICIES, frozenset())
         uow.inbox.accept(Inbound(key, OWNER, texts[0]), setting.now)
         ticket = turn.begin(uow, key, self.new_id(), setting)
         assert ticket is not None

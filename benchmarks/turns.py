@@ -45,7 +45,7 @@ async def one_by_one(folder: Path) -> dict[str, Figure]:
         await _register_waiting(stage, places, texts)
         accept, begin = _Split(), _Split()
         commits = [await batch_cpu_ms(calls) async for calls in _commits(stage, places, texts, accept, begin)][1:]
-        bare = await cpu_ms(_one_row(stage, stage.store.jot))
+        bare = await cpu_ms(_one_row(stage, stage.store.write_inline))
         by_thread = await cpu_ms(_one_row(stage, stage.store.write))
     return {
         "commit_turn_cpu_ms": Figure.of(commits),

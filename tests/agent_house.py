@@ -10,7 +10,7 @@ from typing import Any, Self
 from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import Summariser
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
-from everthread.agent.model_call import Asker, Choice
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.note_compaction import Room, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
@@ -18,7 +18,7 @@ from everthread.agent.review import Reviewer, review_tools
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.agent.turn import Agent, TurnLimits, TurnOptions
 from everthread.config.settings import Compression, Review
 from everthread.domain import review_window as domain_review
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
@@ -48,7 +48,7 @@ class AgentHouse(House):
         turn_limits: TurnLimits | None = None,
         spend_per_day: float | None = None,
         allowed: frozenset[str] = frozenset(),
-        names: Callable[[], Choice | None] | None = None,
+        names: Callable[[], ModelChoice | None] | None = None,
         compression: Compression | None = None,
         summariser: FakeModel | None = None,
         engine: ContextEngine | None = None,
@@ -60,7 +60,7 @@ class AgentHouse(House):
         super().__init__(folder, *providers, review_every=review.every_turns if review else 0, **more)
         self.folder = folder
         self.model = model or FakeModel()
-        self.choices: list[Choice] = [self.model.choice()]
+        self.choices: list[ModelChoice] = [self.model.choice()]
         self.toolbox = Toolbox(tools)
         self.note_limits = dict(CHARS_MAX)
         self.extra: tuple[Tool, ...] = ()
@@ -85,7 +85,7 @@ class AgentHouse(House):
         await super().__aenter__()
         prompts = PromptBuilder(self.folder, self.memory, self.clock, skills=self._skills)
         self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
-        asker = Asker(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, lambda _: self._spend_per_day)
+        asker = ModelCaller(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, lambda _: self._spend_per_day)
         self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))
         self.compressor = Compressor(
             self.store,
@@ -97,7 +97,7 @@ class AgentHouse(House):
             holder=self.holder,
             stop_s_max=self._stop_s_max,
         )
-        reviewing = Asker(
+        reviewing = ModelCaller(
             self.lifecycle,
             _Hasty(self),
             lambda: 0.5,
@@ -135,13 +135,13 @@ class AgentHouse(House):
         )
         return self
 
-    def _auxiliary(self) -> Choice | None:
+    def _auxiliary(self) -> ModelChoice | None:
         return self.summariser.choice("fake/summariser") if self.summariser else None
 
-    def _named(self, name: str) -> Choice:
+    def _named(self, name: str) -> ModelChoice:
         return next(choice for choice in self.choices if choice.name == name)
 
-    def _named_first(self, name: str) -> list[Choice]:
+    def _named_first(self, name: str) -> list[ModelChoice]:
         return [self._named(name)] if name else self.choices
 
     def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote, room: Room) -> Toolbox:
@@ -177,8 +177,8 @@ class AgentHouse(House):
         assert ended is not None
         return ended
 
-    def manner(self) -> Manner:
-        return Manner(self.choices, self.heard.append, self.approve)
+    def manner(self) -> TurnOptions:
+        return TurnOptions(self.choices, self.heard.append, self.approve)
 
     async def turns(self, session_id: str) -> tuple[Turn, ...]:
         session = await self.session(session_id)

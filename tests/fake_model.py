@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.domain.errors import ModelRefused
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.domain.spend import Price
@@ -89,8 +89,8 @@ class FakeModel:
 
     async def aclose(self) -> None: ...
 
-    def choice(self, name: str = "fake/one", price: Price | None = None) -> Choice:
-        return Choice(name, name.partition("/")[2], self, price)
+    def choice(self, name: str = "fake/one", price: Price | None = None) -> ModelChoice:
+        return ModelChoice(name, name.partition("/")[2], self, price)
 
 
 def _refuse_nonsense(rows: list[list[object]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.agent.skills.folders import SkillFolders
-from everthread.commands.registry import Desk, Order, Said, carry_out, parse
+from everthread.commands.registry import CommandContext, CommandResult, ParsedCommand, carry_out, parse
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.memory.note_files import Notebook
@@ -18,7 +18,7 @@ from tests.house import CLI, ME
 class Office(AgentHouse):
     """An agent's house with somebody at the desk."""
 
-    def desk(self, key: SessionKey = CLI, *, owner: str = ME) -> Desk:
+    def desk(self, key: SessionKey = CLI, *, owner: str = ME) -> CommandContext:
         async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
             return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
@@ -27,16 +27,16 @@ class Office(AgentHouse):
 
         notebook = Notebook(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
         skills = self.skills if owner == ME else None
-        return Desk(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner, skills=skills)
+        return CommandContext(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner, skills=skills)
 
     @property
     def skills(self) -> SkillFolders:
         return SkillFolders(self.folder / "skills", now=self.clock.now)
 
-    async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME, **more: Any) -> Said:
+    async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME, **more: Any) -> CommandResult:
         """What a command answers at a desk that has this and `more`."""
         found = parse(text)
-        assert isinstance(found, Order), text
+        assert isinstance(found, ParsedCommand), text
         said = await carry_out(replace(self.desk(key, owner=owner), **more), found)
         assert "Traceback" not in said.text
         return said

@@ -161,12 +161,12 @@ def here(uow: UnitOfWork) -> bool:
 async def test_one_who_writes_alone_does_so_on_the_spot_and_several_together(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
-            assert any([await store.jot(here) for _ in range(50)])
+            assert any([await store.write_inline(here) for _ in range(50)])
             before = syncs.count
-            assert await asyncio.gather(*(store.jot(here) for _ in range(20))) == [False] * 20
+            assert await asyncio.gather(*(store.write_inline(here) for _ in range(20))) == [False] * 20
             assert syncs.count - before <= 2
             writing = asyncio.ensure_future(store.write(here))
-            assert await asyncio.gather(store.jot(here), writing) == [False, False]
+            assert await asyncio.gather(store.write_inline(here), writing) == [False, False]
 
 
 @in_loop
@@ -182,13 +182,15 @@ async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_some_were_q
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
             syncs.pause_s = 0.11
-            await store.jot(lambda uow: add(uow, 0))
-            assert [await store.jot(lambda uow, n=n: add(uow, n)) for n in (1, 2, 3)] == [False] * 3
+            await store.write_inline(lambda uow: add(uow, 0))
+            assert [await store.write_inline(lambda uow, n=n: add(uow, n)) for n in (1, 2, 3)] == [False] * 3
             syncs.pause_s = 0.0
             # One might be chance.
             first = range(4, 4 + writing.QUICK_IN_A_ROW)
-            assert [await store.jot(lambda uow, n=n: add(uow, n)) for n in first] == [False] * writing.QUICK_IN_A_ROW
-            assert any([await store.jot(lambda uow, n=n: add(uow, n)) for n in range(first.stop, 100)])
+            assert [await store.write_inline(lambda uow, n=n: add(uow, n)) for n in first] == [
+                False
+            ] * writing.QUICK_IN_A_ROW
+            assert any([await store.write_inline(lambda uow, n=n: add(uow, n)) for n in range(first.stop, 100)])
 
 
 @in_loop
@@ -197,7 +199,7 @@ async def test_somebody_elses_lock_is_not_waited_for_on_the_spot(path: Path) -> 
         other = raw(path)
         other.execute("BEGIN IMMEDIATE")
         begun = time.monotonic()
-        writing = asyncio.ensure_future(store.jot(here))
+        writing = asyncio.ensure_future(store.write_inline(here))
         await asyncio.sleep(0.05)
         assert time.monotonic() - begun < 1
         assert not writing.done()
@@ -216,8 +218,8 @@ async def test_an_interrupt_while_something_is_jotted_reaches_who_jots_it(path: 
     async with aclosing(await SqliteStore.open(path)) as store:
         with pytest.raises(KeyboardInterrupt):
             # Caught in the task: it would end the loop otherwise, as it should.
-            await store.jot(interrupted)
-        await store.jot(lambda uow: uow.sessions.add(plain_session("s2")))
+            await store.write_inline(interrupted)
+        await store.write_inline(lambda uow: uow.sessions.add(plain_session("s2")))
         found = await store.read(lambda uow: uow.sessions.matching("s", 9))
         assert [session.id for session in found] == ["s2"]
 
@@ -234,11 +236,11 @@ def test_what_is_jotted_while_another_loop_closes_the_store_is_done_once(path: P
         begun.set()
         go_on.wait(5)
 
-    async def jot() -> None:
+    async def write_inline() -> None:
         while not begun.is_set():
-            await store.jot(work)
+            await store.write_inline(work)
 
-    other = threading.Thread(target=lambda: asyncio.run(jot()), name="other loop")
+    other = threading.Thread(target=lambda: asyncio.run(write_inline()), name="other loop")
     other.start()
     assert begun.wait(5)
     threading.Timer(0.1, go_on.set).start()
@@ -268,11 +270,11 @@ async def test_an_interrupt_just_after_a_commit_does_not_have_it_made_again(
         with monkeypatch.context() as patch:
             patch.setattr(writing, "commit_together", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                await store.jot(work)
+                await store.write_inline(work)
         await store.write(work)
         assert ran == 2
         # The pen was given back, and nobody is thought to be waited for.
-        assert any([await store.jot(here) for _ in range(50)])
+        assert any([await store.write_inline(here) for _ in range(50)])
 
 
 @pytest.mark.usefixtures("quick")
@@ -331,7 +333,7 @@ async def test_what_is_only_jotted_leaves_no_long_log_behind(path: Path) -> None
         for n in range(60):
             async with aclosing(await SqliteStore.open(path)) as store:
                 one = plain_session(f"s{n}").but(end_reason="x" * 90_000)
-                await store.jot(lambda uow, s=one: uow.sessions.add(s))
+                await store.write_inline(lambda uow, s=one: uow.sessions.add(s))
         assert log.stat().st_size < 1.2 * 4120 * writing.LOG_PAGES_MAX
         assert len(await idle.read(lambda uow: uow.sessions.matching("s", 100))) == 60
 
@@ -494,9 +496,9 @@ async def test_a_transaction_that_breaks_on_the_spot_is_said_too(path: Path, err
     async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
         make_fail(store, errors)
         with pytest.raises(StoreError):
-            await store.jot(lambda uow: uow.sessions.add(plain_session("s1")))
+            await store.write_inline(lambda uow: uow.sessions.add(plain_session("s1")))
         make_fail(store, {})
-        await store.jot(lambda uow: uow.sessions.add(plain_session("s2")))
+        await store.write_inline(lambda uow: uow.sessions.add(plain_session("s2")))
         found = await store.read(lambda uow: uow.sessions.matching("s", 9))
         assert [session.id for session in found] == ["s2"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from everthread.agent.events import TextWritten, ToolBegan, ToolEnded, TurnEnded, TurnEvent
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
@@ -75,7 +75,7 @@ async def work(home: Path, url: str, life: int, message: str) -> None:
     )
     async with Runtime(settings, tools=(tool,), clock=FastClock(life * LIFE_S)) as runtime:
         await runtime.ready()
-        manner = Manner(runtime.choices(), heard)
+        manner = TurnOptions(runtime.choices(), heard)
         for turn_id in await runtime.lifecycle.recover():
             await runtime.agent.go_on(turn_id, manner)
             say("recovered", turn_id)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.e2e.agent_worker import KEY, LIFE_S, OWNER, FastClock
 
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.model import Inbound
@@ -45,7 +45,7 @@ async def work(home: Path, url: str, life: int, message: str, *, compresses: boo
     clock = FastClock(life * LIFE_S)
     async with Runtime(settings(home, url, compresses=compresses), clock=clock) as runtime:
         await runtime.ready()
-        manner = Manner(runtime.choices())
+        manner = TurnOptions(runtime.choices())
         if message:
             await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
         runtime.agent.attend_to_reviews()

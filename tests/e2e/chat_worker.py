@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.agent_house import tool
 from tests.fake_model import FakeModel
 
-from everthread.agent.model_call import Asker, Choice
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox, ToolRunner
@@ -128,14 +128,14 @@ class ScriptedRuntime(Runtime):
                 self.clock,
                 output_tokens_max=1000,
             ),
-            Asker(self.lifecycle, Hasty(), lambda: 0.5, self.hooks),
+            ModelCaller(self.lifecycle, Hasty(), lambda: 0.5, self.hooks),
             ToolRunner(self.lifecycle, self.hooks),
             tools,
             self.clock,
         )
         return tuple(self._script.get("problems", ()))
 
-    def choices(self, model: str = "") -> Sequence[Choice]:
+    def choices(self, model: str = "") -> Sequence[ModelChoice]:
         if self._script.get("no_model"):
             raise errors.BadConfig("no model is chosen; put one into config.toml")
         if model.startswith("nowhere/"):

@@ -43,7 +43,7 @@ from everthread.domain.model import (
     ToolState,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Lifecycle, NoteChange, Ticket
+from everthread.lifecycle import Lifecycle, NoteChange, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.ports.memory import Capability, MemoryProvider
 from everthread.store.unit_of_work import UnitOfWork
@@ -317,7 +317,7 @@ class Worker:
                     await self._answer(ticket)
             await asyncio.sleep(0.05)
 
-    async def _answer(self, ticket: Ticket) -> None:
+    async def _answer(self, ticket: TurnClaim) -> None:
         text = ticket.message.inbound.text
         say("began", ticket.turn_id, text)
         try:
@@ -343,7 +343,7 @@ class Worker:
         except Fenced:
             say("fenced", "turn", ticket.turn_id)
 
-    async def _use_tool(self, ticket: Ticket) -> str:
+    async def _use_tool(self, ticket: TurnClaim) -> str:
         """A tool runs once, whatever happens: what was done is used, what was only started is not known."""
         for row in ticket.tools:
             return row.result or "" if row.state is ToolState.DONE else UNKNOWN

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.house import until
 
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Review, Settings
 from everthread.domain.boundary import New
@@ -38,7 +38,7 @@ async def agent(home: Path, server: ModelServer, kind: Any = "openai_compat", **
 
 async def ask(runtime: Runtime, text: str, key: SessionKey = KEY, owner: str = ME) -> str:
     await runtime.lifecycle.accept(Inbound(key, owner, text))
-    ended = await runtime.agent.answer(key, Manner(runtime.choices()))
+    ended = await runtime.agent.answer(key, TurnOptions(runtime.choices()))
     assert ended is not None
     return ended.text or ended.problem
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import McpServer, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall
@@ -52,7 +52,7 @@ async def talking(
 
 async def ask(runtime: Runtime, text: str) -> str:
     await runtime.lifecycle.accept(Inbound(KEY, "me", text))
-    ended = await runtime.agent.answer(KEY, Manner(runtime.choices()))
+    ended = await runtime.agent.answer(KEY, TurnOptions(runtime.choices()))
     assert ended is not None
     assert not ended.problem
     return ended.committed.ref.session_id

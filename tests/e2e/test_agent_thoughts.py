@@ -14,7 +14,7 @@ import pytest
 from tests.agent_house import tool
 from tests.house import until
 
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Role, SessionKey, ToolCall, TurnStatus
@@ -70,7 +70,7 @@ async def test_a_model_gets_back_what_it_thought_within_a_turn_and_not_after_it(
     ):
         for text, answer in (("look twice", "done"), ("and now?", "fine")):
             await runtime.lifecycle.accept(Inbound(KEY, "me", text))
-            ended = await runtime.agent.answer(KEY, Manner(runtime.choices()))
+            ended = await runtime.agent.answer(KEY, TurnOptions(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == (answer, "")
         assert b"Both, I think." not in server.requests[-1]
@@ -90,13 +90,13 @@ async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: P
     async with ModelServer(script(*lines), thinks=form) as server:
         async with agent(tmp_path, (server, kind_of(form)), looked=looked) as runtime:
             await runtime.lifecycle.accept(Inbound(KEY, "me", "look twice"))
-            answering = asyncio.ensure_future(runtime.agent.answer(KEY, Manner(runtime.choices())))
+            answering = asyncio.ensure_future(runtime.agent.answer(KEY, TurnOptions(runtime.choices())))
             await until(lambda: len(server.requests) == 3)
             answering.cancel()
             await asyncio.wait({answering})
         async with agent(tmp_path, (server, kind_of(form)), looked=looked) as runtime:
             (turn_id,) = await runtime.lifecycle.recover()
-            ended = await runtime.agent.go_on(turn_id, Manner(runtime.choices()))
+            ended = await runtime.agent.go_on(turn_id, TurnOptions(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == ("done", "")
             assert ended.committed.status is TurnStatus.DONE
@@ -110,7 +110,7 @@ async def test_what_one_model_thought_is_not_told_to_another(tmp_path: Path) -> 
         agent(tmp_path, (first, "openai_compat"), (second, "openai_compat")) as runtime,
     ):
         await runtime.lifecycle.accept(Inbound(KEY, "me", "look twice"))
-        ended = await runtime.agent.answer(KEY, Manner(runtime.choices()))
+        ended = await runtime.agent.answer(KEY, TurnOptions(runtime.choices()))
         assert ended is not None
         assert ended.text == "from the second"
         assert ended.model == "stub1/one"

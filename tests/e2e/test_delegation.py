@@ -17,16 +17,16 @@ from tests.house import CLI, ME, AsyncDiary, until
 
 from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded
-from everthread.agent.model_call import Asker, Choice
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.agent.turn import Agent, TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Cause, Kind, Session, SessionKey, SessionRef, ToolCall, ToolState, TurnStatus
 from everthread.domain.spend import Price
-from everthread.lifecycle import ForgetSession, Ticket
+from everthread.lifecycle import ForgetSession, TurnClaim
 from everthread.ports.tools import Tool, ToolUse
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -65,7 +65,7 @@ class DelegatingHouse(AgentHouse):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        asker = Asker(self.lifecycle, self.clock, lambda: 0.5, self.hooks, spend_per_session=self._child_spend)
+        asker = ModelCaller(self.lifecycle, self.clock, lambda: 0.5, self.hooks, spend_per_session=self._child_spend)
         runner = ToolRunner(self.lifecycle, self.hooks, self._allowed)
         self.children = Agent(
             self.lifecycle,
@@ -92,7 +92,7 @@ class DelegatingHouse(AgentHouse):
     async def _tools_of_children(self) -> Toolbox:
         return tools_of_children(self.toolbox, self._allowed)
 
-    def _choices(self, model: str) -> list[Choice]:
+    def _choices(self, model: str) -> list[ModelChoice]:
         self.asked_for.append(model)
         return [self.worker.choice(price=self._price)]
 
@@ -246,7 +246,7 @@ async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(
         (turn,) = await house.turns((await house.child()).id)
         assert turn.status is TurnStatus.INTERRUPTED
         assert (await house.child()).ended_at is not None
-        assert not await house.store.peek(lambda uow: uow.slots.delegated(here.session_id))
+        assert not await house.store.read_inline(lambda uow: uow.slots.delegated(here.session_id))
         assert worker.cut_off == 1
 
 
@@ -261,7 +261,7 @@ async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_st
         house.agent.stop(here.session_id)
         await asking
         assert len(await house.sessions(Kind.SUBAGENT)) == 1
-        assert await house.store.peek(lambda uow: uow.inbox.keys_waiting()) == ()
+        assert await house.store.read_inline(lambda uow: uow.inbox.keys_waiting()) == ()
 
 
 async def test_work_that_is_done_is_told_of_though_the_parent_is_stopped_in_that_moment(
@@ -292,7 +292,7 @@ async def test_work_that_is_stopped_in_the_moment_in_which_it_begins_is_over(
     async with DelegatingHouse(tmp_path, model, worker) as house:
         begin = house.lifecycle.begin_turn
 
-        async def stopped_meanwhile(key: SessionKey) -> Ticket | None:
+        async def stopped_meanwhile(key: SessionKey) -> TurnClaim | None:
             ticket = await begin(key)
             if key != CLI:
                 house.agent.stop((await house.at(CLI)).session_id)
@@ -370,7 +370,7 @@ async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> N
         asking = asyncio.ensure_future(house.ask("what is the answer?"))
         await until(lambda: len(model.requests) == 2)
         turn_id = await _left(house, asking)
-        (row,) = await house.store.peek(lambda uow: uow.slots.tools(turn_id))
+        (row,) = await house.store.read_inline(lambda uow: uow.slots.tools(turn_id))
         assert row.state is ToolState.DONE
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
@@ -450,7 +450,7 @@ async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_ove
         async with Runtime(Settings(tmp_path, model="stub/one", providers=providers)) as runtime:
             await runtime.ready()
             (turn_id,) = await runtime.lifecycle.recover()
-            ended = await runtime.agent.go_on(turn_id, Manner(runtime.choices()))
+            ended = await runtime.agent.go_on(turn_id, TurnOptions(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == ("both are green", "")
             assert sorted(working) == ["first", "second", "second"]

@@ -19,7 +19,7 @@ from everthread.adapters.sqlite.store import SqliteStore
 from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, TurnEvent
 from everthread.agent.tools.memory import session_search
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
@@ -89,7 +89,7 @@ class Talk:
     async def say(self, *texts: str) -> None:
         for text in texts:
             await self.runtime.lifecycle.accept(Inbound(KEY, ME, text))
-            ended = await self.runtime.agent.answer(KEY, Manner(self.runtime.choices(), self.heard.append))
+            ended = await self.runtime.agent.answer(KEY, TurnOptions(self.runtime.choices(), self.heard.append))
             assert ended is not None
             assert ended.text == "Aye.", ended.problem
 

@@ -15,7 +15,7 @@ import pytest
 from tests.house import ME, AsyncDiary, until
 from tests.seen import CTRL_D, ENTER, Seen
 
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.commands.memory import author
 from everthread.commands.note_history import Curator
@@ -58,7 +58,7 @@ async def at_home(home: Path, server: ModelServer, kind: Any, *providers: object
 async def say(runtime: Runtime, key: SessionKey, *texts: str) -> str:
     for text in texts:
         await runtime.lifecycle.accept(Inbound(key, ME, text))
-        ended = await runtime.agent.answer(key, Manner(runtime.choices()))
+        ended = await runtime.agent.answer(key, TurnOptions(runtime.choices()))
         assert ended is not None
         assert ended.text == "Aye.", ended.problem
     here = await runtime.lifecycle.current(key)

@@ -18,7 +18,7 @@ from everthread.agent.events import ToolEnded
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import Written, parse
 from everthread.agent.tools.skills import skill_tools
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.boundary import New
@@ -159,7 +159,7 @@ async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) ->
             (problem,) = await runtime.ready()
             assert problem == f"skill not used: {tmp_path}/home/skills/broken/SKILL.md:1: there is no such file"
             await runtime.lifecycle.accept(Inbound(CLI, ME, "what about the tea?"))
-            ended = await runtime.agent.answer(CLI, Manner(runtime.choices()))
+            ended = await runtime.agent.answer(CLI, TurnOptions(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == ("the tea is green", "")
         (work,) = (json.loads(body) for body in server.requests if b"handed one task" in body)

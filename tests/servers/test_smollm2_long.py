@@ -17,9 +17,9 @@ from everthread.adapters.models.local.client import LocalModel
 from everthread.agent.compression.policy import EXTRACT_NAME, READS_TOKENS_MIN, Fill
 from everthread.agent.compression.summarizer import INSTRUCTION, SECTIONS
 from everthread.agent.events import Compressed
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import read_back
-from everthread.agent.turn import Manner, TurnLimits
+from everthread.agent.turn import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.errors import NotCompressed
@@ -71,7 +71,7 @@ class Trusted:
 async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
     async with local_model(folder) as local:
         client = Trusted(local)
-        choice = Choice("local/smollm2", "smollm2", client)
+        choice = ModelChoice("local/smollm2", "smollm2", client)
         async with AgentHouse(
             tmp_path,
             None,
@@ -143,7 +143,7 @@ async def test_as_it_is_set_up_it_answers_says_that_it_can_not_summarise_and_is_
     async with Runtime(settings) as runtime:
         await runtime.ready()
         await runtime.lifecycle.accept(Inbound(TELEGRAM, ME, SAID[0]))
-        ended = await runtime.agent.answer(TELEGRAM, Manner(runtime.choices()))
+        ended = await runtime.agent.answer(TELEGRAM, TurnOptions(runtime.choices()))
         assert ended is not None
         assert ended.text, ended.problem
         with pytest.raises(NotCompressed, match="local/smollm2 reads 2,048 tokens at once, and 16,000 are needed"):

@@ -22,7 +22,7 @@ from tests.simulator.store_consistency import inconsistencies
 
 from everthread import plugins
 from everthread.adapters.lanes.local import LocalLanes
-from everthread.agent.model_call import Asker, Choice
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox, ToolRunner
@@ -108,13 +108,13 @@ class Office(SimProcess):
             self.lifecycle,
             memory,
             preparer,
-            Asker(self.lifecycle, clock, self.random.random, hooks),
+            ModelCaller(self.lifecycle, clock, self.random.random, hooks),
             ToolRunner(self.lifecycle, hooks),
             tools,
             clock,
             limits=TurnLimits(recall_s=0.0),
         )
-        choice = Choice("sim/one", "one", Oracle(self, clock, town.asked))
+        choice = ModelChoice("sim/one", "one", Oracle(self, clock, town.asked))
         self.scheduling = Scheduling(self.store, clock, town.new_id)
         self.scheduler = Scheduler(
             self.store,

@@ -22,7 +22,7 @@ from tests.simulator.simulation import Town
 from everthread.domain.model import Fate
 from everthread.lifecycle import boundaries as crossing
 from everthread.lifecycle import turns as turn
-from everthread.memory.delivery import Journal, Outcomes
+from everthread.memory.delivery import DeliveryResults, DeliveryService
 
 SEEDS = 2000
 SEEDS_PER_TEST = 100
@@ -99,26 +99,26 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _the_journal_skips_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    delivered = Outcomes._delivered  # noqa: SLF001 - the bug is planted under the door
+    delivered = DeliveryResults._delivered  # noqa: SLF001 - the bug is planted under the door
 
-    def skipping(self: Outcomes, uow: Any, letter: Any) -> None:
+    def skipping(self: DeliveryResults, uow: Any, letter: Any) -> None:
         further = replace(letter.entry, seq=letter.entry.seq + 1)
         delivered(self, uow, replace(letter, entry=further) if letter.redelivery is None else letter)
 
-    monkeypatch.setattr(Outcomes, "_delivered", skipping)
+    monkeypatch.setattr(DeliveryResults, "_delivered", skipping)
 
 
 def _the_journal_forgets_what_it_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third delivery is repeated, and under another key: the back end can't know it again."""
-    record, count = Journal._record, iter(range(10**9))  # noqa: SLF001 - as above
+    record, count = DeliveryService._record, iter(range(10**9))  # noqa: SLF001 - as above
 
-    async def forgetful(self: Journal, letter: Any, error: Any, lease: Any) -> Any:
+    async def forgetful(self: DeliveryService, letter: Any, error: Any, lease: Any) -> Any:
         if next(count) % 3 == 0 and error is None:
             self._callers[letter.cursor.provider].provider._backend.keys.discard(letter.delivery.key)  # type: ignore  # noqa: SLF001
             return letter
         return await record(self, letter, error, lease)
 
-    monkeypatch.setattr(Journal, "_record", forgetful)
+    monkeypatch.setattr(DeliveryService, "_record", forgetful)
 
 
 def _boundaries_close_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,9 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Crossing, Lifecycle, NoteChange, Ticket
+from everthread.lifecycle import Crossing, Lifecycle, NoteChange, TurnClaim
 from everthread.lifecycle import boundaries as crossing
-from everthread.memory.delivery import Journal, Limits
+from everthread.memory.delivery import DeliveryService, Limits
 from everthread.memory.provider_calls import Caller
 from everthread.store.unit_of_work import Tables
 
@@ -257,7 +257,7 @@ class Model:
         expires = due is not None and self.waiting[key][0][1] >= due and not busy
         return expires, expires or here is None, busy
 
-    def begun(self, key: SessionKey, ticket: Ticket, now: float) -> None:
+    def begun(self, key: SessionKey, ticket: TurnClaim, now: float) -> None:
         expires, opens, _ = self.expects_to_begin(key)
         text, accepted_at = self.waiting[key].pop(0)
         if expires:
@@ -359,7 +359,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.faults = Faults()
         self.backend = Backend(PROVIDER)
         self.model = Model()
-        self.tickets: dict[str, Ticket] = {}
+        self.tickets: dict[str, TurnClaim] = {}
         self.ids = 0
         self.texts = 0
         self.processes = 0
@@ -373,7 +373,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         store = SimStore(self.database, self.process, self.faults, lambda operation, result: None)
         self.lifecycle = Lifecycle(store, self.clock, self._new_id, holder=self.process.name, policies=POLICIES)
         caller = Caller(SimProvider(self.backend, self.process, self.faults, lambda provider, process: None))
-        self.journal = Journal(store, self.clock, {PROVIDER: caller}, random=lambda: 0.5, limits=LIMITS)
+        self.journal = DeliveryService(store, self.clock, {PROVIDER: caller}, random=lambda: 0.5, limits=LIMITS)
         self._run(self.journal.register())
         name, now = self.process.name, self.clock.now()
         lease = self._run(store.write(lambda uow: uow.lanes.acquire(LANE, name, now, 10 * GONE_S)))

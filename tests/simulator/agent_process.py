@@ -17,7 +17,7 @@ from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import Summariser
 from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.events import TurnEvent
-from everthread.agent.model_call import Asker, Choice
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.note_compaction import Room, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
@@ -26,7 +26,7 @@ from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.titles import Titler
 from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, Manner, TurnLimits
+from everthread.agent.turn import Agent, TurnLimits, TurnOptions
 from everthread.config.settings import Compression
 from everthread.config.settings import Review as ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
@@ -98,10 +98,10 @@ class AgentServer(Server):
         super().__init__(town, name, seed)
         self._clock = town.clock
         self._hooks = plugins.HookRunner(self.store, town.clock, plugins.loaded((), entry_points=False))
-        self._choice = Choice(MODEL, "one", SimModel(town.mind, self))
+        self._choice = ModelChoice(MODEL, "one", SimModel(town.mind, self))
         self._toolbox = Toolbox()
         preparer = self._preparer()
-        asker = Asker(self.lifecycle, town.clock, self.random.random, self._hooks)
+        asker = ModelCaller(self.lifecycle, town.clock, self.random.random, self._hooks)
         self.titler = Titler(self.store, self.lifecycle, asker, lambda: None)
         engine = WatchedSummariser(self.lifecycle, asker, lambda: None, self._named, server=self, town=town)
         self.compressor = Compressor(
@@ -149,7 +149,7 @@ class AgentServer(Server):
         return not self.dead and (self.titler.busy or self.compressor.busy or self.reviewer.busy)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ModelChoice:
         return self._choice
 
     async def run(self) -> None:
@@ -175,7 +175,7 @@ class AgentServer(Server):
         prompts = PromptBuilder(NOWHERE, self.memory, self._house.clock)
         return Preparer(self.store, self.lifecycle, prompts, self._house.clock, output_tokens_max=OUTPUT_TOKENS)
 
-    def _delegation(self, asker: Asker) -> Delegation:
+    def _delegation(self, asker: ModelCaller) -> Delegation:
         children = Agent(
             self.lifecycle,
             self.memory,
@@ -226,13 +226,13 @@ class AgentServer(Server):
         )
         return Toolbox(tools[:1])
 
-    def _named(self, name: str) -> Choice:
+    def _named(self, name: str) -> ModelChoice:
         return self._choice
 
     # --- What it does ------------------------------------------------------------------------------------------------
 
-    def _manner(self) -> Manner:
-        return Manner([self._choice], self._house.heard_event)
+    def _manner(self) -> TurnOptions:
+        return TurnOptions([self._choice], self._house.heard_event)
 
     async def _answer_next(self, key: SessionKey) -> None:
         self._answering.add(key)

@@ -232,14 +232,14 @@ class SimStore:
         await self._process.pause()
         return result
 
-    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         return await self.write(work)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._process.pause()
         return work(self._tables)
 
-    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._process.glance()
         return work(self._tables)
 

@@ -15,7 +15,7 @@ from everthread.domain.boundary import Boundary, Suspend
 from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
 from everthread.domain.review_window import Review
 from everthread.domain.spend import Spent
-from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Rewriting, Ticket
+from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Rewriting, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 
 T = TypeVar("T")
@@ -65,12 +65,12 @@ class WatchedLifecycle(Lifecycle):
             return await self._as(asked.Stop(self._name, boundary.close_memory), work, name)
         return await self._as(asked.Cross(key, boundary), work, name)
 
-    async def begin_turn(self, key: SessionKey) -> Ticket | None:
+    async def begin_turn(self, key: SessionKey) -> TurnClaim | None:
         return await self._as(asked.Begin(key), super().begin_turn(key), _of_work("Begin", key))
 
     async def commit_turn(
         self,
-        ticket: Ticket,
+        ticket: TurnClaim,
         messages: Sequence[Message],
         reply: str | None,
         *,
@@ -80,13 +80,13 @@ class WatchedLifecycle(Lifecycle):
         work = super().commit_turn(ticket, messages, reply, interrupted=interrupted, spent=spent)
         return await self._as(asked.Commit(ticket, interrupted), work)
 
-    async def abandon_turn(self, ticket: Ticket) -> None:
+    async def abandon_turn(self, ticket: TurnClaim) -> None:
         await self._as(asked.Abandon(ticket), super().abandon_turn(ticket))
 
     async def recover(self) -> tuple[str, ...]:
         return await self._as(asked.Recover(), super().recover())
 
-    async def resume_turn(self, turn_id: str) -> Ticket | None:
+    async def resume_turn(self, turn_id: str) -> TurnClaim | None:
         return await self._as(asked.TakeOver(), super().resume_turn(turn_id))
 
     async def record_delegation(self, ref: SessionRef, task: str, result: str, child_session_id: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from everthread.domain.boundary import Boundary
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.review_window import Review
-from everthread.lifecycle import NoteChange, Rewriting, Ticket
+from everthread.lifecycle import NoteChange, Rewriting, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 
 
@@ -25,7 +25,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    ticket: Ticket
+    ticket: TurnClaim
     interrupted: bool = False
 
 
@@ -33,7 +33,7 @@ class Commit:
 class Abandon:
     """A turn is given back: a cancelled one is settled, a live one stays what it is, for somebody else."""
 
-    ticket: Ticket
+    ticket: TurnClaim
 
 
 @dataclass(frozen=True, slots=True)

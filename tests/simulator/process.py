@@ -24,7 +24,7 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Lifecycle, NoteChange, Ticket
+from everthread.lifecycle import Lifecycle, NoteChange, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.memory.delivery import Limits
 
@@ -131,7 +131,7 @@ class Server(SimProcess):
                 self._town.note_down(f"{self.name}: {error}")
             await self._town.clock.sleep(RECOVER_S)
 
-    async def _answer(self, ticket: Ticket) -> None:
+    async def _answer(self, ticket: TurnClaim) -> None:
         """One turn: a tool, a note now and then, some thinking, the commit."""
         dice = self.random
         try:

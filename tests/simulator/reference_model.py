@@ -29,7 +29,7 @@ from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
 from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
 from everthread.domain.reset_policy import ResetPolicies
-from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, Ticket
+from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 from everthread.store.sessions import BoundaryRow
 
@@ -79,7 +79,7 @@ class World:
                 self.waiting[key].append((text, row.accepted_at))
                 self.senders[text] = owner
                 self.fates[text] = "waiting"
-            case Begin(key), Ticket() as ticket:
+            case Begin(key), TurnClaim() as ticket:
                 self._begun(key, ticket, just_opened=bool(rows))
             case Commit(ticket, interrupted), Committed() as done:
                 self._held(ticket)
@@ -88,7 +88,7 @@ class World:
             case Abandon(ticket), None:
                 self._held(ticket)
                 self.slots[ticket.turn_id].ticket = ("", 0)
-            case TakeOver(), Ticket() as ticket:
+            case TakeOver(), TurnClaim() as ticket:
                 self.slots[ticket.turn_id].ticket = (ticket.holder, ticket.fence)
                 self.served.add((ticket.holder, ticket.ref.session_id))
             case Cross(key, boundary), Crossing() as crossing:
@@ -315,7 +315,7 @@ class World:
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
-    def _begun(self, key: SessionKey, ticket: Ticket, *, just_opened: bool) -> None:
+    def _begun(self, key: SessionKey, ticket: TurnClaim, *, just_opened: bool) -> None:
         text, accepted_at = self.waiting[key].pop(0)
         session = self.sessions[self.on[key] or ""]
         found = ticket.message.inbound.text
@@ -336,7 +336,7 @@ class World:
         self.fates[text] = "running"
         self.served.add((ticket.holder, session.id))
 
-    def _held(self, ticket: Ticket) -> None:
+    def _held(self, ticket: TurnClaim) -> None:
         slot = self.slots.get(ticket.turn_id)
         hold(slot is not None, f"turn {ticket.turn_id} was written twice, or never began")
         assert slot is not None

@@ -10,10 +10,10 @@ from tests.house import CLI, ME, AsyncDiary, House
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import Busy, Fenced
 from everthread.domain.model import Inbound, Message, ReplyState, Role, ToolState, TurnStatus
-from everthread.lifecycle import ForgetSession, Ticket
+from everthread.lifecycle import ForgetSession, TurnClaim
 
 
-async def begun(house: House, text: str) -> Ticket:
+async def begun(house: House, text: str) -> TurnClaim:
     await house.lifecycle.accept(Inbound(CLI, ME, text))
     ticket = await house.lifecycle.begin_turn(CLI)
     assert ticket is not None
@@ -50,7 +50,7 @@ async def test_an_abandoned_turn_is_anybodys_at_once_with_its_tools_and_its_draf
 async def test_the_process_that_gave_it_back_may_take_it_again(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
         fences: list[int] = []
-        ticket: Ticket | None = await begun(house, "hello")
+        ticket: TurnClaim | None = await begun(house, "hello")
         for _ in range(3):
             assert ticket is not None
             fences.append(ticket.fence)
@@ -136,6 +136,6 @@ async def test_a_turn_given_back_outlives_its_process(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
         ticket = await begun(house, "hello")
         await house.lifecycle.abandon_turn(ticket)
-        assert not await house.store.peek(lambda uow: uow.slots.held_by(house.holder))
+        assert not await house.store.read_inline(lambda uow: uow.slots.held_by(house.holder))
     async with House(tmp_path) as later:
         assert await later.lifecycle.recover() == (ticket.turn_id,)

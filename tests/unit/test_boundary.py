@@ -7,18 +7,18 @@ from everthread.domain import titles
 from everthread.domain.boundary import (
     SUMMARY_CHARS_MAX,
     Boundary,
+    BoundaryPlan,
+    BoundaryState,
     Branch,
     Compress,
     Expire,
     Forget,
     New,
     Opening,
-    Place,
     Refusal,
     Reset,
     Resume,
     Rewind,
-    Step,
     Suspend,
     as_of,
     plan,
@@ -46,19 +46,19 @@ OLD = Session(
     last_turn=9,
 )
 TARGET = Session("target", "me", KEY, Kind.CHAT, Cause.NEW, opened_at=0.0, parent_id="its parent")
-HERE = Place(KEY, "me", OLD)
-NOWHERE = Place(KEY, "me")
+HERE = BoundaryState(KEY, "me", OLD)
+NOWHERE = BoundaryState(KEY, "me")
 COMPRESS = Compress("old", 3, "what was said", covers_to=7)
 
 FINALIZE = HookCall("on_session_finalize", "old", "telegram")
 RESET = HookCall("on_session_reset", "new", "telegram")
 
 
-def planned(place: Place, boundary: Boundary) -> Step:
+def planned(place: BoundaryState, boundary: Boundary) -> BoundaryPlan:
     return plan(place, boundary, new_id="new", now=NOW)
 
 
-def opened_by(place: Place, boundary: Boundary) -> Opening:
+def opened_by(place: BoundaryState, boundary: Boundary) -> Opening:
     opening = planned(place, boundary).opens
     assert opening is not None
     return opening
@@ -93,7 +93,7 @@ def rows(**expected: object) -> pytest.MarkDecorator:
     new=True, reset=True, idle=True, daily=True, resume=True, branch=True, compress=True,
     rewind=False, suspend=False, exit=True, forget=False,
 )  # fmt: skip
-def test_column_memory_of_the_bound_session_is_closed(place: Place, boundary: Boundary, expected: bool) -> None:
+def test_column_memory_of_the_bound_session_is_closed(place: BoundaryState, boundary: Boundary, expected: bool) -> None:
     assert planned(place, boundary).closes is expected
 
 
@@ -101,7 +101,7 @@ def test_column_memory_of_the_bound_session_is_closed(place: Place, boundary: Bo
     new="new", reset="reset", idle="idle", daily="daily", resume=None, branch=None, compress="compressed",
     rewind=None, suspend=None, exit=None, forget="forgotten",
 )  # fmt: skip
-def test_column_the_bound_session_is_ended(place: Place, boundary: Boundary, expected: str | None) -> None:
+def test_column_the_bound_session_is_ended(place: BoundaryState, boundary: Boundary, expected: str | None) -> None:
     assert planned(place, boundary).ends == expected
 
 
@@ -110,7 +110,7 @@ def test_column_the_bound_session_is_ended(place: Place, boundary: Boundary, exp
     rewind=None, suspend=None, exit=None, forget="forgotten",
 )  # fmt: skip
 def test_column_a_session_that_another_key_is_on_is_left_not_ended(
-    place: Place, boundary: Boundary, expected: str | None
+    place: BoundaryState, boundary: Boundary, expected: str | None
 ) -> None:
     assert planned(replace(place, other_keys=(OTHER,)), boundary).ends == expected
 
@@ -119,7 +119,7 @@ def test_column_a_session_that_another_key_is_on_is_left_not_ended(
     new=("new", True), reset=("new", True), idle=None, daily=None, resume=("target", False), branch=("new", True),
     compress=("new", True), rewind=None, suspend=None, exit=None, forget=None,
 )  # fmt: skip
-def test_column_opens(place: Place, boundary: Boundary, expected: tuple[str, bool] | None) -> None:
+def test_column_opens(place: BoundaryState, boundary: Boundary, expected: tuple[str, bool] | None) -> None:
     opening = planned(place, boundary).opens
     assert (opening and (opening.session.id, opening.fresh)) == expected
 
@@ -129,7 +129,7 @@ def test_column_opens(place: Place, boundary: Boundary, expected: tuple[str, boo
     compress=(7, 9, "new"), rewind=None, suspend=None, exit=None, forget=None,
 )  # fmt: skip
 def test_column_transcript_seen_next(
-    place: Place, boundary: Boundary, expected: tuple[int, int, str | None] | None
+    place: BoundaryState, boundary: Boundary, expected: tuple[int, int, str | None] | None
 ) -> None:
     """As (turns that a summary stands for, turns that are the parent's, whose summary)."""
     opening = planned(place, boundary).opens
@@ -142,7 +142,7 @@ def test_column_transcript_seen_next(
     branch=Fate.LATE, compress=Refusal.TURN_RUNNING, rewind=Fate.HIDDEN, suspend=Fate.LIVE, exit=Fate.LIVE,
     forget=Fate.LIVE,
 )  # fmt: skip
-def test_column_a_running_turn(place: Place, boundary: Boundary, expected: Fate | Refusal) -> None:
+def test_column_a_running_turn(place: BoundaryState, boundary: Boundary, expected: Fate | Refusal) -> None:
     step = planned(replace(place, running=KEY), boundary)
     assert (step.refusal or step.fate) == expected
 
@@ -152,7 +152,9 @@ def test_column_a_running_turn(place: Place, boundary: Boundary, expected: Fate 
     branch=Fate.LIVE, compress=Refusal.TURN_RUNNING, rewind=Fate.HIDDEN, suspend=Fate.LIVE, exit=Fate.LIVE,
     forget=Fate.LIVE,
 )  # fmt: skip
-def test_column_a_turn_that_another_key_runs_there(place: Place, boundary: Boundary, expected: Fate | Refusal) -> None:
+def test_column_a_turn_that_another_key_runs_there(
+    place: BoundaryState, boundary: Boundary, expected: Fate | Refusal
+) -> None:
     step = planned(replace(place, running=OTHER, other_keys=(OTHER,)), boundary)
     assert (step.refusal or step.fate) == expected
 
@@ -162,7 +164,7 @@ def test_column_a_turn_that_another_key_runs_there(place: Place, boundary: Bound
     branch=(False, "old", "branch"), compress=(False, "old", "compression"), rewind=None, suspend=None, exit=None,
     forget=None,
 )  # fmt: skip
-def test_column_switch_event(place: Place, boundary: Boundary, expected: tuple[bool, str, str] | None) -> None:
+def test_column_switch_event(place: BoundaryState, boundary: Boundary, expected: tuple[bool, str, str] | None) -> None:
     opening = planned(place, boundary).opens
     assert (opening and (opening.reset, opening.parent_id, opening.reason.value)) == expected
 
@@ -171,7 +173,7 @@ def test_column_switch_event(place: Place, boundary: Boundary, expected: tuple[b
     new=(FINALIZE, RESET), reset=(FINALIZE, RESET), idle=(FINALIZE,), daily=(FINALIZE,), resume=(FINALIZE,),
     branch=(FINALIZE,), compress=(), rewind=(), suspend=(FINALIZE,), exit=(FINALIZE,), forget=(FINALIZE,),
 )  # fmt: skip
-def test_column_plugin_hooks(place: Place, boundary: Boundary, expected: tuple[HookCall, ...]) -> None:
+def test_column_plugin_hooks(place: BoundaryState, boundary: Boundary, expected: tuple[HookCall, ...]) -> None:
     assert planned(place, boundary).hooks == expected
 
 
@@ -179,7 +181,7 @@ def test_column_plugin_hooks(place: Place, boundary: Boundary, expected: tuple[H
     new=(KEY,), reset=(KEY,), idle=(KEY,), daily=(KEY,), resume=(KEY,), branch=(KEY,), compress=(KEY, OTHER),
     rewind=(KEY,), suspend=(), exit=(), forget=(KEY, OTHER),
 )  # fmt: skip
-def test_column_keys_that_move(place: Place, boundary: Boundary, expected: tuple[SessionKey, ...]) -> None:
+def test_column_keys_that_move(place: BoundaryState, boundary: Boundary, expected: tuple[SessionKey, ...]) -> None:
     assert planned(replace(place, other_keys=(OTHER,)), boundary).moves == expected
 
 
@@ -187,7 +189,7 @@ def test_column_keys_that_move(place: Place, boundary: Boundary, expected: tuple
     new=None, reset=None, idle=Cause.IDLE, daily=Cause.DAILY, resume=None, branch=None, compress=None, rewind=None,
     suspend=None, exit=None, forget=None,
 )  # fmt: skip
-def test_column_what_the_next_message_is_told(place: Place, boundary: Boundary, expected: Cause | None) -> None:
+def test_column_what_the_next_message_is_told(place: BoundaryState, boundary: Boundary, expected: Cause | None) -> None:
     assert planned(place, boundary).pending is expected
 
 
@@ -195,7 +197,7 @@ def test_column_what_the_next_message_is_told(place: Place, boundary: Boundary, 
     new=True, reset=True, idle=False, daily=False, resume=True, branch=True, compress=False, rewind=False,
     suspend=False, exit=True, forget=False,
 )  # fmt: skip
-def test_column_queued_messages_are_set_aside(place: Place, boundary: Boundary, expected: bool) -> None:
+def test_column_queued_messages_are_set_aside(place: BoundaryState, boundary: Boundary, expected: bool) -> None:
     assert planned(place, boundary).sets_aside is expected
 
 
@@ -230,7 +232,7 @@ PARENT = OLD.but(id="parent")
 
 
 @pytest.mark.parametrize("place", [NOWHERE, HERE, replace(NOWHERE, pending=Cause.IDLE)])
-def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: Place) -> None:
+def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: BoundaryState) -> None:
     opening = opened_by(replace(place, parent=PARENT), DELEGATE)
     session = opening.session
     assert (session.kind, session.parent_id, session.cause) == (Kind.SUBAGENT, "parent", Cause.DELEGATION)
@@ -296,11 +298,11 @@ def test_compression_brings_its_summary_along() -> None:
     [("", TARGET), ("target", None), ("", None), ("notes:me", TARGET.but(id="notes:me", kind=Kind.NOTES))],
 )
 def test_resume_of_nothing_changes_nothing(target: str, found: Session | None) -> None:
-    assert planned(replace(HERE, target=found), Resume(target)) == Step(refusal=Refusal.NOTHING_THERE)
+    assert planned(replace(HERE, target=found), Resume(target)) == BoundaryPlan(refusal=Refusal.NOTHING_THERE)
 
 
 def test_resume_of_where_one_is_changes_nothing() -> None:
-    assert planned(replace(HERE, target=OLD), Resume("old")) == Step(refusal=Refusal.ALREADY_THERE)
+    assert planned(replace(HERE, target=OLD), Resume("old")) == BoundaryPlan(refusal=Refusal.ALREADY_THERE)
 
 
 def test_a_branch_grows_out_of_the_session_that_is_named_wherever_the_key_is() -> None:
@@ -317,12 +319,12 @@ def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
 
 @pytest.mark.parametrize("boundary", [Branch(), Rewind(), Expire(IDLE, NOW), Suspend(), Suspend(close_memory=True)])
 def test_with_no_session_there_is_nothing_to_do(boundary: Boundary) -> None:
-    assert planned(NOWHERE, boundary) == Step(refusal=Refusal.NOTHING_THERE)
+    assert planned(NOWHERE, boundary) == BoundaryPlan(refusal=Refusal.NOTHING_THERE)
 
 
 @pytest.mark.parametrize("boundary", [COMPRESS, Forget("old")])
 def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -> None:
-    assert planned(NOWHERE, boundary) == Step(refusal=Refusal.STALE)
+    assert planned(NOWHERE, boundary) == BoundaryPlan(refusal=Refusal.STALE)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -
     ],
 )
 def test_what_was_made_for_another_state_is_stale(boundary: Boundary) -> None:
-    assert planned(HERE, boundary) == Step(refusal=Refusal.STALE)
+    assert planned(HERE, boundary) == BoundaryPlan(refusal=Refusal.STALE)
 
 
 @pytest.mark.parametrize("covers_to", [-1, 0, 1, 10])
@@ -363,7 +365,7 @@ def test_rewind_takes_a_number_from_one(turns: int) -> None:
 
 def test_rewind_hides_and_stays() -> None:
     step = planned(replace(HERE, visible=(8, 9)), Rewind(2))
-    assert step == Step(moves=(KEY,), stays=True, hides=(8, 9))
+    assert step == BoundaryPlan(moves=(KEY,), stays=True, hides=(8, 9))
 
 
 def test_a_rewind_takes_the_running_turn_back_first() -> None:
@@ -381,23 +383,23 @@ def test_rewind_of_an_empty_session_is_refused_unless_a_turn_runs() -> None:
 
 
 def test_expiry_is_refused_before_it_is_due() -> None:
-    assert planned(HERE, Expire(IDLE, 159.9)) == Step(refusal=Refusal.NOT_DUE)
-    assert planned(HERE, Expire(ResetPolicy(), NOW)) == Step(refusal=Refusal.NOT_DUE)
+    assert planned(HERE, Expire(IDLE, 159.9)) == BoundaryPlan(refusal=Refusal.NOT_DUE)
+    assert planned(HERE, Expire(ResetPolicy(), NOW)) == BoundaryPlan(refusal=Refusal.NOT_DUE)
     assert planned(HERE, Expire(IDLE, 160.0)).refusal is None
 
 
 def test_delegated_work_holds_expiry_up() -> None:
-    assert planned(replace(HERE, delegated=True), Expire(IDLE, NOW)) == Step(refusal=Refusal.TURN_RUNNING)
+    assert planned(replace(HERE, delegated=True), Expire(IDLE, NOW)) == BoundaryPlan(refusal=Refusal.TURN_RUNNING)
 
 
 def test_a_message_accepted_in_time_holds_expiry_up_and_a_later_one_does_not() -> None:
-    assert planned(replace(HERE, waiting_since=159.9), Expire(IDLE, NOW)) == Step(refusal=Refusal.WORK_WAITING)
+    assert planned(replace(HERE, waiting_since=159.9), Expire(IDLE, NOW)) == BoundaryPlan(refusal=Refusal.WORK_WAITING)
     assert planned(replace(HERE, waiting_since=160.0), Expire(IDLE, NOW)).refusal is None
 
 
 def test_a_process_that_did_not_serve_the_session_finalizes_nothing() -> None:
-    assert planned(HERE, Suspend()) == Step()
-    assert planned(HERE, Suspend(close_memory=True)) == Step(closes=True, sets_aside=True)
+    assert planned(HERE, Suspend()) == BoundaryPlan()
+    assert planned(HERE, Suspend(close_memory=True)) == BoundaryPlan(closes=True, sets_aside=True)
 
 
 def test_a_child_sees_its_parent_as_it_is_once_it_was_left() -> None:
@@ -423,7 +425,7 @@ sessions = st.builds(
 places = st.builds(
     lambda place: place if place.session else replace(place, other_keys=(), running=None, visible=()),
     st.builds(
-        Place,
+        BoundaryState,
         st.just(KEY),
         st.just("me"),
         st.none() | sessions,
@@ -451,21 +453,21 @@ boundaries: st.SearchStrategy[Boundary] = st.one_of(
 )
 
 
-def tried(place: Place, boundary: Boundary) -> Step:
+def tried(place: BoundaryState, boundary: Boundary) -> BoundaryPlan:
     try:
         return planned(place, boundary)
     except BadBoundary:
-        return Step(refusal=Refusal.NOTHING_THERE)
+        return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
 
 
 @given(places, boundaries)
-def test_a_refusal_changes_nothing_else(place: Place, boundary: Boundary) -> None:
+def test_a_refusal_changes_nothing_else(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
-    assert step.refusal is None or step == Step(refusal=step.refusal)
+    assert step.refusal is None or step == BoundaryPlan(refusal=step.refusal)
 
 
 @given(places, boundaries)
-def test_reset_is_true_exactly_where_a_conversation_starts_afresh(place: Place, boundary: Boundary) -> None:
+def test_reset_is_true_exactly_where_a_conversation_starts_afresh(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         assert opening.reset == isinstance(boundary, New | Reset)
@@ -473,7 +475,7 @@ def test_reset_is_true_exactly_where_a_conversation_starts_afresh(place: Place, 
 
 
 @given(places, boundaries)
-def test_the_parent_is_told_exactly_where_a_conversation_goes_on(place: Place, boundary: Boundary) -> None:
+def test_the_parent_is_told_exactly_where_a_conversation_goes_on(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         left = place.session.id if place.session else None
@@ -481,7 +483,9 @@ def test_the_parent_is_told_exactly_where_a_conversation_goes_on(place: Place, b
 
 
 @given(places, boundaries)
-def test_finalize_names_the_session_left_and_precedes_reset_of_the_opened_one(place: Place, boundary: Boundary) -> None:
+def test_finalize_names_the_session_left_and_precedes_reset_of_the_opened_one(
+    place: BoundaryState, boundary: Boundary
+) -> None:
     step = tried(place, boundary)
     names = [call.hook for call in step.hooks]
     assert names in ([], ["on_session_finalize"], ["on_session_reset"], ["on_session_finalize", "on_session_reset"])
@@ -492,7 +496,7 @@ def test_finalize_names_the_session_left_and_precedes_reset_of_the_opened_one(pl
 
 
 @given(places, boundaries)
-def test_only_compression_and_forgetting_move_other_keys(place: Place, boundary: Boundary) -> None:
+def test_only_compression_and_forgetting_move_other_keys(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     moved = set(step.moves) - {KEY}
     assert moved <= set(place.other_keys)
@@ -502,7 +506,7 @@ def test_only_compression_and_forgetting_move_other_keys(place: Place, boundary:
 
 @given(places, boundaries)
 def test_a_key_moves_at_most_once_and_only_a_boundary_that_keeps_it_where_it_is_leaves_it_out(
-    place: Place, boundary: Boundary
+    place: BoundaryState, boundary: Boundary
 ) -> None:
     step = tried(place, boundary)
     assert len(set(step.moves)) == len(step.moves)
@@ -511,7 +515,9 @@ def test_a_key_moves_at_most_once_and_only_a_boundary_that_keeps_it_where_it_is_
 
 
 @given(places, boundaries)
-def test_only_a_session_that_is_bound_is_ended_hidden_from_or_finalized(place: Place, boundary: Boundary) -> None:
+def test_only_a_session_that_is_bound_is_ended_hidden_from_or_finalized(
+    place: BoundaryState, boundary: Boundary
+) -> None:
     step = tried(place, boundary)
     if place.session is None:
         assert (step.ends, step.hides, step.stays, step.fate) == (None, (), False, Fate.LIVE)
@@ -519,7 +525,7 @@ def test_only_a_session_that_is_bound_is_ended_hidden_from_or_finalized(place: P
 
 
 @given(places, boundaries)
-def test_a_session_is_ended_only_if_no_key_stays_on_it(place: Place, boundary: Boundary) -> None:
+def test_a_session_is_ended_only_if_no_key_stays_on_it(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     if step.ends is not None:
         assert place.session is not None
@@ -527,7 +533,7 @@ def test_a_session_is_ended_only_if_no_key_stays_on_it(place: Place, boundary: B
 
 
 @given(places, boundaries)
-def test_a_child_sees_its_parent_as_of_now_and_no_more(place: Place, boundary: Boundary) -> None:
+def test_a_child_sees_its_parent_as_of_now_and_no_more(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is None or not opening.fresh:
         return
@@ -542,7 +548,7 @@ def test_a_child_sees_its_parent_as_of_now_and_no_more(place: Place, boundary: B
 
 
 @given(places, boundaries)
-def test_an_opened_session_starts_its_own_log_and_history(place: Place, boundary: Boundary) -> None:
+def test_an_opened_session_starts_its_own_log_and_history(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None and opening.fresh:
         session = opening.session
@@ -552,7 +558,7 @@ def test_an_opened_session_starts_its_own_log_and_history(place: Place, boundary
 
 
 @given(places, boundaries)
-def test_only_resume_opens_what_was_there_before_and_as_it_was(place: Place, boundary: Boundary) -> None:
+def test_only_resume_opens_what_was_there_before_and_as_it_was(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         assert opening.fresh == (not isinstance(boundary, Resume))
@@ -560,21 +566,21 @@ def test_only_resume_opens_what_was_there_before_and_as_it_was(place: Place, bou
 
 
 @given(places, boundaries)
-def test_a_summary_comes_with_compression_only(place: Place, boundary: Boundary) -> None:
+def test_a_summary_comes_with_compression_only(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         assert (opening.summary is not None) == isinstance(boundary, Compress)
 
 
 @given(places, boundaries)
-def test_a_running_turn_of_another_key_outlives_all_but_a_rewind(place: Place, boundary: Boundary) -> None:
+def test_a_running_turn_of_another_key_outlives_all_but_a_rewind(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     if place.running == OTHER and step.refusal is None:
         assert step.fate is (Fate.HIDDEN if isinstance(boundary, Rewind) else Fate.LIVE)
 
 
 @given(places, boundaries)
-def test_a_title_given_to_an_opened_session_is_one_that_nobody_has(place: Place, boundary: Boundary) -> None:
+def test_a_title_given_to_an_opened_session_is_one_that_nobody_has(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None and opening.fresh and opening.session.title is not None:
         assert titles.fold(opening.session.title) not in {titles.fold(title) for title in place.titles}
@@ -582,5 +588,5 @@ def test_a_title_given_to_an_opened_session_is_one_that_nobody_has(place: Place,
 
 
 @given(places, boundaries)
-def test_the_same_place_and_boundary_give_the_same_plan(place: Place, boundary: Boundary) -> None:
+def test_the_same_place_and_boundary_give_the_same_plan(place: BoundaryState, boundary: Boundary) -> None:
     assert tried(place, boundary) == tried(place, boundary)

@@ -12,7 +12,7 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, AsyncDiary, until
 from tests.office import Office
 
-from everthread.commands.registry import COMMANDS, Order, Unknown, parse
+from everthread.commands.registry import COMMANDS, ParsedCommand, Unknown, parse
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import NoteAction, NoteTarget, TurnStatus
@@ -60,7 +60,7 @@ def test_an_ordinary_message_is_no_command(text: str) -> None:
 )
 def test_a_slash_and_a_known_word_is_a_command(text: str, name: str, argument: str) -> None:
     found = parse(text)
-    assert isinstance(found, Order)
+    assert isinstance(found, ParsedCommand)
     assert (found.command.name, found.argument) == (name, argument)
 
 
@@ -80,7 +80,7 @@ def test_every_command_can_be_told_by_its_name_and_has_one_line_of_help() -> Non
     assert len(set(names)) == len(names)
     for command in COMMANDS:
         found = parse(f"/{command.name}")
-        assert isinstance(found, Order)
+        assert isinstance(found, ParsedCommand)
         assert found.command is command
         assert command.usage.startswith(f"/{command.name}")
         assert command.help

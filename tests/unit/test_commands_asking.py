@@ -12,7 +12,7 @@ from tests.fake_model import FakeModel
 from tests.house import CLI, ME, TELEGRAM, until
 from tests.office import Office
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.domain.boundary import Branch
 from everthread.domain.errors import BadConfig, DiskFull
 from everthread.domain.model import ToolCall, TurnStatus
@@ -187,12 +187,12 @@ async def test_a_long_queue_is_listed_in_part_and_another_owners_not_at_all(tmp_
 KNOWN = ("anthropic/claude-sonnet-4.5", "openai/gpt-5", "openai/gpt-5-mini", "openrouter/openai/gpt-5")
 
 
-def asked_by_name(model: str) -> Sequence[Choice]:
+def asked_by_name(model: str) -> Sequence[ModelChoice]:
     """As a runtime does: any model of a provider that it knows."""
     name = model or KNOWN[0]
     if name.partition("/")[0] not in ("anthropic", "openai", "openrouter") or "/" not in name:
         raise BadConfig(f"{name!r} is no model; write PROVIDER/MODEL, with a provider of these: anthropic, openai")
-    return (Choice(name, name.partition("/")[2], FakeModel()),)
+    return (ModelChoice(name, name.partition("/")[2], FakeModel()),)
 
 
 async def test_model_alone_shows_the_one_that_answers_and_offers_the_others(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path)
 
 async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        office.choices = [Choice("lab/big", "big", office.model, Price(10_000, 100_000))]
+        office.choices = [ModelChoice("lab/big", "big", office.model, Price(10_000, 100_000))]
         await office.ask("long ago")
         office.clock.ahead_s += 40 * 86_400
         await office.order("/new")
@@ -272,7 +272,7 @@ async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(
         office.clock.ahead_s += 7 * 86_400
         await office.order("/new")
         await office.ask("today")
-        office.choices = [Choice("lab/free", "free", office.model)]
+        office.choices = [ModelChoice("lab/free", "free", office.model)]
         await office.ask("today as well")
         await office.ask("a secret", TELEGRAM, owner="them")
         text = (await office.order("/usage", spend_per_day=5.0)).text
@@ -314,7 +314,7 @@ async def test_usage_is_told_where_there_is_no_conversation_and_no_limit(tmp_pat
 @pytest.mark.parametrize(("price", "told"), [(4, "$0.0004"), (0.1, "less than $0.0001"), (20_000, "$2.20")])
 async def test_a_small_amount_is_not_told_as_nothing(tmp_path: Path, price: float, told: str) -> None:
     async with Office(tmp_path) as office:
-        office.choices = [Choice("lab/cheap", "cheap", office.model, Price(price, price))]
+        office.choices = [ModelChoice("lab/cheap", "cheap", office.model, Price(price, price))]
         await office.ask("hello")
         text = (await office.order("/usage")).text
         assert f"This conversation: 1 call, 100 tokens read, 10 written, {told}, all of lab/cheap" in text

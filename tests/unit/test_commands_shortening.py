@@ -9,7 +9,7 @@ from tests.fake_model import FakeModel
 from tests.house import CLI
 from tests.office import Office
 
-from everthread.commands.registry import Said
+from everthread.commands.registry import CommandResult
 from everthread.config.settings import Compression
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Cause
@@ -26,7 +26,7 @@ class Quay(Office):
             folder, FakeModel(["fine"], usage=Usage(1_000, 1)), compression=Compression(tail_tokens=200), **more
         )
 
-    async def compress(self, focus: str = "") -> Said:
+    async def compress(self, focus: str = "") -> CommandResult:
         return await self.order(f"/compress {focus}".strip(), choices=lambda model: self.choices)
 
 

@@ -18,7 +18,7 @@ from everthread.agent.compression.policy import EXTRACT_NAME, Fill
 from everthread.agent.compression.service import AT_ONCE_MAX, COOL_DOWN_S
 from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.config.settings import Compression
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
@@ -473,7 +473,7 @@ class Narrow(Shore):
 
 async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_path: Path) -> None:
     async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
-        lasting, house.manner = house.manner, lambda: Manner(house.choices, house.heard.append, lasting=False)
+        lasting, house.manner = house.manner, lambda: TurnOptions(house.choices, house.heard.append, lasting=False)
         await house.overflow()
         assert house.passes == 0, "nothing has gone on in the background"
         house.manner = lasting
@@ -536,7 +536,7 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
     async with Shore(tmp_path) as house:
         await house.talk(*LONG)
         measured: list[Fill] = []
-        peek = house.store.peek
+        read_inline = house.store.read_inline
 
         async def measure(ref: SessionRef) -> Fill:
             measured.append(Fill(1_000, 10_000, 100_000, tokens))
@@ -546,7 +546,7 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
             if measured:
                 measured.clear()
                 await house.agent.compress(CLI, house.choices[0], owner=ME)
-            return await peek(work)
+            return await read_inline(work)
 
         monkeypatch.setattr(house.store, "peek", meanwhile)
         # Of another model nothing is known yet, so it is measured.
@@ -571,7 +571,7 @@ async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_p
 async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_for_an_extract(tmp_path: Path) -> None:
     """Somebody else is being answered in the same conversation: it can't be crossed just then."""
     async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
-        lasting, house.manner = house.manner, lambda: Manner(house.choices, house.heard.append, lasting=False)
+        lasting, house.manner = house.manner, lambda: TurnOptions(house.choices, house.heard.append, lasting=False)
         await house.overflow()
         house.manner = lasting
         await house.lifecycle.cross(TELEGRAM, Resume((await house.at(CLI)).session_id), owner=ME)
@@ -758,7 +758,7 @@ async def test_a_process_that_ends_with_its_turn_begins_no_summary(tmp_path: Pat
         await house.talk(*LONG)
         house.model.usage = FULL
         await house.say("once")
-        await house.agent.answer(CLI, Manner(house.choices, house.heard.append, lasting=False))
+        await house.agent.answer(CLI, TurnOptions(house.choices, house.heard.append, lasting=False))
         assert not house.compressor.busy
 
 

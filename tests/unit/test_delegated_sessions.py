@@ -10,13 +10,13 @@ from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Inbound, InboxState, Kind, SessionKey, TurnStatus
 from everthread.domain.reset_policy import ResetPolicy
-from everthread.lifecycle import ForgetOwner, ForgetSession, Ticket
+from everthread.lifecycle import ForgetOwner, ForgetSession, TurnClaim
 
 CHILD = SessionKey.parse("agent:main:subagent:dm:1")
 LATER_S = 1_000.0
 
 
-async def began(house: House, key: SessionKey, text: str) -> Ticket:
+async def began(house: House, key: SessionKey, text: str) -> TurnClaim:
     await house.lifecycle.accept(Inbound(key, ME, text))
     ticket = await house.lifecycle.begin_turn(key)
     assert ticket is not None

@@ -17,7 +17,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import outbox as module
 from everthread.gateway import outbox_rows as ledger
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.ports.platform import Address, Button, Outbound
 from everthread.store.unit_of_work import Store
 
@@ -29,9 +29,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Delivery]]:
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Outbox]]:
     async with House(folder) as house:
-        delivery = Delivery(house.store, house.clock, {"fake": platform}, lambda: 0.5)
+        delivery = Outbox(house.store, house.clock, {"fake": platform}, lambda: 0.5)
         yield house, delivery
         await delivery.finish(0.0)
 
@@ -244,7 +244,7 @@ async def test_if_a_part_is_out_and_that_can_not_be_written_down_at_once_the_oth
     platform = FakePlatform(text_chars_max=64)
     async with House(tmp_path) as house:
         store = Failing(house.store)
-        delivery = Delivery(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
+        delivery = Outbox(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
         reply = await stored(house, 1, "\n\n".join("abcdefgh " * 6 for _ in range(3)))
         send = platform.send
 
@@ -312,7 +312,7 @@ async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path
     platform = FakePlatform()
     async with House(tmp_path) as house:
         store = Failing(house.store)
-        delivery = Delivery(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
+        delivery = Outbox(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
         send = platform.send
 
         async def send_slowly(message: Outbound) -> str:

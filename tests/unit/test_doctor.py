@@ -9,7 +9,7 @@ import pytest
 
 from everthread.cli.commands.doctor import group as doctor
 from everthread.cli.commands.doctor.check import Case, Check, Finding, well
-from everthread.cli.context import Invocation
+from everthread.cli.context import CliContext
 from everthread.domain.errors import BadConfig
 
 
@@ -35,7 +35,7 @@ async def test_a_check_that_raises_or_hangs_has_failed_and_the_others_go_on(
     def nothing(_: object) -> object:
         raise BadConfig("not readable")
 
-    invocation = Invocation(nothing)  # type: ignore[arg-type]
+    invocation = CliContext(nothing)  # type: ignore[arg-type]
     invocation.home = str(tmp_path / "none")
     found = [(name, outcome.well, outcome.says) async for name, outcome in doctor.examined(invocation, True)]
     assert found == [

@@ -20,7 +20,7 @@ from everthread.gateway import delivery_check as settling
 from everthread.gateway import outbox as module
 from everthread.gateway import outbox_rows as ledger
 from everthread.gateway.delivery_check import MAY_BE_TWICE
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.ports.platform import Address, File, Outbound
 
 CHAT = Address("42")
@@ -87,9 +87,9 @@ class Findable(FakePlatform):
 
 
 @asynccontextmanager
-async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Delivery]]:
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Outbox]]:
     async with House(folder) as house:
-        delivery = Delivery(house.store, house.clock, {"fake": platform}, lambda: 0.5)
+        delivery = Outbox(house.store, house.clock, {"fake": platform}, lambda: 0.5)
         yield house, delivery
         await delivery.finish(0.0)
 
@@ -503,10 +503,10 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
     platform = Findable()
     async with outbox(tmp_path, platform) as (house, delivery):
         await stored(house, 1, ReplyState.SENDING)
-        peek, failed = house.store.peek, []
+        read_inline, failed = house.store.read_inline, []
 
         async def peek_later(work: Any) -> Any:
-            found = await peek(work)
+            found = await read_inline(work)
             if isinstance(found, Reply) and found.state is ReplyState.AMBIGUOUS and not failed:
                 failed.append(found)
                 raise StoreError("the disk is full")

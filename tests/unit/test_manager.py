@@ -185,14 +185,14 @@ async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_becaus
         await house.turn(CLI, "tea")
         await until(lambda: house.memory.journal.breakers.open_until("ill", house.clock.now()) is not None)
         read = 0
-        peek = house.store.peek
+        read_inline = house.store.read_inline
 
         async def counted(work: Callable[[UnitOfWork], Any]) -> Any:
             nonlocal read
             read += 1
-            return await peek(work)
+            return await read_inline(work)
 
-        house.store.peek = counted
+        house.store.read_inline = counted
         assert (await house.memory.recall("tea", ref=REF)).items == ()
         due = await house.memory.journal.drain("ill", Lease("journal:ill", "me", 1))
         assert due is not None

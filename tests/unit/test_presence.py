@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from everthread.bootstrap.process_locks import Presence
+from everthread.bootstrap.process_locks import ProcessLocks
 
 STAYS = """
 import subprocess, sys, time
@@ -32,10 +32,10 @@ def other(folder: Path) -> tuple[subprocess.Popen[str], int]:
 
 
 def test_whoever_is_there_is_not_gone_and_whoever_left_is_not_spoken_of(tmp_path: Path) -> None:
-    one, two = Presence(tmp_path, "one"), Presence(tmp_path, "two")
+    one, two = ProcessLocks(tmp_path, "one"), ProcessLocks(tmp_path, "two")
     one.enter()
     two.enter()
-    assert one.gone() == two.gone() == Presence(tmp_path, "three").gone() == ()
+    assert one.gone() == two.gone() == ProcessLocks(tmp_path, "three").gone() == ()
     two.leave()
     two.leave()
     assert one.gone() == ()
@@ -45,7 +45,7 @@ def test_whoever_is_there_is_not_gone_and_whoever_left_is_not_spoken_of(tmp_path
 
 
 def test_a_killed_process_is_gone_although_its_children_live_on(tmp_path: Path) -> None:
-    presence = Presence(tmp_path, "me")
+    presence = ProcessLocks(tmp_path, "me")
     presence.enter()
     process, child = other(tmp_path)
     try:
@@ -67,13 +67,13 @@ def test_a_killed_process_is_gone_although_its_children_live_on(tmp_path: Path) 
 
 def test_what_is_not_there_yet_is_not_gone(tmp_path: Path) -> None:
     (tmp_path / "beginning.new").touch()
-    assert Presence(tmp_path, "me").gone() == ()
-    assert Presence(tmp_path / "nowhere", "me").gone() == ()
+    assert ProcessLocks(tmp_path, "me").gone() == ()
+    assert ProcessLocks(tmp_path / "nowhere", "me").gone() == ()
 
 
 def test_a_file_in_the_way_is_no_reason_to_fail(tmp_path: Path) -> None:
     (tmp_path / "processes").touch()
-    presence = Presence(tmp_path / "processes", "me")
+    presence = ProcessLocks(tmp_path / "processes", "me")
     presence.enter()
     assert presence.gone() == ()
     presence.leave()

@@ -9,7 +9,7 @@ from typing import Any, cast
 from everthread.bootstrap.runtime import SystemClock
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.media import Media
-from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage, Room
+from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, ByteBudget, Luggage
 from everthread.ports.platform import Platform
 
 
@@ -85,7 +85,7 @@ async def test_one_that_is_larger_than_was_said_is_not_taken(tmp_path: Path) -> 
 
 
 async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
-    room = Room(10)
+    room = ByteBudget(10)
     order: list[str] = []
 
     async def use(name: str, size: int, until: asyncio.Event) -> None:

@@ -41,7 +41,7 @@ class StoppedBeforeWriting:
         self._clock.time += 3600.0
         return await self._store.write(work)
 
-    async def jot(self, work: Callable[[UnitOfWork], Any]) -> Any:
+    async def write_inline(self, work: Callable[[UnitOfWork], Any]) -> Any:
         return await self.write(work)
 
 

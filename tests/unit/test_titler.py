@@ -14,7 +14,7 @@ from tests.agent_house import AgentHouse
 from tests.fake_model import FakeModel
 from tests.house import until
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import TurnStatus
 
@@ -22,7 +22,7 @@ from everthread.domain.model import TurnStatus
 class TitledHouse(AgentHouse):
     """A house whose sessions get titles from a model of their own."""
 
-    def __init__(self, folder: Path, names: Callable[[], Choice | None]) -> None:
+    def __init__(self, folder: Path, names: Callable[[], ModelChoice | None]) -> None:
         super().__init__(folder, FakeModel(["fine"]), names=names)
 
 
@@ -66,7 +66,7 @@ async def test_a_title_that_can_not_be_had_is_no_concern_of_the_answers(
 async def test_a_model_that_is_not_there_at_all_is_no_concern_of_the_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def nobody() -> Choice | None:
+    def nobody() -> ModelChoice | None:
         raise LookupError("no such model")
 
     with caplog.at_level(logging.INFO):

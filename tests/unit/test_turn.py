@@ -19,7 +19,7 @@ from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer, fitting
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
-from everthread.agent.turn import FENCE_MAX, Manner, TurnLimits
+from everthread.agent.turn import FENCE_MAX, TurnLimits, TurnOptions
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
     BadKey,
@@ -33,7 +33,7 @@ from everthread.domain.errors import (
 )
 from everthread.domain.model import InboxRow, InboxState, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
-from everthread.lifecycle import Committed, ForgetFact, ForgetSession, Ticket
+from everthread.lifecycle import Committed, ForgetFact, ForgetSession, TurnClaim
 from everthread.plugins import hookimpl
 from everthread.ports.memory import RecallItem
 from everthread.ports.model import Answer, Delta, Finish, Request, Traits, Usage
@@ -473,7 +473,7 @@ async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
             row = await house.say("rather left")
             steered.append(house.agent.steer(ref.session_id, row.id))
 
-        async def steer_and_commit(ticket: Ticket, *given: Any, **more: Any) -> Committed:
+        async def steer_and_commit(ticket: TurnClaim, *given: Any, **more: Any) -> Committed:
             if when == "before" and not steered:
                 await steer(ticket.ref)
             committed = await commit(ticket, *given, **more)
@@ -500,7 +500,7 @@ async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_
     async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"])) as house:
         steer = house.lifecycle.steer
 
-        async def steer_and_stop(ticket: Ticket, inbox_id: int) -> InboxRow | None:
+        async def steer_and_stop(ticket: TurnClaim, inbox_id: int) -> InboxRow | None:
             if stops == "before":
                 house.agent.stop(ticket.ref.session_id)
                 await asyncio.sleep(0)
@@ -533,7 +533,7 @@ async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
     async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"])) as house:
         steer = house.lifecycle.steer
 
-        async def steer_slowly(ticket: Ticket, inbox_id: int) -> InboxRow | None:
+        async def steer_slowly(ticket: TurnClaim, inbox_id: int) -> InboxRow | None:
             house.agent.stop(ticket.ref.session_id)
             if slow == "before":
                 await asyncio.sleep(0.3)
@@ -613,7 +613,7 @@ async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_
     async with AgentHouse(tmp_path) as house:
         begin = house.lifecycle.begin_turn
 
-        async def begin_slowly(key: SessionKey) -> Ticket | None:
+        async def begin_slowly(key: SessionKey) -> TurnClaim | None:
             ticket = await begin(key)
             await asyncio.sleep(0.05)
             return ticket
@@ -1079,7 +1079,7 @@ async def test_a_turn_can_be_stopped_from_the_moment_it_is_told_of(tmp_path: Pat
                 assert house.agent.stop(event.ref.session_id)
 
         await house.say("hello")
-        ended = await house.agent.answer(CLI, Manner(house.choices, stop))
+        ended = await house.agent.answer(CLI, TurnOptions(house.choices, stop))
         assert ended is not None
         assert (ended.text, ended.problem) == ("", "stopped")
         assert house.model.requests == []
@@ -1122,7 +1122,7 @@ async def test_what_a_tool_raises_is_told_as_it_is(tmp_path: Path, run: Any, tol
 async def test_a_bug_is_not_spelled_out_to_whoever_writes_from_elsewhere(tmp_path: Path) -> None:
     async with AgentHouse(tmp_path, FakeModel([ZeroDivisionError("/home/me/key"), "fine"])) as house:
         await house.say("hello", TELEGRAM)
-        ended = await house.agent.answer(TELEGRAM, Manner(house.choices, outbox=True))
+        ended = await house.agent.answer(TELEGRAM, TurnOptions(house.choices, outbox=True))
         assert ended is not None
         assert "/home/me/key" in ended.problem
         assert ended.committed.reply is not None

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import read_back
 from everthread.agent.tools.arguments import parsed
 from everthread.agent.tools.runner import Toolbox
-from everthread.agent.turn import STOP_S_MAX, Agent, Manner
+from everthread.agent.turn import STOP_S_MAX, Agent, TurnOptions
 from everthread.concurrency import unheard, until_done
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Gone, StoreError, ToolFailed
@@ -104,7 +104,7 @@ class Delegation:
         store: Store,
         lifecycle: Lifecycle,
         agent: Agent,
-        choices: Callable[[str], Sequence[Choice]],
+        choices: Callable[[str], Sequence[ModelChoice]],
         is_stopped: Callable[[str], bool],
         clock: Clock,
         *,
@@ -172,8 +172,8 @@ class Delegation:
     async def _work(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
         """See the work through, from wherever it is; the session it is done in."""
         key, owner = key_of(use), use.ref.owner
-        manner = Manner(self._choices(await self._store.peek(lambda uow: _model_of(uow, use.ref))))
-        child = await self._store.peek(lambda uow: _opened_before(uow, use.ref.session_id, key))
+        manner = TurnOptions(self._choices(await self._store.read_inline(lambda uow: _model_of(uow, use.ref))))
+        child = await self._store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
         if child is None:
             boundary = New(kind=Kind.SUBAGENT, parent=use.ref.session_id)
             opened = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
@@ -187,10 +187,10 @@ class Delegation:
         await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
         return child, await self._outcome(key, child, manner)
 
-    async def _outcome(self, key: SessionKey, child: str, manner: Manner) -> Outcome:
+    async def _outcome(self, key: SessionKey, child: str, manner: TurnOptions) -> Outcome:
         ended = await self._agent.answer(key, manner)
         if ended is None:
-            cut_off = await self._store.peek(lambda uow: uow.slots.live(child))
+            cut_off = await self._store.read_inline(lambda uow: uow.slots.live(child))
             ended = await self._agent.go_on(cut_off.turn_id, manner) if cut_off is not None else None
         if ended is not None:
             return Outcome(ended.text, ended.problem)
@@ -214,7 +214,7 @@ class Delegation:
 
     async def _store_what_was_given_back(self, child: str) -> None:
         """Stopped in the moment in which it began, a turn is given back; nobody is to go on with it."""
-        left = await self._store.peek(lambda uow: uow.slots.live(child))
+        left = await self._store.read_inline(lambda uow: uow.slots.live(child))
         ticket = await self._lifecycle.resume_turn(left.turn_id) if left is not None else None
         if ticket is not None:
             said = [Message(Role.USER, text) for text in ticket.texts]

@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.domain.review_window import Window
-from everthread.lifecycle import Committed, Ticket
+from everthread.lifecycle import Committed, TurnClaim
 from everthread.ports.memory import RecallItem
 from everthread.ports.model import Usage
 
 
 class TurnBegan(Struct, frozen=True):
-    ticket: Ticket
+    ticket: TurnClaim
     recovered: bool
 
     @property

@@ -32,7 +32,7 @@ RETRY_AFTER_S_MAX = 60.0
 """An endpoint that wants more time than this is given up for the next model."""
 
 
-class Choice(Struct, frozen=True):
+class ModelChoice(Struct, frozen=True):
     """A model and where it is asked. `name` is what people call it: provider/model."""
 
     name: str
@@ -76,7 +76,7 @@ def no_limit(owner: str) -> float | None:
     return None
 
 
-class Asker(Struct, frozen=True):
+class ModelCaller(Struct, frozen=True):
     lifecycle: Lifecycle
     clock: Clock
     random: Callable[[], float]
@@ -88,8 +88,8 @@ class Asker(Struct, frozen=True):
 
     async def ask(
         self,
-        choices: Sequence[Choice],
-        request_to: Callable[[Choice], Awaitable[Request]],
+        choices: Sequence[ModelChoice],
+        request_to: Callable[[ModelChoice], Awaitable[Request]],
         *,
         ref: SessionRef,
         turn_id: str,
@@ -112,7 +112,7 @@ class Asker(Struct, frozen=True):
 
     async def _patiently(
         self,
-        choice: Choice,
+        choice: ModelChoice,
         request: Request,
         ref: SessionRef,
         turn_id: str,
@@ -140,7 +140,7 @@ class Asker(Struct, frozen=True):
 
     async def _once(
         self,
-        choice: Choice,
+        choice: ModelChoice,
         request: Request,
         ref: SessionRef,
         turn_id: str,
@@ -172,7 +172,7 @@ class Asker(Struct, frozen=True):
         raise ModelUnavailable(f"{choice.name} ended its answer without an end")
 
     async def _reserve(
-        self, choice: Choice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
+        self, choice: ModelChoice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
     ) -> int | None:
         """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
         price, per_day = choice.price, self.spend_per_day(ref.owner)
@@ -232,7 +232,7 @@ def _guessed(request: Request, written_bytes: int) -> Usage:
     return Usage(_size(request) // BYTES_PER_TOKEN, written_bytes // BYTES_PER_TOKEN + 1)
 
 
-def _spent(choice: Choice, usage: Usage, spend_id: int | None) -> Spent:
+def _spent(choice: ModelChoice, usage: Usage, spend_id: int | None) -> Spent:
     amount = usage.cost
     if amount is None:
         amount = 0.0

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 
-from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.domain.errors import EverthreadError, Fenced, NotCondensed, StoreError
 from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, chars_of
 from everthread.domain.review_window import Review
@@ -32,7 +32,7 @@ ATTEMPTS_MAX = 2
 _LINE = re.compile(r"\s*(?:[-*]\s+)?\[?(?P<numbers>\d+(?:\s*[,+&]\s*\d+)*)\]?\s*[:.)]\s*(?P<text>\S.*)")
 _NUMBERS_NAMED_MAX = 10
 
-Auxiliary = Callable[[], Choice | None]
+Auxiliary = Callable[[], ModelChoice | None]
 Wrote = Callable[[str], None]
 """Takes a few words for a person on what was written."""
 
@@ -91,14 +91,14 @@ def _read(line: str) -> tuple[re.Match[str] | None, list[int]]:
 class Condenser:
     """Asks the auxiliary model, or else the one that the conversation is with, and writes what it says."""
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, asker: Asker, auxiliary: Auxiliary) -> None:
+    def __init__(self, store: Store, lifecycle: Lifecycle, asker: ModelCaller, auxiliary: Auxiliary) -> None:
         self._store = store
         self._lifecycle = lifecycle
         self._asker = asker
         self._auxiliary = auxiliary
 
     async def condense(
-        self, target: NoteTarget, needed: int, limit: int, *, review: Review, ref: SessionRef, choice: Choice
+        self, target: NoteTarget, needed: int, limit: int, *, review: Review, ref: SessionRef, choice: ModelChoice
     ) -> str:
         """Make room for so many characters more; what was done, in a few words. Raises `NotCondensed`."""
         notes = await self._store.read(lambda uow: uow.notes.current(ref.owner, target))
@@ -113,7 +113,13 @@ class Condenser:
         return f"{len(notes)} notes condensed to {len(notes) - gone}, to make room"
 
     async def _thought_of(
-        self, notes: Sequence[NoteVersion], chars_max: int, limit: int, review: Review, ref: SessionRef, choice: Choice
+        self,
+        notes: Sequence[NoteVersion],
+        chars_max: int,
+        limit: int,
+        review: Review,
+        ref: SessionRef,
+        choice: ModelChoice,
     ) -> tuple[NoteChange, ...]:
         wished, refused = min(chars_max, int(limit * WISHED_SHARE)), ""
         for _ in range(ATTEMPTS_MAX):
@@ -124,14 +130,14 @@ class Condenser:
                 refused = str(error)
         raise NotCondensed(f"{choice.name} was asked for shorter ones: {refused}")
 
-    async def _asked(self, text: str, limit: int, review: Review, ref: SessionRef, choice: Choice) -> str:
+    async def _asked(self, text: str, limit: int, review: Review, ref: SessionRef, choice: ModelChoice) -> str:
         """In one message, without tools; what it costs is the review's."""
         head = choice.client.head(Prompt(choice.model, ""))
         # More room than the notes may take: numbers stand before them, and some models think aloud first.
         output_tokens = min(2 * limit // BYTES_PER_TOKEN + 1_000, choice.traits.context_tokens // 4)
         request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
 
-        async def request_to(_: Choice) -> Request:
+        async def request_to(_: ModelChoice) -> Request:
             return request
 
         progress, mark = Progress(), review.window.mark
@@ -149,7 +155,7 @@ class Condenser:
 class Room:
     """Room among the notes, as one review finds it: made where it can be; what finds none is told."""
 
-    def __init__(self, condenser: Condenser, review: Review, choice: Choice, wrote: Wrote) -> None:
+    def __init__(self, condenser: Condenser, review: Review, choice: ModelChoice, wrote: Wrote) -> None:
         self._condenser = condenser
         self._review = review
         self._choice = choice

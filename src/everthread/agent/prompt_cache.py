@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import Frozen, PromptBuilder, read_back, stored
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.transcript import as_sent
@@ -96,10 +96,10 @@ class Preparer:
         """By session and model: the newest, whichever tools it has."""
         self._bytes = 0
 
-    async def prepare(self, ref: SessionRef, choice: Choice, toolbox: Toolbox) -> Prepared:
+    async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
         """The start of the next request in the ref's session, as the store has it now."""
         signature = (choice.name, toolbox.digest)
-        session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
+        session, number, burials = await self._store.read_inline(lambda uow: _state(uow, ref))
         kept = self._get(ref.session_id, signature)
         now = (session.generation, number, burials)
         if kept is not None and (kept.generation, kept.prefix_number, kept.burials) == now:
@@ -111,7 +111,7 @@ class Preparer:
                 return self._keep(grown)
         return self._keep(await self._make(ref, choice, toolbox, signature))
 
-    async def borrow(self, ref: SessionRef, choice: Choice) -> Prepared:
+    async def borrow(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         """The same start for a model that only stands in: nothing of it is stored or kept."""
         session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
@@ -120,12 +120,12 @@ class Preparer:
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
         return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
-    async def standing(self, ref: SessionRef, choice: Choice) -> Prepared | None:
+    async def standing(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
         """The start as the session's stored prefix has it, whatever the tools are now: nothing is made or stored.
 
         `None` if the session has no prefix.
         """
-        session, number, burials = await self._store.peek(lambda uow: _state(uow, ref))
+        session, number, burials = await self._store.read_inline(lambda uow: _state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
         now = (session.generation, number, burials, session.last_turn)
         if kept is not None and now == (kept.generation, kept.prefix_number, kept.burials, kept.last_turn):
@@ -136,14 +136,14 @@ class Preparer:
         prompt = read_back(prefix.content).prompt
         return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
-    def committed(self, prepared: Prepared, turn: Turn, choice: Choice) -> None:
+    def committed(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
         """A turn was added: what was prepared need not be read again."""
         if turn.number == prepared.last_turn + 1 and self._get(prepared.session_id, prepared.signature) is prepared:
             grown = self._grown(prepared, (turn,) if turn.status.remembered else (), choice, turn.number)
             if grown is not None:
                 self._keep(grown)
 
-    def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: Choice, last_turn: int) -> Prepared | None:
+    def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: ModelChoice, last_turn: int) -> Prepared | None:
         """The same with some turns more; `None` if that is more than fits."""
         pieces = [choice.client.encode(as_sent(turn)) for turn in turns]
         history = b",".join(piece for piece in (kept.history, *pieces) if piece)
@@ -151,12 +151,12 @@ class Preparer:
             return None
         return replace(kept, history=history, last_turn=last_turn)
 
-    def room(self, choice: Choice, head: bytes) -> int:
+    def room(self, choice: ModelChoice, head: bytes) -> int:
         """How many bytes of history fit. A third of the context is left to the turn: its message, recall and tools."""
         tokens = max(choice.traits.context_tokens - self._output_tokens_max, choice.traits.context_tokens // 2)
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
-    async def _make(self, ref: SessionRef, choice: Choice, toolbox: Toolbox, signature: Signature) -> Prepared:
+    async def _make(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
         session, prefix, view, notes, burials = await self._store.read(lambda uow: _everything(uow, ref))
         frozen = read_back(prefix.content) if prefix else None
@@ -180,7 +180,7 @@ class Preparer:
         number: int,
         signature: Signature,
         burials: int,
-        choice: Choice,
+        choice: ModelChoice,
         prompt: Prompt,
         view: View,
     ) -> Prepared:
@@ -216,7 +216,7 @@ class Preparer:
         return too_old or len(self._kept) > self._count_max or self._bytes > BYTES_MAX
 
 
-def _fits(frozen: Frozen, choice: Choice, schemas: tuple[ToolSchema, ...]) -> bool:
+def _fits(frozen: Frozen, choice: ModelChoice, schemas: tuple[ToolSchema, ...]) -> bool:
     """Whether a stored prompt may be used: only another model or another tool set makes a new one."""
     return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everthread.agent.events import NO_ROOM, Reviewed
-from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.agent.note_compaction import Condenser, Room, Wrote
 from everthread.agent.prompt import read_back
 from everthread.agent.prompt_cache import Prepared, Preparer
@@ -134,17 +134,17 @@ class Reviewer:
         store: Store,
         lifecycle: Lifecycle,
         preparer: Preparer,
-        asker: Asker,
+        asker: ModelCaller,
         runner: ToolRunner,
         live_tools: Callable[[], Awaitable[Toolbox]],
         own_tools: Callable[[Review, Wrote, Room], Toolbox],
-        choices: Callable[[str], Sequence[Choice]],
+        choices: Callable[[str], Sequence[ModelChoice]],
         clock: Clock,
         settings: Settings,
         *,
         note_limits: Mapping[NoteTarget, int],
         output_tokens: int,
-        auxiliary: Callable[[], Choice | None],
+        auxiliary: Callable[[], ModelChoice | None],
     ) -> None:
         """`live_tools` are those of the conversations, for the prompt; `own_tools` write in a review's name."""
         self._store = store
@@ -195,7 +195,7 @@ class Reviewer:
             self._wanted.clear()
             try:
                 await self._write_end()
-                while await self._store.peek(lambda uow: uow.reviews.is_due(self._clock.now())):
+                while await self._store.read_inline(lambda uow: uow.reviews.is_due(self._clock.now())):
                     taken = await self._lifecycle.take_review()
                     if taken is not None:
                         await self._see_through(*taken)
@@ -279,7 +279,7 @@ class Reviewer:
         room = Room(self._condenser, review, choice, wrote)
         toolbox, progress = self._own_tools(review, wrote, room), Progress([Message(Role.USER, asked)])
 
-        async def request_to(choice: Choice) -> Request:
+        async def request_to(choice: ModelChoice) -> Request:
             return Request(start.head, start.history, shown_to(choice.name, progress.messages), "", self._output_tokens)
 
         turn_id = review.window.mark
@@ -304,13 +304,13 @@ class Reviewer:
             await self._store.write(lambda uow: uow.lanes.add_incident(incident))
         return room.missing
 
-    async def _start(self, ref: SessionRef, choice: Choice) -> Prepared:
+    async def _start(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         found = await self._preparer.standing(ref, choice)
         # None is there if something was forgotten since: made as for the next turn.
         return found or await self._preparer.prepare(ref, choice, await self._live_tools())
 
     async def _called(self, toolbox: Toolbox, call: ToolCall, review: Review, ref: SessionRef) -> str:
-        await self._store.peek(lambda uow: held(uow, review, ref.owner))
+        await self._store.read_inline(lambda uow: held(uow, review, ref.owner))
         tool = toolbox.get(call.name) if call.name in TOOLS else None
         if tool is None:
             return refusal(call)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
 from everthread.domain.model import Kind, Message, Role, SessionRef
@@ -44,7 +44,7 @@ class Titler:
     """Gives sessions titles, one attempt a turn, never in anybody's way."""
 
     def __init__(
-        self, store: Store, lifecycle: Lifecycle, asker: Asker, auxiliary: Callable[[], Choice | None]
+        self, store: Store, lifecycle: Lifecycle, asker: ModelCaller, auxiliary: Callable[[], ModelChoice | None]
     ) -> None:
         self._store = store
         self._lifecycle = lifecycle
@@ -56,7 +56,7 @@ class Titler:
     def busy(self) -> bool:
         return bool(self._going)
 
-    def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[Choice]) -> None:
+    def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[ModelChoice]) -> None:
         """Begin to name the turn's session, if it is young."""
         if committed.number <= TURNS_MAX:
             task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), choices[0]))
@@ -80,10 +80,10 @@ class Titler:
         if self._going:
             await asyncio.wait(self._going)
 
-    async def _name(self, ref: SessionRef, messages: tuple[Message, ...], choice: Choice) -> None:
+    async def _name(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> None:
         try:
             choice = self._auxiliary() or choice
-            session = await self._store.peek(lambda uow: uow.sessions.get(ref.session_id))
+            session = await self._store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
             if session is None or session.title or session.kind is not Kind.CHAT:
                 return
             said = messages[0].content[:EXCERPT_CHARS_MAX]
@@ -93,7 +93,7 @@ class Titler:
         except (EverthreadError, TimeoutError) as error:
             log.info("session %s stays without a title: %s", ref.session_id, error)
 
-    async def _asked(self, ref: SessionRef, messages: tuple[Message, ...], choice: Choice) -> str:
+    async def _asked(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> str:
         talk = "\n\n".join(
             f"{m.role.value}: {m.content[:EXCERPT_CHARS_MAX]}"
             for m in messages
@@ -102,7 +102,7 @@ class Titler:
         head = choice.client.head(Prompt(choice.model, INSTRUCTION))
         request = Request(head, b"", (Message(Role.USER, talk),), output_tokens_max=OUTPUT_TOKENS_MAX)
 
-        async def request_to(_: Choice) -> Request:
+        async def request_to(_: ModelChoice) -> Request:
             return request
 
         progress = Progress()

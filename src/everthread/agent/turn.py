@@ -29,13 +29,13 @@ from everthread.agent.events import (
     TurnEnded,
     nobody_approves,
 )
-from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared, Preparer
 from everthread.agent.review import NoteReview, Reviewer
 from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.transcript import STOPPED, answered, as_stored, recovered, shown_to, taken_in
-from everthread.agent.turn_state import GivingBack, Running
+from everthread.agent.turn_state import Running, TurnReleaser
 from everthread.concurrency import unheard, until_done
 from everthread.domain.errors import (
     ContextTooLong,
@@ -49,7 +49,7 @@ from everthread.domain.errors import (
 )
 from everthread.domain.model import Message, Role, SessionKey, SessionRef, Turn, TurnStatus
 from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
-from everthread.lifecycle import Committed, Lifecycle, Ticket
+from everthread.lifecycle import Committed, Lifecycle, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.memory.recall import fenced, plainly
 from everthread.ports.clock import Clock
@@ -79,10 +79,10 @@ class TurnLimits(Struct, frozen=True):
     """Where in the configuration they are set."""
 
 
-class Manner(Struct, frozen=True):
+class TurnOptions(Struct, frozen=True):
     """How one turn is run: with which models, best first, who hears of it, who approves, whether it has an outbox."""
 
-    choices: Sequence[Choice]
+    choices: Sequence[ModelChoice]
     listen: Listen = lambda event: None
     approve: Approve = nobody_approves
     outbox: bool = False
@@ -113,7 +113,7 @@ class Agent:
         lifecycle: Lifecycle,
         memory: MemoryManager,
         preparer: Preparer,
-        asker: Asker,
+        asker: ModelCaller,
         runner: ToolRunner,
         toolbox: Callable[[], Awaitable[Toolbox]],
         clock: Clock,
@@ -135,18 +135,18 @@ class Agent:
         self._reviewer = reviewer
         self._limits = limits or TurnLimits()
         self._running: dict[str, Running] = {}
-        self._giving_back = GivingBack(lifecycle, clock)
+        self._giving_back = TurnReleaser(lifecycle, clock)
 
     async def aclose(self) -> None:
         """Stop trying to give back what could not be: others find it."""
         await self._giving_back.aclose()
 
     @property
-    def asker(self) -> Asker:
+    def asker(self) -> ModelCaller:
         """For what is asked of a model without being a turn."""
         return self._asker
 
-    async def answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
+    async def answer(self, key: SessionKey, manner: TurnOptions) -> TurnEnded | None:
         """Take up the key's next message and see it through. `None` if no message waits."""
         if self._compressor is not None:
             choice = manner.choices[0]
@@ -154,7 +154,7 @@ class Agent:
         ticket = await self._taken(self._lifecycle.begin_turn(key))
         return None if ticket is None else await self._see_through(ticket, manner)
 
-    async def go_on(self, turn_id: str, manner: Manner) -> TurnEnded | None:
+    async def go_on(self, turn_id: str, manner: TurnOptions) -> TurnEnded | None:
         """Finish a turn that another process left behind. `None` if somebody else does."""
         if turn_id in self._running:
             # Stopped for a while, a process may seem to be gone, and be the one to notice.
@@ -185,7 +185,7 @@ class Agent:
                 return True
         return False
 
-    async def compress(self, key: SessionKey, choice: Choice, *, owner: str, focus: str = "") -> Compressed:
+    async def compress(self, key: SessionKey, choice: ModelChoice, *, owner: str, focus: str = "") -> Compressed:
         """Compress the conversation that the key is on, because the user wants it. Raises `NotCompressed`."""
         ref = await self._lifecycle.current(key)
         if self._compressor is None or ref is None or ref.owner != owner:
@@ -210,7 +210,9 @@ class Agent:
         if self._titler is not None:
             await self._titler.settle(bound_s)
 
-    async def _see_through(self, ticket: Ticket, manner: Manner, *, recovering: bool = False) -> TurnEnded | None:
+    async def _see_through(
+        self, ticket: TurnClaim, manner: TurnOptions, *, recovering: bool = False
+    ) -> TurnEnded | None:
         said = [Message(Role.USER, text) for text in ticket.texts]
         running = Running(ticket, Progress([said[0], *recovered(ticket.tools), *said[1:]]))
         self._running[ticket.turn_id] = running
@@ -233,7 +235,7 @@ class Agent:
             if self._running.get(ticket.turn_id) is running:
                 del self._running[ticket.turn_id]
 
-    async def _taken(self, taking: Awaitable[Ticket | None]) -> Ticket | None:
+    async def _taken(self, taking: Awaitable[TurnClaim | None]) -> TurnClaim | None:
         """The ticket; given back if nobody waits for it any more by the time it is there."""
         task = asyncio.ensure_future(taking)
         stopped = await until_done(task)
@@ -244,7 +246,7 @@ class Agent:
                 await asyncio.shield(self._give_back(ticket))
         raise stopped
 
-    async def _outcome(self, running: Running, work: asyncio.Task[str], manner: Manner) -> _End:
+    async def _outcome(self, running: Running, work: asyncio.Task[str], manner: TurnOptions) -> _End:
         """The answer, and why it is none or not the whole one."""
         try:
             # Who stops it also cancels the work, which somebody's tool may not heed.
@@ -277,7 +279,7 @@ class Agent:
         # What a bug says may name anything; it is for whoever runs the program.
         return _End(partial, f"{WENT_WRONG}: {error!r}", reply=WENT_WRONG)
 
-    async def _work(self, running: Running, manner: Manner) -> str:
+    async def _work(self, running: Running, manner: TurnOptions) -> str:
         progress, ticket = running.progress, running.ticket
         # Once: the tools of a turn stay what the model was told at its start.
         toolbox = await self._toolbox()
@@ -289,7 +291,7 @@ class Agent:
         recall = await self._recall(ticket, manner)
         running.prepared = (prepared, manner.choices[0])
 
-        async def request_to(choice: Choice) -> Request:
+        async def request_to(choice: ModelChoice) -> Request:
             start = prepared
             if choice is not manner.choices[0]:
                 start = await self._preparer.borrow(ticket.ref, choice)
@@ -329,7 +331,7 @@ class Agent:
         limit = f"{self._limits.section}.iterations"
         raise TurnTooLong(f"stopped after {self._limits.iterations} steps, the limit of a turn ({limit})")
 
-    async def _recall(self, ticket: Ticket, manner: Manner) -> str:
+    async def _recall(self, ticket: TurnClaim, manner: TurnOptions) -> str:
         if not self._limits.recall_s:
             return ""
         query = ticket.message.inbound.text[:QUERY_CHARS_MAX]
@@ -357,7 +359,7 @@ class Agent:
             if stopped is not None:
                 raise stopped
 
-    async def _commit(self, running: Running, end: _End, manner: Manner) -> TurnEnded:
+    async def _commit(self, running: Running, end: _End, manner: TurnOptions) -> TurnEnded:
         progress = running.progress
         if running.taking_up is not None:
             await asyncio.wait({running.taking_up})
@@ -393,7 +395,7 @@ class Agent:
         running: Running,
         committed: Committed,
         messages: Sequence[Message],
-        manner: Manner,
+        manner: TurnOptions,
         error: Exception | None,
     ) -> None:
         if self._compressor is None or running.prepared is None:
@@ -408,12 +410,12 @@ class Agent:
         fill = self._filled(prepared, choice, running.progress.context_tokens, added, too_long=too_long)
         self._compressor.consider(committed.ref, fill, choice, manner.listen, lasting=manner.lasting)
 
-    async def _fill(self, ref: SessionRef, choice: Choice) -> Fill:
+    async def _fill(self, ref: SessionRef, choice: ModelChoice) -> Fill:
         prepared = await self._preparer.prepare(ref, choice, await self._toolbox())
         return self._filled(prepared, choice, too_long=prepared.left_out)
 
     def _filled(
-        self, prepared: Prepared, choice: Choice, context_tokens: int = 0, added_bytes: int = 0, *, too_long: bool
+        self, prepared: Prepared, choice: ModelChoice, context_tokens: int = 0, added_bytes: int = 0, *, too_long: bool
     ) -> Fill:
         return Fill(
             len(prepared.head),
@@ -444,7 +446,7 @@ class Agent:
             )
             self._preparer.committed(running.prepared[0], turn, running.prepared[1])
 
-    async def _give_back(self, ticket: Ticket, running: Running | None = None) -> None:
+    async def _give_back(self, ticket: TurnClaim, running: Running | None = None) -> None:
         try:
             await self._patiently(lambda: self._lifecycle.abandon_turn(ticket))
         except Fenced as error:
@@ -476,7 +478,7 @@ def _note(finish: Finish, message: Message, output_tokens: int) -> str:
     return "" if message.content.strip() else "the model gave an empty answer"
 
 
-def _place(ticket: Ticket) -> dict[str, object]:
+def _place(ticket: TurnClaim) -> dict[str, object]:
     """What a line of the log names it by."""
     ref = ticket.ref
     return {

@@ -10,17 +10,17 @@ import logging
 
 from msgspec import Struct, field
 
-from everthread.agent.model_call import Choice, Progress
+from everthread.agent.model_call import ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared
 from everthread.domain.errors import Fenced, StoreError, TurnTooLong
-from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, Ticket
+from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, TurnClaim
 from everthread.ports.clock import Clock
 
 MESSAGES_MAX = 1_000
 
 
 class Running(Struct):
-    ticket: Ticket
+    ticket: TurnClaim
     progress: Progress
     work: asyncio.Task[str] | None = None
     stopped: str = ""
@@ -32,7 +32,7 @@ class Running(Struct):
     """The message that is becoming part of the turn, or the last that has."""
     note: str = ""
     """What the user should know about an answer that is there."""
-    prepared: tuple[Prepared, Choice] | None = None
+    prepared: tuple[Prepared, ModelChoice] | None = None
 
     @property
     def has_steps_left(self) -> bool:
@@ -60,7 +60,7 @@ PAUSE_S = 1.0
 PAUSE_S_MAX = 60.0
 
 
-class GivingBack:
+class TurnReleaser:
     """As long as this process lives, nobody else may take its turns: one that it never gave back would never end."""
 
     def __init__(self, lifecycle: Lifecycle, clock: Clock) -> None:
@@ -68,13 +68,13 @@ class GivingBack:
         self._clock = clock
         self._going: set[asyncio.Task[None]] = set()
 
-    def later(self, ticket: Ticket) -> None:
+    def later(self, ticket: TurnClaim) -> None:
         """Nothing is waited for."""
         task = asyncio.ensure_future(self._until_given_back(ticket))
         self._going.add(task)
         task.add_done_callback(self._going.discard)
 
-    async def _until_given_back(self, ticket: Ticket) -> None:
+    async def _until_given_back(self, ticket: TurnClaim) -> None:
         pause_s = PAUSE_S
         while True:
             await self._clock.sleep(pause_s)

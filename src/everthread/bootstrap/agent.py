@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import Summariser
 from everthread.agent.delegation import Delegation, is_usable_alone, tools_of_children
-from everthread.agent.model_call import Asker, Choice
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.note_compaction import Room, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import COUNT_MAX, Preparer
@@ -60,12 +60,12 @@ class Models:
         self._settings = settings
         self._clients: dict[str, ModelClient] = {}
 
-    def choices(self, model: str = "") -> tuple[Choice, ...]:
+    def choices(self, model: str = "") -> tuple[ModelChoice, ...]:
         """The model that is named, or else the configured one, and behind it those that stand in for it."""
         names = dict.fromkeys((model or default_model(self._settings), *self._settings.fallback_models))
         return tuple(self._choice(name) for name in names)
 
-    def auxiliary(self) -> Choice | None:
+    def auxiliary(self) -> ModelChoice | None:
         name = self._settings.auxiliary_model
         return self._choice(name) if name else None
 
@@ -73,7 +73,7 @@ class Models:
         for client in self._clients.values():
             await client.aclose()
 
-    def _choice(self, name: str) -> Choice:
+    def _choice(self, name: str) -> ModelChoice:
         provider, _, model = name.partition("/")
         known = self._settings.providers.get(provider)
         if known is None or not model:
@@ -81,7 +81,7 @@ class Models:
             raise BadConfig(f"{name!r} is no model; write PROVIDER/MODEL, with a provider of these: {some}")
         if provider not in self._clients:
             self._clients[provider] = self._client(provider, known)
-        return Choice(name, model, self._clients[provider], self._settings.prices.get(name))
+        return ModelChoice(name, model, self._clients[provider], self._settings.prices.get(name))
 
     def _client(self, name: str, provider: Provider) -> ModelClient:
         from everthread.adapters.models.openai_compat import OpenAICompat
@@ -160,7 +160,7 @@ class AgentRuntime(Protocol):
     async def sync_notes(self, owner: str) -> str: ...
 
 
-class Workshop:
+class AgentParts:
     """The agent of one runtime, with everything it works with."""
 
     def __init__(self, runtime: AgentRuntime) -> None:
@@ -236,7 +236,9 @@ class Workshop:
 
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
-        asker = Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of)
+        asker = ModelCaller(
+            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of
+        )
         self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
         usual = Summariser(runtime.lifecycle, asker, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
@@ -277,7 +279,7 @@ class Workshop:
             runtime.store,
             runtime.lifecycle,
             preparer,
-            Asker(
+            ModelCaller(
                 runtime.lifecycle,
                 runtime.clock,
                 random.random,
@@ -315,7 +317,7 @@ class Workshop:
     def _delegating(self) -> Delegation:
         """What works on its own: with tools, limits and prepared prompts of its own, and without being recalled to."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
-        asker = Asker(
+        asker = ModelCaller(
             runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of, own.spend
         )
         worker = Agent(
@@ -351,7 +353,9 @@ class Workshop:
             runtime.lifecycle,
             runtime.memory,
             self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            Asker(runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of),
+            ModelCaller(
+                runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of
+            ),
             self._runner(),
             self._tools_of_schedules,
             runtime.clock,

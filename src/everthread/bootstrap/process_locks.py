@@ -17,7 +17,7 @@ log = logging.getLogger("everthread")
 _READY = ".alive"
 
 
-class Presence:
+class ProcessLocks:
     """The files of one home, and the lock of one process."""
 
     def __init__(self, folder: Path, holder: str) -> None:

@@ -19,7 +19,7 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
 from everthread.adapters.sqlite.maintenance import alone, examine, forgotten, inspect, renumber
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.bootstrap.process_locks import Presence
+from everthread.bootstrap.process_locks import ProcessLocks
 from everthread.config.settings import Settings
 from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
@@ -40,10 +40,10 @@ from everthread.store.unit_of_work import Contents, Examined, Store, UnitOfWork
 if TYPE_CHECKING:
     from typing import Any
 
-    from everthread.agent.model_call import Choice
+    from everthread.agent.model_call import ModelChoice
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
-    from everthread.bootstrap.agent import Workshop
+    from everthread.bootstrap.agent import AgentParts
     from everthread.bootstrap.memory_providers import Made
     from everthread.config.provider_settings import Field
     from everthread.gateway.scheduler import Scheduler
@@ -136,9 +136,9 @@ class Runtime:
         self.project = project
         self._policies = policies
         self._platforms = tuple(platforms)
-        self._presence = Presence(settings.home / "processes", self.holder)
+        self._presence = ProcessLocks(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
-        self._workshop: Workshop | None = None
+        self._workshop: AgentParts | None = None
         self._stopped = False
 
     @property
@@ -210,11 +210,11 @@ class Runtime:
 
     async def ready(self) -> tuple[str, ...]:
         """Serve, and have an agent; what is not as it should be, a line each."""
-        from everthread.bootstrap.agent import Workshop
+        from everthread.bootstrap.agent import AgentParts
 
         await self.start()
         if self._workshop is None:
-            self._workshop = Workshop(self)
+            self._workshop = AgentParts(self)
             self.agent = self._workshop.agent
         problem = await self.sync_notes(self.settings.owner)
         return (*self.settings.warnings, *filter(None, [problem]), *await self._workshop.open())
@@ -342,7 +342,7 @@ class Runtime:
         """Nobody else has the store open; raises `StoreBusy` if somebody has. Needs no store."""
         return alone(self.settings.db_path)
 
-    def choices(self, model: str = "") -> Sequence[Choice]:
+    def choices(self, model: str = "") -> Sequence[ModelChoice]:
         """The model that is named, or else the configured one, and behind it those that stand in for it."""
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
@@ -402,7 +402,7 @@ class Runtime:
         finally:
             await self._let_go(SHUTDOWN_S_MAX if shutdown_s is None else shutdown_s)
 
-    async def _close_workshop(self, workshop: Workshop, bound_s: float | None) -> None:
+    async def _close_workshop(self, workshop: AgentParts, bound_s: float | None) -> None:
         closing = asyncio.ensure_future(workshop.aclose())
         done, _ = await asyncio.wait({closing}, timeout=bound_s)
         if done:
@@ -413,7 +413,7 @@ class Runtime:
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
-        while _loop_time() < deadline and await self.store.peek(lambda uow: uow.slots.held_by(self.holder)):
+        while _loop_time() < deadline and await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:
@@ -429,7 +429,7 @@ class Runtime:
                 await self.hooks.stop()
                 await self._shut_down_providers(shutdown_s)
             # The heartbeat went on until now: what this process had begun is anybody's from here on.
-            if await self.store.peek(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
+            if await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
                 await self.store.write(lambda uow: uow.lanes.leave(self.holder))
         except StoreError as error:
             log.warning("left to run out: %s", error)

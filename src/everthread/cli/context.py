@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from everthread.agent.model_call import Choice
+    from everthread.agent.model_call import ModelChoice
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config.provider_settings import Field
@@ -65,7 +65,7 @@ class CliRuntime(Protocol):
     @property
     def skills(self) -> SkillFolders: ...
     async def ready(self) -> Sequence[str]: ...
-    def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def choices(self, model: str = "") -> Sequence[ModelChoice]: ...
     def known_models(self) -> tuple[str, ...]: ...
     async def stop(self, drain_s: float = ..., *, close_memory: bool = ..., shutdown_s: float | None = ...) -> None: ...
 
@@ -111,7 +111,7 @@ Glance = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
 """The newest conversations of a store with their numbers of turns; None if that takes more than a glance."""
 
 
-class Invocation:
+class CliContext:
     """One run of the program. Only `talk` and `serve` make a home: the commands are about what is there already."""
 
     def __init__(
@@ -217,14 +217,14 @@ class Invocation:
         return True
 
 
-pass_invocation = click.make_pass_decorator(Invocation)
+pass_invocation = click.make_pass_decorator(CliContext)
 
 
 def _set_home(context: click.Context, _: click.Parameter, home: str | None) -> None:
     if home == "":
         raise click.BadParameter("is empty; give a folder")
     if home is not None:
-        context.ensure_object(Invocation).home = home
+        context.ensure_object(CliContext).home = home
 
 
 def home_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import Glance, Invocation, OpenRuntime, home_option
+from everthread.cli.context import CliContext, Glance, OpenRuntime, home_option
 from everthread.cli.exit_codes import report
 
 
@@ -142,15 +142,15 @@ def everthread(
         raise click.UsageError("--json is for the answer to -p PROMPT")
     if resume == "":
         raise click.UsageError("-r is empty; give an id or a title")
-    context.exit(_converse(context.ensure_object(Invocation), prompt, model, latest, resume or "", as_json, verbose))
+    context.exit(_converse(context.ensure_object(CliContext), prompt, model, latest, resume or "", as_json, verbose))
 
 
 def _converse(
-    invocation: Invocation, prompt: str | None, model: str, latest: bool, resume: str, as_json: bool, verbose: bool
+    invocation: CliContext, prompt: str | None, model: str, latest: bool, resume: str, as_json: bool, verbose: bool
 ) -> int:
-    from everthread.cli.chat.session import Wish
+    from everthread.cli.chat.session import ChatOptions
 
-    wish = Wish(model, latest, resume, verbose)
+    wish = ChatOptions(model, latest, resume, verbose)
     if prompt is not None:
         from everthread.cli.chat.oneshot import ask_once
 
@@ -174,7 +174,7 @@ def run(
         # A title that the terminal can't show must not keep the rest from being shown.
         stdout.reconfigure(errors="backslashreplace")
     try:
-        invocation = Invocation(open_runtime, glance, open_serving)
+        invocation = CliContext(open_runtime, glance, open_serving)
         code = everthread.main(arguments, prog_name="everthread", standalone_mode=False, obj=invocation)
         if isinstance(stdout, io.TextIOWrapper) and not stdout.closed:
             # What can't be written is told of by us; the interpreter would do it in its own words.

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation
+from everthread.cli.context import CliContext
 
 if TYPE_CHECKING:
     from everthread.domain.model import Session
     from everthread.store.unit_of_work import UnitOfWork
 
 
-def newest(invocation: Invocation, limit: int) -> Sequence[tuple[Session, int]]:
+def newest(invocation: CliContext, limit: int) -> Sequence[tuple[Session, int]]:
     """Conversations of every owner, the last active first, each with how many turns it shows."""
 
     def listed(uow: UnitOfWork) -> Sequence[tuple[Session, int]]:
@@ -49,7 +49,7 @@ def named(session: Session) -> str:
     return f'"{show.one_line(session.title)}" ({session.id})' if session.title else session.id
 
 
-def nothing_there(text: str, invocation: Invocation) -> Exception:
+def nothing_there(text: str, invocation: CliContext) -> Exception:
     from everthread.domain.errors import NotFound
 
     return NotFound(f"there is no {text[:100]!r}: nothing is kept in {invocation.settings.home} yet")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliRuntime, Invocation
+from everthread.cli.context import CliContext, CliRuntime
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -19,9 +19,9 @@ _OFFERED_MAX = 30
 Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
-def _safely(offered: Callable[[Invocation, str], list[CompletionItem]]) -> Complete:
+def _safely(offered: Callable[[CliContext, str], list[CompletionItem]]) -> Complete:
     def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-        invocation = context.find_object(Invocation)
+        invocation = context.find_object(CliContext)
         try:
             return offered(invocation, begun) if invocation is not None else []
         except Exception:  # noqa: BLE001 - there is nowhere to tell it: the person is in the middle of a line
@@ -30,7 +30,7 @@ def _safely(offered: Callable[[Invocation, str], list[CompletionItem]]) -> Compl
     return complete
 
 
-def _sessions(invocation: Invocation, begun: str) -> list[CompletionItem]:
+def _sessions(invocation: CliContext, begun: str) -> list[CompletionItem]:
     """Ids with their titles; and titles that are one word, which need no quotes."""
     from click.shell_completion import CompletionItem
 
@@ -42,7 +42,7 @@ def _sessions(invocation: Invocation, begun: str) -> list[CompletionItem]:
     return [*(CompletionItem(word) for word in words if begun), *ids]
 
 
-def _notes(invocation: Invocation, begun: str) -> list[CompletionItem]:
+def _notes(invocation: CliContext, begun: str) -> list[CompletionItem]:
     async def look(runtime: CliRuntime) -> list[tuple[str, str]]:
         from everthread.domain.model import NoteTarget
 
@@ -61,7 +61,7 @@ def _notes(invocation: Invocation, begun: str) -> list[CompletionItem]:
     return offered[:_OFFERED_MAX]
 
 
-def _settings(invocation: Invocation, begun: str) -> list[CompletionItem]:
+def _settings(invocation: CliContext, begun: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from everthread.cli.settings_view import as_json, leaves

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everthread.commands.recap import Recap
 
 
-class Face(Protocol):
+class ChatView(Protocol):
     interactive: bool
     """Somebody is there, who can be asked."""
     capable: bool
@@ -25,7 +25,7 @@ class Face(Protocol):
         """Nobody can read what is shown any more."""
         ...
 
-    def open(self, helper: Helper) -> AbstractAsyncContextManager[None]:
+    def open(self, helper: ChatViewHost) -> AbstractAsyncContextManager[None]:
         """Be there, until the end of the block; afterwards things can still be said."""
         ...
 
@@ -68,7 +68,7 @@ class Face(Protocol):
         ...
 
 
-class Helper(Protocol):
+class ChatViewHost(Protocol):
     """What a face can ask of the conversation."""
 
     def interrupt(self) -> None:

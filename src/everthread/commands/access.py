@@ -5,25 +5,25 @@
 
 from __future__ import annotations
 
-from everthread.commands.context import Desk, Said, refused
+from everthread.commands.context import CommandContext, CommandResult, refused
 from everthread.domain.text_format import one_line
 
 _HERE = "Nothing is asked here. At a terminal a question is answered with y or n, where it is asked."
 
 
-async def approve(desk: Desk, code: str) -> Said:
+async def approve(desk: CommandContext, code: str) -> CommandResult:
     return desk.decide(code, True) if desk.decide is not None else refused(_HERE)
 
 
-async def deny(desk: Desk, code: str) -> Said:
+async def deny(desk: CommandContext, code: str) -> CommandResult:
     return desk.decide(code, False) if desk.decide is not None else refused(_HERE)
 
 
-async def pair(desk: Desk, code: str) -> Said:
+async def pair(desk: CommandContext, code: str) -> CommandResult:
     if desk.pair is None:
         return refused("Nobody is let in from here; use `everthread pairing approve CODE` at the machine that runs me.")
     if not code:
         return refused("Usage: /pair CODE, with the code that was shown to whoever wants in.")
     guest = await desk.pair(code)
     name = f" ({one_line(guest.name)})" if guest.name else ""
-    return Said(f"{guest.account}{name} may write to me now, and is told so.", posts=True)
+    return CommandResult(f"{guest.account}{name} may write to me now, and is told so.", posts=True)

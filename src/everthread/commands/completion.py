@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from everthread.commands import memory as notes
-from everthread.commands.context import Desk
+from everthread.commands.context import CommandContext
 from everthread.commands.registry import COMMANDS
 from everthread.domain import titles
 from everthread.domain.errors import EverthreadError
@@ -32,7 +32,7 @@ class Candidate(Struct, frozen=True):
     note: str = ""
 
 
-async def candidates(desk: Desk, text: str) -> Sequence[Candidate]:
+async def candidates(desk: CommandContext, text: str) -> Sequence[Candidate]:
     """What could stand at the end of the text, the likeliest first; nothing if it is no command. Raises nothing."""
     if not text.startswith("/") or len(text) > _TYPED_CHARS_MAX or "\n" in text:
         return ()
@@ -60,20 +60,20 @@ def _commands(word: str) -> list[Candidate]:
     ]
 
 
-async def _help(desk: Desk, typed: str) -> list[Candidate]:
+async def _help(desk: CommandContext, typed: str) -> list[Candidate]:
     return _commands(typed)
 
 
-async def _memory(desk: Desk, typed: str) -> list[Candidate]:
+async def _memory(desk: CommandContext, typed: str) -> list[Candidate]:
     return _beginning(typed, _SUBCOMMAND.findall(notes.USAGE))
 
 
-async def _model(desk: Desk, typed: str) -> list[Candidate]:
+async def _model(desk: CommandContext, typed: str) -> list[Candidate]:
     within = [name for name in desk.known_models if typed.lower() in name.lower()]
     return _beginning(typed, within) or [Candidate(name, len(typed)) for name in within]
 
 
-async def _resume(desk: Desk, typed: str) -> list[Candidate]:
+async def _resume(desk: CommandContext, typed: str) -> list[Candidate]:
     named, by_id = await desk.store.read(lambda uow: _sessions(uow, desk.owner, typed))
     found = [Candidate(session.title or "", len(typed), local_time(session.active_at)) for session in named]
     return found + [
@@ -101,7 +101,7 @@ def _beginning(typed: str, names: Iterable[str]) -> list[Candidate]:
     return [Candidate(name, len(typed)) for name in names if name.lower().startswith(typed.lower())]
 
 
-_ARGUMENTS: Mapping[str, Callable[[Desk, str], Awaitable[list[Candidate]]]] = {
+_ARGUMENTS: Mapping[str, Callable[[CommandContext, str], Awaitable[list[Candidate]]]] = {
     "help": _help,
     "memory": _memory,
     "model": _model,

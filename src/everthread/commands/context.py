@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
@@ -24,12 +24,12 @@ _SHOWN_MAX = 20
 NONE_YET = "There is no conversation here yet; say something, or start one with /new TITLE."
 
 
-def no_choices(model: str) -> Sequence[Choice]:
+def no_choices(model: str) -> Sequence[ModelChoice]:
     """`choices` of a desk where nobody said which models there are."""
     raise BadConfig("no model can be asked here")
 
 
-class Desk(Struct, frozen=True):
+class CommandContext(Struct, frozen=True):
     """Who asks, from where, and what a command may reach. Made for each call: where the key is, is looked up."""
 
     lifecycle: Lifecycle
@@ -45,7 +45,7 @@ class Desk(Struct, frozen=True):
     """How much of USER.md."""
     model: str = ""
     """The name asked for in this conversation; empty is the configured one."""
-    choices: Callable[[str], Sequence[Choice]] = no_choices
+    choices: Callable[[str], Sequence[ModelChoice]] = no_choices
     """The model of that name, and those that stand in for it. Raises `BadConfig` if it can't be asked."""
     known_models: tuple[str, ...] = ()
     """Names worth offering; others may work as well."""
@@ -72,7 +72,7 @@ class Desk(Struct, frozen=True):
     """Names of commands that whoever asks may not give here."""
     pair: Callable[[str], Awaitable[Paired]] | None = None
     """Lets in whoever was shown a code; `None` if whoever asks may not, or not from here."""
-    decide: Callable[[str, bool], Said] | None = None
+    decide: Callable[[str, bool], CommandResult] | None = None
     """Answers the question of that code, yes or no; `None` where questions are answered otherwise."""
 
 
@@ -96,7 +96,7 @@ class Document(Struct, frozen=True):
         return self.name.replace("\\", "/").rpartition("/")[2].lstrip(".") or "conversation.md"
 
 
-class Said(Struct, frozen=True):
+class CommandResult(Struct, frozen=True):
     """A command's answer, in plain text of one or more lines."""
 
     text: str
@@ -125,7 +125,7 @@ class Command(Struct, frozen=True):
     help: str
     skips_queue: bool
     """It acts at once, even while an answer is being written; the others wait for the messages before them."""
-    act: Callable[[Desk, str], Awaitable[Said]]
+    act: Callable[[CommandContext, str], Awaitable[CommandResult]]
     takes_message: bool = False
     """What is said after it is a message, which it takes in itself."""
     unstored: bool = False
@@ -140,8 +140,8 @@ class Command(Struct, frozen=True):
     """It is of no use on platforms: there is nothing to leave."""
 
 
-def refused(text: str) -> Said:
-    return Said(text, ok=False)
+def refused(text: str) -> CommandResult:
+    return CommandResult(text, ok=False)
 
 
 def listed(rows: Sequence[InboxRow]) -> str:
@@ -164,12 +164,12 @@ def offer_of(session_id: str, title: str, note: str = "") -> Offer:
     return Offer("  ".join(part for part in (title or session_id, note) if part), f"/resume {session_id}")
 
 
-async def session_here(desk: Desk) -> Session | None:
+async def session_here(desk: CommandContext) -> Session | None:
     """The owner's session that the key is on."""
     ref = await desk.lifecycle.current(desk.key)
     if ref is None or ref.owner != desk.owner:
         return None
-    return await desk.store.peek(lambda uow: uow.sessions.get(ref.session_id))
+    return await desk.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
 
 
 def way_to(uow: UnitOfWork, session: Session) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from everthread.commands.context import NONE_YET, Desk, Said, listed, name_of, refused, session_here
+from everthread.commands.context import NONE_YET, CommandContext, CommandResult, listed, name_of, refused, session_here
 from everthread.domain import titles
 from everthread.domain.errors import ModelError, NotCompressed
 from everthread.domain.model import Inbound, InboxRow, InboxState, Slot
@@ -17,30 +17,30 @@ from everthread.domain.text_format import counted, excerpt
 from everthread.store.unit_of_work import UnitOfWork
 
 
-async def title(desk: Desk, wanted: str) -> Said:
+async def title(desk: CommandContext, wanted: str) -> CommandResult:
     session = await session_here(desk)
     if session is None:
         return refused(NONE_YET)
     if not wanted:
-        return Said(f'This is "{session.title}".' if session.title else "This conversation has no title yet.")
+        return CommandResult(f'This is "{session.title}".' if session.title else "This conversation has no title yet.")
     if titles.clean(wanted) == session.title:
         return refused(f'This is "{session.title}" already.')
     given = await desk.lifecycle.rename(session.id, titles.clean(wanted), owner=desk.owner)
-    return Said(f'This is "{given}" now.')
+    return CommandResult(f'This is "{given}" now.')
 
 
-async def stop(desk: Desk, _: str) -> Said:
+async def stop(desk: CommandContext, _: str) -> CommandResult:
     session = await session_here(desk)
     if session is not None and desk.agent.stop(session.id):
-        return Said("Stopped; what there is of the answer is kept. /undo takes it back.")
+        return CommandResult("Stopped; what there is of the answer is kept. /undo takes it back.")
     if desk.stop_next is not None and await desk.stop_next():
-        return Said("Stopped before it was begun; the message is kept. /retry asks it again.")
+        return CommandResult("Stopped before it was begun; the message is kept. /retry asks it again.")
     if session is not None and await desk.store.read(lambda uow: uow.slots.live(session.id)):
         return refused("The answer is being written by another process; stop it there.")
     return refused("Nothing is running here.")
 
 
-async def status(desk: Desk, _: str) -> Said:
+async def status(desk: CommandContext, _: str) -> CommandResult:
     session = await session_here(desk)
 
     def look(uow: UnitOfWork) -> tuple[int, Slot | None, tuple[InboxRow, ...]]:
@@ -59,18 +59,18 @@ async def status(desk: Desk, _: str) -> Said:
         if provider.name in desk.memory.names:
             lanes = provider.lanes
             lines.append(f"Memory {provider.name}: {lanes.waiting_entries} to deliver, {lanes.parked} parked")
-    return Said("\n".join(lines))
+    return CommandResult("\n".join(lines))
 
 
-async def leave(desk: Desk, _: str) -> Said:
-    return Said("", quits=True)
+async def leave(desk: CommandContext, _: str) -> CommandResult:
+    return CommandResult("", quits=True)
 
 
 _LISTED_MAX = 20
 _LINE_CHARS_MAX = 100
 
 
-async def retry(desk: Desk, _: str) -> Said:
+async def retry(desk: CommandContext, _: str) -> CommandResult:
     again = await desk.lifecycle.ask_again(desk.key, owner=desk.owner, order=desk.order, user=desk.user)
     if again.row is None:
         return refused("There is nothing to ask again; say something first.")
@@ -80,43 +80,45 @@ async def retry(desk: Desk, _: str) -> Said:
     before = [other for other in await desk.store.read(lambda uow: _waiting(uow, desk)) if other.id < row.id]
     after = f" It comes after what waits: {listed(before)}." if before else ""
     text = f"Asking again: {excerpt(row.inbound.text)}. The answer that {which} is hidden, and not remembered.{after}"
-    return Said(text, wakes=True)
+    return CommandResult(text, wakes=True)
 
 
-async def _accept(desk: Desk, text: str) -> tuple[InboxRow, bool]:
+async def _accept(desk: CommandContext, text: str) -> tuple[InboxRow, bool]:
     inbound = Inbound(desk.key, desk.owner, text, desk.account, desk.update_id, user=desk.user)
     return await desk.lifecycle.accept(inbound, only_into=desk.only_into)
 
 
-async def queue(desk: Desk, text: str) -> Said:
+async def queue(desk: CommandContext, text: str) -> CommandResult:
     if text:
         row, _ = await _accept(desk, text)
         before = [other for other in await desk.store.read(lambda uow: _waiting(uow, desk)) if other.id < row.id]
         place = (
             f"after {counted(len(before), 'message')} that wait{'s' if len(before) == 1 else ''}" if before else "next"
         )
-        return Said(f"Queued, {place}: {excerpt(text)}", wakes=True)
+        return CommandResult(f"Queued, {place}: {excerpt(text)}", wakes=True)
     rows = await desk.store.read(lambda uow: _waiting(uow, desk))
     if not rows:
-        return Said("Nothing waits; /queue TEXT adds a message that is answered in its turn.")
+        return CommandResult("Nothing waits; /queue TEXT adds a message that is answered in its turn.")
     lines = [f"{number:>3}  {excerpt(row.inbound.text, _LINE_CHARS_MAX)}" for number, row in enumerate(rows, 1)]
     more = [f"and {len(rows) - _LISTED_MAX} more"] if len(rows) > _LISTED_MAX else []
-    return Said("\n".join([f"{counted(len(rows), 'message')} waiting, in this order:", *lines[:_LISTED_MAX], *more]))
+    return CommandResult(
+        "\n".join([f"{counted(len(rows), 'message')} waiting, in this order:", *lines[:_LISTED_MAX], *more])
+    )
 
 
-async def steer(desk: Desk, text: str) -> Said:
+async def steer(desk: CommandContext, text: str) -> CommandResult:
     if not text:
         return refused("Usage: /steer TEXT")
     row, _ = await _accept(desk, text)
     if row.state is not InboxState.WAITING:
-        return Said("This was taken up before.")
+        return CommandResult("This was taken up before.")
     session = await session_here(desk)
     if session is not None and desk.agent.steer(session.id, row.id):
-        return Said("Passed on; it is taken up at the next step.", wakes=True)
-    return Said("Nothing is running here, so this is your next message.", wakes=True)
+        return CommandResult("Passed on; it is taken up at the next step.", wakes=True)
+    return CommandResult("Nothing is running here, so this is your next message.", wakes=True)
 
 
-def _waiting(uow: UnitOfWork, desk: Desk) -> list[InboxRow]:
+def _waiting(uow: UnitOfWork, desk: CommandContext) -> list[InboxRow]:
     return [row for row in uow.inbox.waiting(desk.key) if row.inbound.owner == desk.owner]
 
 
@@ -125,7 +127,7 @@ log = logging.getLogger("everthread.commands.registry")
 FOCUS_CHARS_MAX = 2_000
 
 
-async def compress(desk: Desk, focus: str) -> Said:
+async def compress(desk: CommandContext, focus: str) -> CommandResult:
     if len(focus) > FOCUS_CHARS_MAX:
         return refused(f"Say in at most {FOCUS_CHARS_MAX:,} characters what is to be kept above all.")
     if await session_here(desk) is None:
@@ -138,4 +140,6 @@ async def compress(desk: Desk, focus: str) -> Said:
             log.warning("/compress: %s", error)
             return refused(f"Nothing was compressed. {error.__cause__.plain}")
         return refused(f"Nothing was compressed: {error}.")
-    return Said(f"{done.text}. All of it is still stored: /search finds it, /uncompress goes on with all of it.")
+    return CommandResult(
+        f"{done.text}. All of it is still stored: /search finds it, /uncompress goes on with all of it."
+    )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from everthread.commands.context import NONE_YET, Desk, Document, Said, name_of, refused, session_here
+from everthread.commands.context import (
+    NONE_YET,
+    CommandContext,
+    CommandResult,
+    Document,
+    name_of,
+    refused,
+    session_here,
+)
 from everthread.commands.recap import tools_in_words, tools_of
 from everthread.domain.model import Role, Session, Turn, TurnStatus
 from everthread.domain.text_format import counted, local_time, one_line
@@ -21,7 +29,7 @@ _STATUS = {
 }
 
 
-async def export(desk: Desk, name: str) -> Said:
+async def export(desk: CommandContext, name: str) -> CommandResult:
     session = await session_here(desk)
     if session is None:
         return refused(NONE_YET)
@@ -31,7 +39,9 @@ async def export(desk: Desk, name: str) -> Said:
     if not turns:
         return refused("There is nothing to export yet; say something first.")
     document = Document(name or _named_after(session), text)
-    return Said(f"{name_of(session)}, {counted(turns, 'turn')}, as Markdown: {document.name}", document=document)
+    return CommandResult(
+        f"{name_of(session)}, {counted(turns, 'turn')}, as Markdown: {document.name}", document=document
+    )
 
 
 def markdown(uow: UnitOfWork, session: Session, chars_max: int = CHARS_MAX) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.commands.context import Desk, Said, excerpt, refused
+from everthread.commands.context import CommandContext, CommandResult, excerpt, refused
 from everthread.commands.note_history import AnyChange, Change, Curator, meant
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.lifecycle import NoteChange
@@ -12,7 +12,7 @@ _LINE_CHARS_MAX = 200
 _LOG_MAX = 20
 
 
-async def memory(desk: Desk, argument: str) -> Said:
+async def memory(desk: CommandContext, argument: str) -> CommandResult:
     verb, _, rest = argument.partition(" ")
     curator = Curator(desk.lifecycle, desk.store, desk.notebook, desk.owner, desk.skills)
     match verb.lower(), rest.strip():
@@ -30,55 +30,57 @@ async def memory(desk: Desk, argument: str) -> Said:
             return refused(f"Usage: {USAGE}")
 
 
-async def _show(desk: Desk, curator: Curator) -> Said:
+async def _show(desk: CommandContext, curator: Curator) -> CommandResult:
     # What was edited in the files counts.
     problem = await _synced(curator)
     notes = await curator.notes()
     if not notes:
-        return Said(f"No notes yet; /memory add TEXT writes one.{problem}")
+        return CommandResult(f"No notes yet; /memory add TEXT writes one.{problem}")
     lines: list[str] = []
     for target, room in ((NoteTarget.USER, desk.user_chars), (NoteTarget.MEMORY, desk.notes_chars)):
         of_target = [note for note in notes if note.target is target]
         if of_target:
             lines.append(fullness(target, of_target, room))
             lines += [f"  {note.note_id}  {excerpt(note.content, _LINE_CHARS_MAX)[1:-1]}" for note in of_target]
-    return Said("\n".join(lines) + problem)
+    return CommandResult("\n".join(lines) + problem)
 
 
-async def _add(desk: Desk, curator: Curator, text: str) -> Said:
+async def _add(desk: CommandContext, curator: Curator, text: str) -> CommandResult:
     # Written where the person is: forgetting that conversation then forgets the note with it.
     ref = await desk.lifecycle.current(desk.key)
     here = ref if ref is not None and ref.owner == desk.owner else None
     await desk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=desk.owner, ref=here)
-    return Said(f"Noted: {excerpt(text)}. It is recalled from now on.{await _synced(curator)}")
+    return CommandResult(f"Noted: {excerpt(text)}. It is recalled from now on.{await _synced(curator)}")
 
 
-async def _remove(desk: Desk, curator: Curator, wanted: str) -> Said:
+async def _remove(desk: CommandContext, curator: Curator, wanted: str) -> CommandResult:
     await _synced(curator)
     note = meant(await curator.notes(), wanted)
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
     await desk.lifecycle.write_note(change, owner=desk.owner)
     problem = await _synced(curator)
-    return Said(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.{problem}")
+    return CommandResult(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.{problem}")
 
 
-async def _log(curator: Curator) -> Said:
+async def _log(curator: Curator) -> CommandResult:
     problem = await _synced(curator)
     changes = await curator.log(_LOG_MAX)
     if not changes:
-        return Said(f"No note was ever written.{problem}")
+        return CommandResult(f"No note was ever written.{problem}")
     lines = [
         f"{change.name}  {_minute(change.at)}  {change.action.value:<7}  {excerpt(change.words)}, by {author(change)}"
         for change in changes
     ]
-    return Said("\n".join([*lines, "/memory undo takes the newest back, /memory undo CHANGE another."]) + problem)
+    return CommandResult(
+        "\n".join([*lines, "/memory undo takes the newest back, /memory undo CHANGE another."]) + problem
+    )
 
 
-async def _undo(curator: Curator, wanted: str) -> Said:
+async def _undo(curator: Curator, wanted: str) -> CommandResult:
     await _synced(curator)
     change, made = await curator.undo(wanted)
     problem = await _synced(curator)
-    return Said(f"{undone(change, made)} /memory undo again undoes this.{problem}")
+    return CommandResult(f"{undone(change, made)} /memory undo again undoes this.{problem}")
 
 
 def undone(change: AnyChange, made: AnyChange) -> str:

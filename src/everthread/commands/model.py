@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everthread.commands.context import Desk, Offer, Said, refused
+from everthread.commands.context import CommandContext, CommandResult, Offer, refused
 from everthread.domain.errors import BadConfig
 from everthread.domain.text_format import shortened
 
@@ -14,7 +14,7 @@ _NEAR_MAX = 3
 _LIKENESS = 0.6
 
 
-async def model(desk: Desk, wanted: str) -> Said:
+async def model(desk: CommandContext, wanted: str) -> CommandResult:
     if not wanted:
         return _shown(desk)
     if len(wanted) > _NAME_CHARS_MAX or not wanted.isprintable():
@@ -30,19 +30,19 @@ async def model(desk: Desk, wanted: str) -> Said:
     if desk.known_models and name not in desk.known_models and (near := _nearest(desk, wanted)):
         # Whether it is there is known only when it is asked.
         text += f" It is not one of those known here; did you mean {' or '.join(near)}?"
-    return Said(text, model=name)
+    return CommandResult(text, model=name)
 
 
-def _shown(desk: Desk) -> Said:
+def _shown(desk: CommandContext) -> CommandResult:
     current, problem = _current(desk)
     lines = [f"{current} answers here." if current else f"No model answers here: {problem}"]
     others = [name for name in desk.known_models if name != current][:LISTED_MAX]
     lines += [f"  {shortened(name, _NAME_CHARS_MAX)}" for name in others]
     lines.append("/model PROVIDER/MODEL takes another for this conversation.")
-    return Said("\n".join(lines), offers=_offers(others))
+    return CommandResult("\n".join(lines), offers=_offers(others))
 
 
-def _current(desk: Desk) -> tuple[str, str]:
+def _current(desk: CommandContext) -> tuple[str, str]:
     """The model that answers here, or else why none does."""
     try:
         return desk.choices(desk.model)[0].name, ""
@@ -50,7 +50,7 @@ def _current(desk: Desk) -> tuple[str, str]:
         return "", str(error)
 
 
-def _meant(desk: Desk, wanted: str) -> str:
+def _meant(desk: CommandContext, wanted: str) -> str:
     """The known model of that name in whatever case, or with its provider left out if only one has it."""
     folded = wanted.casefold()
     same = [name for name in desk.known_models if name.casefold() == folded]
@@ -58,13 +58,13 @@ def _meant(desk: Desk, wanted: str) -> str:
     return same[0] if same else ending[0] if len(ending) == 1 else wanted
 
 
-def _not_there(desk: Desk, wanted: str, why: str) -> Said:
+def _not_there(desk: CommandContext, wanted: str, why: str) -> CommandResult:
     near = _nearest(desk, wanted)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return Said(f"{why[:1].upper()}{why[1:]}.{hint}", ok=False, offers=_offers(near))
+    return CommandResult(f"{why[:1].upper()}{why[1:]}.{hint}", ok=False, offers=_offers(near))
 
 
-def _nearest(desk: Desk, wanted: str) -> list[str]:
+def _nearest(desk: CommandContext, wanted: str) -> list[str]:
     """The known models with names most like it, with their providers or without; the most alike first."""
     import difflib  # noqa: PLC0415 - only for a name that is not there
 

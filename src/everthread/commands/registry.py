@@ -18,17 +18,17 @@ from everthread.commands import model as models
 from everthread.commands import search as searching
 from everthread.commands import sessions as moving
 from everthread.commands import usage as spending
-from everthread.commands.context import Command, Desk, Document, Offer, Said, refused
+from everthread.commands.context import Command, CommandContext, CommandResult, Document, Offer, refused
 from everthread.domain.errors import DoneBefore, EverthreadError, StoreError
 
 __all__ = [
     "COMMANDS",
     "Command",
-    "Desk",
+    "CommandContext",
     "Document",
     "Offer",
-    "Order",
-    "Said",
+    "ParsedCommand",
+    "CommandResult",
     "Unknown",
     "carry_out",
     "parse",
@@ -42,7 +42,7 @@ _USAGE_CHARS_MAX = 24
 _ORDER = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
 
 
-class Order(Struct, frozen=True):
+class ParsedCommand(Struct, frozen=True):
     """A command as somebody gave it."""
 
     command: Command
@@ -55,14 +55,14 @@ class Unknown(Struct, frozen=True):
     answer: str
 
 
-def parse(text: str) -> Order | Unknown | None:
+def parse(text: str) -> ParsedCommand | Unknown | None:
     """The command that a message is; `None` if it is an ordinary message."""
     match = _ORDER.match(text)
     if match is None:
         return None
     command = _named(match[1])
     if command is not None:
-        return Order(command, text[match.end() :].strip())
+        return ParsedCommand(command, text[match.end() :].strip())
     name = match[1].lower()
     from difflib import get_close_matches  # noqa: PLC0415 - only for a slip of the fingers
 
@@ -71,7 +71,7 @@ def parse(text: str) -> Order | Unknown | None:
     return Unknown(f"There is no command /{name}; {hint} To send it as a message, put a space before it.")
 
 
-async def carry_out(desk: Desk, order: Order) -> Said:
+async def carry_out(desk: CommandContext, order: ParsedCommand) -> CommandResult:
     """Do what was asked for; what can't be done is said, never raised.
 
     But for a command that came in by way of a platform, and that can be carried out later: then `StoreError` and
@@ -105,7 +105,7 @@ _TERMINAL = "cli"
 _JUST_WRITE = "Just write to me. There is also:\n"
 
 
-async def _help(desk: Desk, about: str) -> Said:
+async def _help(desk: CommandContext, about: str) -> CommandResult:
     if about:
         command = _named(about.removeprefix("/"))
         if command is not None and command.name in desk.withheld:
@@ -114,14 +114,16 @@ async def _help(desk: Desk, about: str) -> Said:
             found = parse(f"/{about.removeprefix('/')}")
             return refused(found.answer if isinstance(found, Unknown) else "There is no such command; /help lists all.")
         others = f"\nAlso: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
-        return Said(f"{command.usage}\n{command.help}{others}")
+        return CommandResult(f"{command.usage}\n{command.help}{others}")
     commands = [command for command in COMMANDS if command.name not in desk.withheld]
     if desk.key.platform != _TERMINAL:
         # Letters are not all as wide as each other there: columns would not stand below each other.
-        return Said("\n".join([_JUST_WRITE, *(f"{one.usage}: {one.help.splitlines()[0]}" for one in commands)]))
+        return CommandResult(
+            "\n".join([_JUST_WRITE, *(f"{one.usage}: {one.help.splitlines()[0]}" for one in commands)])
+        )
     # One long usage must not push the others' help off a terminal.
     width = max(len(command.usage) for command in commands if len(command.usage) <= _USAGE_CHARS_MAX)
-    return Said("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in commands))
+    return CommandResult("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in commands))
 
 
 def _named(name: str) -> Command | None:

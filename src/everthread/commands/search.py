@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.commands.context import Desk, Offer, Said, name_of, offer_of, refused
+from everthread.commands.context import CommandContext, CommandResult, Offer, name_of, offer_of, refused
 from everthread.domain.model import Role, Session
 from everthread.domain.search_terms import snippet
 from everthread.domain.text_format import local_time, one_line
@@ -14,7 +14,7 @@ _SNIPPET_CHARS = 160
 _WHO = {Role.USER: "you", Role.ASSISTANT: "answer", Role.TOOL: "tool", Role.SYSTEM: "system"}
 
 
-async def search(desk: Desk, words: str) -> Said:
+async def search(desk: CommandContext, words: str) -> CommandResult:
     if not words:
         return refused('Usage: /search WORDS ("quoted text" is a phrase, a trailing * a beginning)')
     if len(words) > QUERY_CHARS_MAX:
@@ -31,11 +31,11 @@ async def search(desk: Desk, words: str) -> Said:
             lines += [f"{local_time(hit.at)}  {name_of(session)}, turn {hit.number}", f"  {found}"]
             offers.append(offer_of(session.id, session.title or "", f"{local_time(hit.at)}  {found}"))
     if not lines:
-        return Said("Nothing was found; try fewer or other words.")
+        return CommandResult("Nothing was found; try fewer or other words.")
     if len(hits) == FOUND_MAX:
         lines.append(f"These are the newest {FOUND_MAX}; more words narrow it down.")
     lines.append("/resume TITLE or ID goes to a conversation.")
-    return Said("\n".join(lines), offers=tuple(offers))
+    return CommandResult("\n".join(lines), offers=tuple(offers))
 
 
 def _sessions(uow: UnitOfWork, ids: set[str]) -> dict[str, Session]:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from everthread.commands.context import (
     NONE_YET,
-    Desk,
-    Said,
+    CommandContext,
+    CommandResult,
     excerpt,
     listed,
     name_of,
@@ -39,22 +39,24 @@ _NO_CHATS = ("cli", "hooks", "http", HANDED_OVER)
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
 
-async def new(desk: Desk, title: str) -> Said:
+async def new(desk: CommandContext, title: str) -> CommandResult:
     return await _afresh(desk, New(title))
 
 
-async def reset(desk: Desk, title: str) -> Said:
+async def reset(desk: CommandContext, title: str) -> CommandResult:
     return await _afresh(desk, Reset(title))
 
 
-async def branch(desk: Desk, title: str) -> Said:
+async def branch(desk: CommandContext, title: str) -> CommandResult:
     move = await _cross(desk, Branch(title))
     if move.crossing.refusal is not None:
         return refused("There is no conversation to branch from yet; say something first.")
-    return Said("\n".join([f"Branched: this is {_to(move)}, with all that was said so far.", *_what_was_left(move)]))
+    return CommandResult(
+        "\n".join([f"Branched: this is {_to(move)}, with all that was said so far.", *_what_was_left(move)])
+    )
 
 
-async def uncompress(desk: Desk, title: str) -> Said:
+async def uncompress(desk: CommandContext, title: str) -> CommandResult:
     """A branch of what a summary stands for: the session that was left by the last compression, word for word."""
     session = await session_here(desk)
     before = await desk.store.read(lambda uow: _before_its_summary(uow, session)) if session else None
@@ -64,7 +66,7 @@ async def uncompress(desk: Desk, title: str) -> Said:
     if move.crossing.refusal is not None:
         return refused(f"There is nothing to go back to in {name_of(before)}; /search finds what was said.")
     told = f"Branched: this is {_to(move)}, with all that was said before it was compressed, word for word."
-    return Said("\n".join([told, *_what_was_left(move)]))
+    return CommandResult("\n".join([told, *_what_was_left(move)]))
 
 
 def _before_its_summary(uow: UnitOfWork, session: Session) -> Session | None:
@@ -75,7 +77,7 @@ def _before_its_summary(uow: UnitOfWork, session: Session) -> Session | None:
     return uow.sessions.get(at.parent_id or "") if at is not None and at.cause is Cause.COMPRESSION else None
 
 
-async def resume(desk: Desk, wanted: str) -> Said:
+async def resume(desk: CommandContext, wanted: str) -> CommandResult:
     if not wanted:
         return await _offer(desk)
     try:
@@ -83,7 +85,9 @@ async def resume(desk: Desk, wanted: str) -> Said:
     except NoSuchSession as error:
         return _not_there(wanted, error)
     except Ambiguous as error:
-        return Said(_sentence(error), ok=False, offers=tuple(offer_of(*one) for one in error.fitting[:LISTED_MAX]))
+        return CommandResult(
+            _sentence(error), ok=False, offers=tuple(offer_of(*one) for one in error.fitting[:LISTED_MAX])
+        )
     move = await _cross(desk, Resume(target.id))
     if move.crossing.refusal is Refusal.ALREADY_THERE:
         return refused(f"You are in {name_of(target)} already.")
@@ -92,16 +96,16 @@ async def resume(desk: Desk, wanted: str) -> Said:
     there = move.to
     seen = await desk.store.read(lambda uow: recap(uow, there))
     lines = [f"Back in {_to(move)}, {counted(seen.turns, 'turn')}.", *_what_was_left(move)]
-    return Said("\n".join(lines), recap=seen)
+    return CommandResult("\n".join(lines), recap=seen)
 
 
-async def recap_here(desk: Desk, exchanges: int = EXCHANGES) -> Recap | None:
+async def recap_here(desk: CommandContext, exchanges: int = EXCHANGES) -> Recap | None:
     """What was said last where the key is, for a front end that starts there; `None` if there is no conversation."""
     session = await session_here(desk)
     return await desk.store.read(lambda uow: recap(uow, session, exchanges)) if session else None
 
 
-async def handoff(desk: Desk, platform: str) -> Said:
+async def handoff(desk: CommandContext, platform: str) -> CommandResult:
     session = await session_here(desk)
     if session is None:
         return refused(NONE_YET)
@@ -120,10 +124,10 @@ async def handoff(desk: Desk, platform: str) -> Said:
     if crossing.cancelled and crossing.left:
         desk.agent.stop(crossing.left, "stopped by /handoff")
     goes_on = f"{name_of(session)} goes on at {wanted} as well; what is said there is seen here, and the other way."
-    return Said("\n".join([goes_on, *_left_undone(crossing)]), posts=True)
+    return CommandResult("\n".join([goes_on, *_left_undone(crossing)]), posts=True)
 
 
-def _elsewhere(uow: UnitOfWork, desk: Desk) -> list[SessionKey]:
+def _elsewhere(uow: UnitOfWork, desk: CommandContext) -> list[SessionKey]:
     """Where the owner writes to the agent alone, on other platforms."""
     return [
         key
@@ -134,7 +138,7 @@ def _elsewhere(uow: UnitOfWork, desk: Desk) -> list[SessionKey]:
     ]
 
 
-async def undo(desk: Desk, count: str) -> Said:
+async def undo(desk: CommandContext, count: str) -> CommandResult:
     if count and not _COUNT.fullmatch(count):
         return refused(f"/undo {excerpt(count, 20)}: give the number of turns to take back, from 1; or nothing for 1.")
     move = await _cross(desk, Rewind(int(count or "1")))
@@ -144,20 +148,20 @@ async def undo(desk: Desk, count: str) -> Said:
     parts += [await desk.store.read(lambda uow: _taken_back(uow, move.crossing))] if move.crossing.hidden else []
     asked, taken = int(count or "1"), len(move.crossing.hidden) + move.crossing.cancelled
     fewer = f" There were only {taken}." if taken < asked else ""
-    return Said(f"Took back {' and '.join(parts)}. It is hidden, and not remembered.{fewer}")
+    return CommandResult(f"Took back {' and '.join(parts)}. It is hidden, and not remembered.{fewer}")
 
 
-async def sessions(desk: Desk, _: str) -> Said:
+async def sessions(desk: CommandContext, _: str) -> CommandResult:
     here = await desk.lifecycle.current(desk.key)
     rows = await desk.store.read(lambda uow: [(s, uow.turns.count(s)) for s in recent(uow, desk.owner, LISTED_MAX)])
     if not rows:
-        return Said("There are no conversations yet.")
+        return CommandResult("There are no conversations yet.")
     lines = [
         f"{'*' if here and here.session_id == session.id else ' '} {session.id}  {local_time(session.active_at)}  "
         f"{counted(turns, 'turn'):>9}  {session.title or '(no title)'}"
         for session, turns in rows
     ]
-    return Said("\n".join([*lines, "/resume ID or /resume TITLE goes to one."]))
+    return CommandResult("\n".join([*lines, "/resume ID or /resume TITLE goes to one."]))
 
 
 def recent(uow: UnitOfWork, owner: str, limit: int) -> list[Session]:
@@ -175,7 +179,7 @@ class _Move(Struct, frozen=True):
     back: str = ""
 
 
-async def _cross(desk: Desk, boundary: Boundary) -> _Move:
+async def _cross(desk: CommandContext, boundary: Boundary) -> _Move:
     crossing = await desk.lifecycle.cross(desk.key, boundary, owner=desk.owner, order=desk.order)
     if crossing.refusal is not None:
         return _Move(crossing)
@@ -188,13 +192,13 @@ async def _cross(desk: Desk, boundary: Boundary) -> _Move:
     if crossing.cancelled and crossing.left:
         desk.agent.stop(crossing.left, f"stopped by /{crossing.kind}")
     # A few rows by their ids: handed to a thread and back, it would cost more than it does.
-    return await desk.store.peek(look)
+    return await desk.store.read_inline(look)
 
 
-async def _afresh(desk: Desk, boundary: New | Reset) -> Said:
+async def _afresh(desk: CommandContext, boundary: New | Reset) -> CommandResult:
     move = await _cross(desk, boundary)
     named = f": {name_of(move.to)}" if move.to and move.to.title else ""
-    return Said("\n".join([f"A new conversation{named}.", *_what_was_left(move)]))
+    return CommandResult("\n".join([f"A new conversation{named}.", *_what_was_left(move)]))
 
 
 def _to(move: _Move) -> str:
@@ -221,16 +225,16 @@ def _left_undone(crossing: Crossing) -> Sequence[str]:
     return lines
 
 
-async def _offer(desk: Desk) -> Said:
+async def _offer(desk: CommandContext) -> CommandResult:
     rows = await desk.store.read(lambda uow: _offered(uow, desk))
     if not rows:
-        return Said("There is no other conversation yet.")
+        return CommandResult("There is no other conversation yet.")
     lines = [f"{number:>3}  {local_time(one.active_at)}  {name}" for number, (one, name) in enumerate(rows, 1)]
     text = "\n".join([*lines, "/resume NUMBER, /resume TITLE or /resume ID goes to one."])
-    return Said(text, offers=tuple(offer_of(one.id, name, local_time(one.active_at)) for one, name in rows))
+    return CommandResult(text, offers=tuple(offer_of(one.id, name, local_time(one.active_at)) for one, name in rows))
 
 
-def _offered(uow: UnitOfWork, desk: Desk) -> list[tuple[Session, str]]:
+def _offered(uow: UnitOfWork, desk: CommandContext) -> list[tuple[Session, str]]:
     """The others, with what they are known by. Where nothing was said yet, there is nothing to go back to."""
     here = uow.sessions.ref(desk.key)
     others = (s for s in recent(uow, desk.owner, _LOOKED_AT_MAX) if here is None or s.id != here.session_id)
@@ -250,7 +254,7 @@ def _first_words(uow: UnitOfWork, session: Session) -> str:
     return excerpt(rows[0].inbound.text) if rows else ""
 
 
-def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
+def _meant(uow: UnitOfWork, wanted: str, desk: CommandContext) -> Session:
     """The session of that id or title; else, of a small number, the one that the list has there now."""
     try:
         return find_session(uow, wanted, owner=desk.owner)
@@ -263,10 +267,10 @@ def _meant(uow: UnitOfWork, wanted: str, desk: Desk) -> Session:
         raise
 
 
-def _not_there(wanted: str, error: NoSuchSession) -> Said:
+def _not_there(wanted: str, error: NoSuchSession) -> CommandResult:
     near = " or ".join(f'"{title}"' for _, title in error.near)
     text = f"There is no session {excerpt(wanted)}; {f'did you mean {near}? ' if near else ''}/sessions shows the ones"
-    return Said(f"{text} there are.", ok=False, offers=tuple(offer_of(*one) for one in error.near))
+    return CommandResult(f"{text} there are.", ok=False, offers=tuple(offer_of(*one) for one in error.near))
 
 
 def _sentence(error: Exception) -> str:

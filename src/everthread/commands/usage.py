@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everthread.commands.context import Desk, Said, session_here
+from everthread.commands.context import CommandContext, CommandResult, session_here
 from everthread.domain.spend import Used
 from everthread.lifecycle.spend import MONTH_DAYS
 
 _MODELS_MAX = 8
 
 
-async def usage(desk: Desk, _: str) -> Said:
+async def usage(desk: CommandContext, _: str) -> CommandResult:
     found = await desk.lifecycle.usage(desk.owner, await session_here(desk))
     lines = [
         *_part("This conversation", found.conversation),
@@ -19,7 +19,7 @@ async def usage(desk: Desk, _: str) -> Said:
         *_part(f"The last {MONTH_DAYS} days", found.month),
         _limit(desk.spend_per_day, sum(used.amount + used.reserved for used in found.day)),
     ]
-    return Said("\n".join(lines))
+    return CommandResult("\n".join(lines))
 
 
 def _part(heading: str, models: Sequence[Used]) -> list[str]:

@@ -111,7 +111,7 @@ class Refusal(StrEnum):
     STALE = "the session has changed since"
 
 
-class Place(Struct, frozen=True):
+class BoundaryState(Struct, frozen=True):
     """What a boundary finds, read inside its transaction."""
 
     key: SessionKey
@@ -157,7 +157,7 @@ class Opening(Struct, frozen=True):
         return self.reason in (Cause.BRANCH, Cause.COMPRESSION)
 
 
-class Step(Struct, frozen=True):
+class BoundaryPlan(Struct, frozen=True):
     """What to write. Every field's default means `nothing`."""
 
     refusal: Refusal | None = None
@@ -178,7 +178,7 @@ class Step(Struct, frozen=True):
     hooks: tuple[HookCall, ...] = ()
 
 
-def plan(place: Place, boundary: Boundary, *, new_id: str, now: float) -> Step:
+def plan(place: BoundaryState, boundary: Boundary, *, new_id: str, now: float) -> BoundaryPlan:
     """What `boundary` does to a key that is at `place`."""
     match boundary:
         case New() | Reset():
@@ -200,7 +200,7 @@ def plan(place: Place, boundary: Boundary, *, new_id: str, now: float) -> Step:
     assert_never(boundary)
 
 
-def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) -> Step:
+def _start_afresh(place: BoundaryState, boundary: New | Reset, new_id: str, now: float) -> BoundaryPlan:
     kind = (boundary.kind if isinstance(boundary, New) else None) or place.kind
     explicit = Cause.NEW if isinstance(boundary, New) else Cause.RESET
     parent_id = _delegating(place, boundary)
@@ -218,7 +218,7 @@ def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) 
     )
     # A key's very first session replaces nothing, so nothing was reset for its plugins.
     announces_reset = place.session is not None or place.pending is not None
-    return Step(
+    return BoundaryPlan(
         closes=True,
         ends=_end_if_last(place, "new" if explicit is Cause.NEW else "reset"),
         opens=Opening(session, fresh=True, parent_id=parent_id, reset=True, reason=cause),
@@ -232,7 +232,7 @@ def _start_afresh(place: Place, boundary: New | Reset, new_id: str, now: float) 
     )
 
 
-def _delegating(place: Place, boundary: New | Reset) -> str:
+def _delegating(place: BoundaryState, boundary: New | Reset) -> str:
     """The session that hands work over to the new one; empty if none does."""
     if not isinstance(boundary, New) or not boundary.parent:
         return ""
@@ -243,15 +243,15 @@ def _delegating(place: Place, boundary: New | Reset) -> str:
     return place.parent.id
 
 
-def _resume(place: Place, boundary: Resume) -> Step:
+def _resume(place: BoundaryState, boundary: Resume) -> BoundaryPlan:
     target = place.target
     if not boundary.target or target is None or target.kind is Kind.NOTES:
-        return Step(refusal=Refusal.NOTHING_THERE)
+        return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if place.session is not None and target.id == place.session.id:
-        return Step(refusal=Refusal.ALREADY_THERE)
+        return BoundaryPlan(refusal=Refusal.ALREADY_THERE)
     # With no session to leave, the parent that the target already has is the one to tell.
     parent_id = place.session.id if place.session is not None else target.parent_id or ""
-    return Step(
+    return BoundaryPlan(
         closes=True,
         opens=Opening(target, fresh=False, parent_id=parent_id, reset=False, reason=Cause.RESUME),
         moves=(place.key,),
@@ -261,16 +261,16 @@ def _resume(place: Place, boundary: Resume) -> Step:
     )
 
 
-def _branch(place: Place, boundary: Branch, new_id: str, now: float) -> Step:
+def _branch(place: BoundaryState, boundary: Branch, new_id: str, now: float) -> BoundaryPlan:
     parent = place.target if boundary.parent else place.session
     if parent is None or parent.kind is Kind.NOTES:
-        return Step(refusal=Refusal.NOTHING_THERE)
+        return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if boundary.title:
         title = _free_title(boundary.title, place.titles)
     else:
         title = titles.next_title(parent.title, place.titles) if parent.title else None
     child = _child(parent, new_id, now, Cause.BRANCH, title, floor=parent.floor, summary_id=parent.summary_id)
-    return Step(
+    return BoundaryPlan(
         closes=True,
         opens=Opening(child, fresh=True, parent_id=parent.id, reset=False, reason=Cause.BRANCH),
         moves=(place.key,),
@@ -280,21 +280,21 @@ def _branch(place: Place, boundary: Branch, new_id: str, now: float) -> Step:
     )
 
 
-def _compress(place: Place, boundary: Compress, new_id: str, now: float) -> Step:
+def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float) -> BoundaryPlan:
     parent = place.session
     if parent is None or parent.id != boundary.session_id or parent.generation != boundary.generation:
-        return Step(refusal=Refusal.STALE)
+        return BoundaryPlan(refusal=Refusal.STALE)
     if boundary.burials not in (None, place.burials):
-        return Step(refusal=Refusal.STALE)
+        return BoundaryPlan(refusal=Refusal.STALE)
     if place.running is not None:
-        return Step(refusal=Refusal.TURN_RUNNING)
+        return BoundaryPlan(refusal=Refusal.TURN_RUNNING)
     if not parent.floor <= boundary.covers_to <= parent.last_turn:
         raise BadBoundary(f"covers_to {boundary.covers_to} is outside {parent.floor}..{parent.last_turn}")
     if not boundary.summary.strip() or len(boundary.summary) > SUMMARY_CHARS_MAX:
         raise BadBoundary(f"a summary has 1 to {SUMMARY_CHARS_MAX} characters")
     title = titles.next_title(parent.title, place.titles) if parent.title else None
     child = _child(parent, new_id, now, Cause.COMPRESSION, title, floor=boundary.covers_to, summary_id=new_id)
-    return Step(
+    return BoundaryPlan(
         closes=True,
         ends="compressed",
         opens=Opening(
@@ -309,31 +309,31 @@ def _compress(place: Place, boundary: Compress, new_id: str, now: float) -> Step
     )
 
 
-def _rewind(place: Place, boundary: Rewind) -> Step:
+def _rewind(place: BoundaryState, boundary: Rewind) -> BoundaryPlan:
     if boundary.turns < 1:
         raise BadBoundary(f"can't take back {boundary.turns} turns; give a number from 1")
     if place.session is None or not (place.visible or place.running):
-        return Step(refusal=Refusal.NOTHING_THERE)
+        return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if place.running is None:
-        return Step(moves=(place.key,), stays=True, hides=place.visible)
+        return BoundaryPlan(moves=(place.key,), stays=True, hides=place.visible)
     # The running turn is the last one, and so the first to be taken back.
     hidden = place.visible[-(boundary.turns - 1) :] if boundary.turns > 1 else ()
-    return Step(moves=(place.key,), stays=True, fate=Fate.HIDDEN, hides=hidden)
+    return BoundaryPlan(moves=(place.key,), stays=True, fate=Fate.HIDDEN, hides=hidden)
 
 
-def _expire(place: Place, boundary: Expire) -> Step:
+def _expire(place: BoundaryState, boundary: Expire) -> BoundaryPlan:
     session = place.session
     if session is None:
-        return Step(refusal=Refusal.NOTHING_THERE)
+        return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     reason = boundary.policy.expired(session.active_at, boundary.at)
     if reason is None:
-        return Step(refusal=Refusal.NOT_DUE)
+        return BoundaryPlan(refusal=Refusal.NOT_DUE)
     if place.running is not None or place.delegated:
-        return Step(refusal=Refusal.TURN_RUNNING)
+        return BoundaryPlan(refusal=Refusal.TURN_RUNNING)
     due = boundary.policy.due(session.active_at)
     if place.waiting_since is not None and due is not None and place.waiting_since < due:
-        return Step(refusal=Refusal.WORK_WAITING)
-    return Step(
+        return BoundaryPlan(refusal=Refusal.WORK_WAITING)
+    return BoundaryPlan(
         closes=True,
         ends=_end_if_last(place, reason.value),
         moves=(place.key,),
@@ -342,20 +342,20 @@ def _expire(place: Place, boundary: Expire) -> Step:
     )
 
 
-def _suspend(place: Place, boundary: Suspend) -> Step:
+def _suspend(place: BoundaryState, boundary: Suspend) -> BoundaryPlan:
     if place.session is None:
-        return Step(refusal=Refusal.NOTHING_THERE)
-    return Step(
+        return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
+    return BoundaryPlan(
         closes=boundary.close_memory,
         sets_aside=boundary.close_memory,
         hooks=_finalize(place) if place.served else (),
     )
 
 
-def _forget(place: Place, boundary: Forget) -> Step:
+def _forget(place: BoundaryState, boundary: Forget) -> BoundaryPlan:
     if place.session is None or place.session.id != boundary.session_id:
-        return Step(refusal=Refusal.STALE)
-    return Step(ends="forgotten", moves=(place.key, *place.other_keys), hooks=_finalize(place))
+        return BoundaryPlan(refusal=Refusal.STALE)
+    return BoundaryPlan(ends="forgotten", moves=(place.key, *place.other_keys), hooks=_finalize(place))
 
 
 def _child(
@@ -383,16 +383,16 @@ def as_of(child: Session, parent: Session) -> Session:
     return child.but(base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
 
 
-def _end_if_last(place: Place, reason: str) -> str | None:
+def _end_if_last(place: BoundaryState, reason: str) -> str | None:
     return reason if place.session is not None and not place.other_keys else None
 
 
-def _fate_of_own_turn(place: Place) -> Fate:
+def _fate_of_own_turn(place: BoundaryState) -> Fate:
     """A turn that another key runs in the session left is none of this key's business."""
     return Fate.LATE if place.running == place.key else Fate.LIVE
 
 
-def _finalize(place: Place) -> tuple[HookCall, ...]:
+def _finalize(place: BoundaryState) -> tuple[HookCall, ...]:
     if place.session is None:
         return ()
     return (HookCall("on_session_finalize", place.session.id, place.key.platform),)

@@ -56,7 +56,7 @@ class Access:
         """
         if update.platform not in self._accounts or not 0 < len(update.user) <= USER_CHARS_MAX:
             return TurnedAway()
-        guest = await self._store.peek(lambda uow: self._guest(uow, update.platform, update.user))
+        guest = await self._store.read_inline(lambda uow: self._guest(uow, update.platform, update.user))
         if guest is None:
             return TurnedAway(may_pair=self._gateway.pairing and update.chat_type is ChatType.DM)
         return guest

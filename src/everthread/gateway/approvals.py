@@ -16,12 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.events import Approve
-from everthread.commands.registry import Said
+from everthread.commands.registry import CommandResult
 from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
 from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall
 from everthread.domain.text_format import call_in_words, counted
 from everthread.gateway.message_split import parts_of
-from everthread.gateway.outbox import QUESTION, Delivery
+from everthread.gateway.outbox import QUESTION, Outbox
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Button, Platform
@@ -62,7 +62,7 @@ class Approvals:
         self,
         store: Store,
         clock: Clock,
-        delivery: Delivery,
+        delivery: Outbox,
         platforms: Mapping[str, Platform],
         may_approve: Callable[[str, str, str], bool],
         choice: Callable[[str], str],
@@ -90,23 +90,23 @@ class Approvals:
 
         return approve
 
-    def answer(self, key: SessionKey, user: str, code: str, yes: bool) -> Said:
+    def answer(self, key: SessionKey, user: str, code: str, yes: bool) -> CommandResult:
         """What somebody is told who allows or denies. Only what was named is allowed: a late press means no other."""
         question = self._open.get(key)
         if question is None or question.answer.done():
-            return Said(NO_LONGER if code else NOTHING_ASKED, ok=False)
+            return CommandResult(NO_LONGER if code else NOTHING_ASKED, ok=False)
         if question.user != user:
-            return Said(NOT_YOURS, ok=False)
+            return CommandResult(NOT_YOURS, ok=False)
         if yes and not code:
-            return Said(f"Say which: /approve {question.code} allows {question.wanted}", ok=False)
+            return CommandResult(f"Say which: /approve {question.code} allows {question.wanted}", ok=False)
         if code and code.lower() != question.code:
-            return Said(NO_LONGER, ok=False)
+            return CommandResult(NO_LONGER, ok=False)
         question.answer.set_result(yes)
         platform = self._platforms.get(key.platform)
         if code and platform is not None and platform.capabilities.edits:
             # Whoever names it has it before them, and there it is said.
-            return Said("")
-        return Said(f"{'Allowed' if yes else 'Denied'}: {question.wanted}")
+            return CommandResult("")
+        return CommandResult(f"{'Allowed' if yes else 'Denied'}: {question.wanted}")
 
     async def finish(self) -> None:
         """Show nothing more of what became of questions."""

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable, StoreError
 from everthread.domain.media import Media
 from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, whole
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import unpacked_words
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
@@ -77,7 +77,7 @@ class Luggage:
         self._folder = folder
         self._transcriber = transcriber
         self._clock = clock
-        self._room = Room(AT_ONCE_BYTES_MAX)
+        self._room = ByteBudget(AT_ONCE_BYTES_MAX)
 
     def handed_over(self, update: Update) -> Unpacked:
         """What is to be fetched later, and where each will be kept. Does nothing that takes time."""
@@ -192,7 +192,7 @@ STORE_PAUSE_S = 2.0
 
 
 class Unpacking:
-    def __init__(self, store: Store, clock: Clock, luggage: Luggage, delivery: Delivery) -> None:
+    def __init__(self, store: Store, clock: Clock, luggage: Luggage, delivery: Outbox) -> None:
         self._store = store
         self._clock = clock
         self._luggage = luggage
@@ -273,7 +273,7 @@ class Unpacking:
                 self._luggage.remove(media)
 
 
-class Room:
+class ByteBudget:
     """Whoever wants some waits until there is so much, behind those who came before."""
 
     def __init__(self, bytes_max: int) -> None:

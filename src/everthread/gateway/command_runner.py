@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.turn import Agent
-from everthread.commands.registry import Desk, Order, Said, carry_out, parse
+from everthread.commands.registry import CommandContext, CommandResult, ParsedCommand, carry_out, parse
 from everthread.domain.errors import DoneBefore, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState
 from everthread.gateway.approvals import Approvals
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import is_shared
-from everthread.gateway.streaming import Showing
+from everthread.gateway.streaming import LiveReply
 from everthread.gateway.turn_events import Answered, Hear, SetAside
 from everthread.lifecycle import Lifecycle
 from everthread.log_context import log_fields
@@ -45,13 +45,13 @@ class Bench(Protocol):
     @property
     def approvals(self) -> Approvals: ...
 
-    def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def choices(self, model: str = "") -> Sequence[ModelChoice]: ...
     def is_guest(self, owner: str) -> bool:
         """Whether it is somebody else than the owner at this machine."""
         ...
 
-    def desk(self, row: InboxRow, model: str) -> Desk: ...
-    def showing(self, platform: str) -> Showing | None:
+    def desk(self, row: InboxRow, model: str) -> CommandContext: ...
+    def showing(self, platform: str) -> LiveReply | None:
         """How an answer is shown there while it is written; `None` where nothing is sent."""
         ...
 
@@ -60,7 +60,7 @@ class Ordering:
     """Where commands are carried out."""
 
     def __init__(
-        self, bench: Bench, delivery: Delivery, served: Callable[[str], bool], hearing: Mapping[int, Hear]
+        self, bench: Bench, delivery: Outbox, served: Callable[[str], bool], hearing: Mapping[int, Hear]
     ) -> None:
         self._bench = bench
         self._delivery = delivery
@@ -70,7 +70,7 @@ class Ordering:
     async def carry_out(self, row: InboxRow) -> bool:
         """Carry it out, unless that was done; whether a message waits now that did not before."""
         # One look at the store rather than two: when many leave at once, the last one waits for what each costs.
-        now, model = await self._bench.store.peek(
+        now, model = await self._bench.store.read_inline(
             lambda uow: (uow.inbox.get(row.id), uow.sessions.chosen_model(row.inbound.key))
         )
         if now is None or now.state is InboxState.DONE:
@@ -92,24 +92,24 @@ class Ordering:
             await self._delivery.sweep()
         return said.wakes
 
-    async def _said(self, row: InboxRow, model: str) -> Said:
+    async def _said(self, row: InboxRow, model: str) -> CommandResult:
         if row.state is InboxState.RUNNING:
-            return Said(BEGUN_BEFORE)
+            return CommandResult(BEGUN_BEFORE)
         found = parse(row.inbound.text)
-        if not isinstance(found, Order):
-            return Said(found.answer if found is not None else "", ok=False)
+        if not isinstance(found, ParsedCommand):
+            return CommandResult(found.answer if found is not None else "", ok=False)
         if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
-            return Said(NOT_HERE, ok=False)
+            return CommandResult(NOT_HERE, ok=False)
         try:
             said = await carry_out(self._bench.desk(row, model), found)
         except DoneBefore:
-            return Said(BEGUN_BEFORE)
+            return CommandResult(BEGUN_BEFORE)
         except StoreError:
             raise
         except Exception:
             log.exception("/%s failed", found.command.name, extra=log_fields(row.inbound.key))
-            return Said(WENT_WRONG, ok=False)
-        return Said(NO_LEAVING) if said.quits else said
+            return CommandResult(WENT_WRONG, ok=False)
+        return CommandResult(NO_LEAVING) if said.quits else said
 
     async def _tell_of_set_aside(self) -> None:
         """Whoever waits for an answer that will not come is told."""
@@ -130,4 +130,4 @@ class Ordering:
 def skips_queue(row: InboxRow) -> bool:
     """Whether a command acts at once, even while an answer is being written."""
     found = parse(row.inbound.text)
-    return not isinstance(found, Order) or found.command.skips_queue
+    return not isinstance(found, ParsedCommand) or found.command.skips_queue

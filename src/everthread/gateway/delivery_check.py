@@ -135,7 +135,7 @@ class Finding:
 
     async def _is_anothers(self, message_id: str, reply: Reply) -> bool:
         """Whether it is known as another reply's, or its beginning; or this one was forgotten, and becomes nothing."""
-        wanted = await self._store.peek(lambda uow: uow.inbox.reply(reply.turn_id))
+        wanted = await self._store.read_inline(lambda uow: uow.inbox.reply(reply.turn_id))
         if wanted is None or wanted.state is ReplyState.WITHHELD:
             return True
         known = await self._store.read(lambda uow: uow.inbox.out_as(message_id, reply.at - RECORDED_S))

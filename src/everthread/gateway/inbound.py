@@ -9,19 +9,19 @@ from secrets import token_hex
 
 from msgspec.structs import replace
 
-from everthread.commands.context import Desk
-from everthread.commands.registry import Order, Unknown, carry_out, parse, withheld
+from everthread.commands.context import CommandContext
+from everthread.commands.registry import ParsedCommand, Unknown, carry_out, parse, withheld
 from everthread.config.settings import Gateway, PlatformAccount
 from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, whole
 from everthread.domain.pairing import account_of
 from everthread.gateway.access import Access, Guest, TurnedAway
 from everthread.gateway.attachments import Luggage, Unpacked
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.gateway.pairing import Door
 from everthread.gateway.rate_limit import Rates
 from everthread.gateway.routing import Sharings, key_of, owner_of, words_of
-from everthread.gateway.worker import Working
+from everthread.gateway.worker import Worker
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.pairing import Pairings
 from everthread.ports.clock import Clock
@@ -35,11 +35,11 @@ FOR_ADMINS = "That command is for admins only."
 NEVER_TOO_MANY = ("stop", "help", "deny")
 """Commands that are taken however much somebody writes."""
 
-MakeDesk = Callable[[SessionKey, str, Update], Desk]
+MakeDesk = Callable[[SessionKey, str, Update], CommandContext]
 """For a key, an owner and an update."""
 
 
-class Reception:
+class InboundHandler:
     """Where every update of every platform comes in."""
 
     def __init__(
@@ -51,8 +51,8 @@ class Reception:
         pairings: Pairings,
         door: Door,
         rates: Rates,
-        working: Working,
-        delivery: Delivery,
+        working: Worker,
+        delivery: Outbox,
         luggage: Luggage,
         desk: MakeDesk,
         *,
@@ -92,7 +92,7 @@ class Reception:
     async def _settled(self, update: Update) -> Update:
         """Under the id by which the chat is known here."""
         if self._moved is None:
-            self._moved = await self._store.peek(lambda uow: uow.inbox.moved_chats())
+            self._moved = await self._store.read_inline(lambda uow: uow.inbox.moved_chats())
         known_as = self._moved.get((update.platform, update.chat)) if self._moved else None
         return replace(update, chat=known_as) if known_as is not None else update
 
@@ -145,10 +145,10 @@ class Reception:
         if (refusal := self._refusal(found, who)) is not None:
             await self._turn_away(update, key, who, refusal)
             return
-        if isinstance(found, Order) and found.command.unstored:
+        if isinstance(found, ParsedCommand) and found.command.unstored:
             await self._carry_out_unstored(update, key, owner, who, found)
             return
-        if isinstance(found, Order) and found.command.takes_message and found.argument:
+        if isinstance(found, ParsedCommand) and found.command.takes_message and found.argument:
             # It stores what is said itself, under the update's number.
             said = await carry_out(self._desk(key, owner, update), found)
             await self._say(_name("said", update), key, owner, said.text)
@@ -174,20 +174,22 @@ class Reception:
         if new or row.state is InboxState.WAITING:
             self._working.take(row, self.busy_mode(update.platform))
 
-    def _refusal(self, found: Order | Unknown | None, who: Guest) -> str | None:
+    def _refusal(self, found: ParsedCommand | Unknown | None, who: Guest) -> str | None:
         """What somebody is told who may not write this now; `None` if they may."""
-        name = found.command.name if isinstance(found, Order) else ""
+        name = found.command.name if isinstance(found, ParsedCommand) else ""
         if name not in NEVER_TOO_MANY and (told := self._rates.refusal(who.owner, self._clock.now())) is not None:
             return told
-        leaves = isinstance(found, Order) and found.command.leaves
+        leaves = isinstance(found, ParsedCommand) and found.command.leaves
         return FOR_ADMINS if name in self._withheld(who) and not leaves else None
 
     def _withheld(self, who: Guest) -> frozenset[str]:
         return withheld(self._gateway.admin_commands, admin=who.admin)
 
-    async def _carry_out_unstored(self, update: Update, key: SessionKey, owner: str, who: Guest, order: Order) -> None:
+    async def _carry_out_unstored(
+        self, update: Update, key: SessionKey, owner: str, who: Guest, order: ParsedCommand
+    ) -> None:
         name = _name("said", update)
-        if await self._store.peek(lambda uow: uow.inbox.reply(name)) is not None:
+        if await self._store.read_inline(lambda uow: uow.inbox.reply(name)) is not None:
             return
         scope = account_of(update.platform, update.user)
         desk = replace(

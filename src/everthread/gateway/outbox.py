@@ -44,7 +44,7 @@ QUESTION = "ask-"
 Lane = tuple[str, str]
 
 
-class Delivery:
+class Outbox:
     """Sends what is ready. Its queues are only a shortcut: what is to be sent stands in the store."""
 
     def __init__(
@@ -186,7 +186,7 @@ class Delivery:
     async def _try(self, platform: Platform, turn_id: str) -> bool:
         """Send the next part; whether that was the last of it."""
         if platform.capabilities.idempotent_send:
-            reply = await self._store.peek(lambda uow: outgoing.ready(uow, turn_id))
+            reply = await self._store.read_inline(lambda uow: outgoing.ready(uow, turn_id))
             return reply is None or await self._send_part(platform, reply)
         if self._settling.is_open(turn_id):
             return await self._settle(platform, turn_id)
@@ -209,7 +209,7 @@ class Delivery:
 
     async def _settle(self, platform: Platform, turn_id: str) -> bool:
         """Find out what became of a part that was handed over, and see to it; whether that was the last of it."""
-        reply = await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
+        reply = await self._store.read_inline(lambda uow: uow.inbox.reply(turn_id))
         if reply is None or reply.state is not ReplyState.SENDING:
             self._settling.leave(turn_id)
             return True

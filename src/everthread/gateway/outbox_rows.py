@@ -111,7 +111,7 @@ class Ledger:
 
     async def has_its_words(self, reply: Reply) -> bool:
         """Whether nobody has had it forgotten since it was read."""
-        known = await self._insisting(lambda: self._store.peek(lambda uow: uow.inbox.reply(reply.turn_id)))
+        known = await self._insisting(lambda: self._store.read_inline(lambda uow: uow.inbox.reply(reply.turn_id)))
         return known is not None and known.text == reply.text
 
     async def _write(self, work: Callable[[UnitOfWork], None]) -> None:

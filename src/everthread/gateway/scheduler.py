@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from everthread.agent.events import TurnEnded
-from everthread.agent.model_call import Choice
-from everthread.agent.turn import Agent, Manner
+from everthread.agent.model_call import ModelChoice
+from everthread.agent.turn import Agent, TurnOptions
 from everthread.config.settings import Settings
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
@@ -59,7 +59,7 @@ class Scheduler:
         lifecycle: Lifecycle,
         scheduling: Scheduling,
         agent: Agent,
-        choices: Callable[[str], Sequence[Choice]],
+        choices: Callable[[str], Sequence[ModelChoice]],
         settings: Settings,
         put: Callable[[Reply], None],
         is_turned_out: Callable[[UnitOfWork, str], bool],
@@ -91,7 +91,7 @@ class Scheduler:
             wait_s = self._look_s
             try:
                 await self.look()
-                next_at = await self._store.peek(lambda uow: uow.schedules.next_at())
+                next_at = await self._store.read_inline(lambda uow: uow.schedules.next_at())
                 if next_at is not None:
                     wait_s = min(max(next_at - self._clock.now(), 0.0), self._look_s)
             except StoreError as error:
@@ -109,7 +109,7 @@ class Scheduler:
         # By the time that was noted: a clock put back after this must be seen to have been.
         await self._scheduling.fire_due(now)
         # Some of one task wait for another time of it: look behind them.
-        for time in await self._store.peek(lambda uow: uow.schedules.open_times(now, OPEN_MAX)):
+        for time in await self._store.read_inline(lambda uow: uow.schedules.open_times(now, OPEN_MAX)):
             if len(self._doing) >= PARALLEL_MAX:
                 break
             self._take_up(time)
@@ -142,7 +142,7 @@ class Scheduler:
 
     async def see_to(self, time: Occurrence) -> Occurrence | None:
         """See one time through from wherever it is; what became of it. `None` if somebody else does it."""
-        schedule = await self._store.peek(lambda uow: uow.schedules.get(time.schedule_id))
+        schedule = await self._store.read_inline(lambda uow: uow.schedules.get(time.schedule_id))
         if schedule is None:
             return None
         if time.state is not OccurrenceState.DELIVERING:
@@ -157,14 +157,14 @@ class Scheduler:
             await self._leave(schedule)
         if time.state is OccurrenceState.DELIVERING:
             await self._hand_over(schedule, time)
-        return await self._store.peek(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
+        return await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
 
     async def _outcome(self, schedule: Schedule, time: Occurrence) -> Outcome | None:
         """What it comes to; `None` if another process is at it."""
         begun = time.state is OccurrenceState.RUNNING
-        if begun and not await self._store.peek(lambda uow: self._is_left(uow, time)):
+        if begun and not await self._store.read_inline(lambda uow: self._is_left(uow, time)):
             return None
-        if not begun and await self._store.peek(lambda uow: self._is_turned_out(uow, schedule.owner)):
+        if not begun and await self._store.read_inline(lambda uow: self._is_turned_out(uow, schedule.owner)):
             await self._scheduling.pause(schedule)
             return Outcome("", TURNED_OUT.format(owner=schedule.owner))
         try:
@@ -183,32 +183,34 @@ class Scheduler:
         if row.state is not InboxState.DONE:
             tools = frozenset(schedule.tools) if schedule.tools is not None else None
             # Of one that is over with its answer, nothing need be summarised for later.
-            manner = Manner(choices, lasting=schedule.continues, tools=tools, spend=schedule.spend)
+            manner = TurnOptions(choices, lasting=schedule.continues, tools=tools, spend=schedule.spend)
             ended = await self._answer(key, manner)
             if ended is not None:
                 turn_id = await self._turn_of(row.id)
                 session_id, told = ended.committed.ref.session_id, self._told(schedule, turn_id)
                 return Outcome(ended.text, ended.problem, session_id, turn_id, told)
-        known = await self._store.peek(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
+        known = await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
         return await self._scheduling.outcome(known) if known is not None else None
 
     def _told(self, schedule: Schedule, name: str) -> str:
         return "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, _reference(name))
 
-    async def _answer(self, key: SessionKey, manner: Manner) -> TurnEnded | None:
+    async def _answer(self, key: SessionKey, manner: TurnOptions) -> TurnEnded | None:
         try:
             ended = await self._agent.answer(key, manner)
             if ended is not None:
                 return ended
-            _, session = await self._store.peek(lambda uow: uow.sessions.at(key))
-            running = await self._store.peek(lambda uow: uow.slots.live(session.id)) if session is not None else None
+            _, session = await self._store.read_inline(lambda uow: uow.sessions.at(key))
+            running = (
+                await self._store.read_inline(lambda uow: uow.slots.live(session.id)) if session is not None else None
+            )
             return await self._agent.go_on(running.turn_id, manner) if running is not None else None
         except Busy:
             # Somebody has come to talk in its conversation: another time.
             return None
 
     async def _turn_of(self, inbox_id: int) -> str:
-        row = await self._store.peek(lambda uow: uow.inbox.get(inbox_id))
+        row = await self._store.read_inline(lambda uow: uow.inbox.get(inbox_id))
         return row.turn_id or "" if row is not None else ""
 
     def _is_left(self, uow: UnitOfWork, time: Occurrence) -> bool:

@@ -14,25 +14,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.events import Reviewed
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.turn import Agent
-from everthread.commands.registry import Desk, withheld
+from everthread.commands.registry import CommandContext, withheld
 from everthread.config.settings import Settings
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.approvals import Approvals
 from everthread.gateway.attachments import Luggage, Unpacking
-from everthread.gateway.inbound import Reception
+from everthread.gateway.inbound import InboundHandler
 from everthread.gateway.loop_lag import Stalls
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.gateway.pairing import Door
 from everthread.gateway.rate_limit import Rates
 from everthread.gateway.routing import is_shared
 from everthread.gateway.scheduler import Scheduler
-from everthread.gateway.streaming import Showing
-from everthread.gateway.worker import Working
+from everthread.gateway.streaming import LiveReply
+from everthread.gateway.worker import Worker
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.pairing import Pairings
 from everthread.memory import MemoryManager
@@ -64,7 +64,7 @@ class GatewayRuntime(Protocol):
     notebook: Notebook
     new_id: Callable[[], str]
 
-    def choices(self, model: str = "") -> Sequence[Choice]: ...
+    def choices(self, model: str = "") -> Sequence[ModelChoice]: ...
     def known_models(self) -> tuple[str, ...]: ...
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler: ...
     @property
@@ -92,7 +92,7 @@ class Gateway:
         self.new_id = runtime.new_id
         self.platforms: Mapping[str, Platform] = {platform.name: platform for platform in platforms}
         self.states = {name: PlatformState() for name in self.platforms}
-        self.delivery = Delivery(self.store, self.clock, self.platforms, random.random)
+        self.delivery = Outbox(self.store, self.clock, self.platforms, random.random)
         self.access = Access(self.store, self.settings.gateway, self.settings.platforms, self.settings.owner)
         self.approvals = Approvals(
             self.store,
@@ -105,11 +105,11 @@ class Gateway:
         )
         luggage = Luggage(self.platforms, self.settings.media_path, transcriber, self.clock)
         unpacking = Unpacking(self.store, self.clock, luggage, self.delivery)
-        self.working = Working(self, self.delivery, lambda platform: platform in self.platforms, unpacking)
+        self.working = Worker(self, self.delivery, lambda platform: platform in self.platforms, unpacking)
         pairings = Pairings(self.store, self.clock)
         self.rates = Rates(self.settings.gateway.messages_per_minute)
         self.door = Door(pairings, self.platforms, secrets.choice)
-        self.reception = Reception(
+        self.reception = InboundHandler(
             self.lifecycle,
             self.store,
             self.clock,
@@ -137,7 +137,7 @@ class Gateway:
 
     # --- What the work is done with (see `working.Bench`) ------------------------------------------------------------
 
-    def choices(self, model: str = "") -> Sequence[Choice]:
+    def choices(self, model: str = "") -> Sequence[ModelChoice]:
         return self._runtime.choices(model)
 
     def known_models(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Gateway:
     def is_guest(self, owner: str) -> bool:
         return owner != self.settings.owner
 
-    def desk(self, row: InboxRow, model: str) -> Desk:
+    def desk(self, row: InboxRow, model: str) -> CommandContext:
         key, user = row.inbound.key, row.inbound.user
         return replace(
             self.desk_at(key, row.inbound.owner, model),
@@ -156,9 +156,9 @@ class Gateway:
             stop_next=partial(self.working.stop_next, key, row.id),
         )
 
-    def desk_at(self, key: SessionKey, owner: str, model: str) -> Desk:
+    def desk_at(self, key: SessionKey, owner: str, model: str) -> CommandContext:
         runtime, settings = self._runtime, self.settings
-        return Desk(
+        return CommandContext(
             runtime.lifecycle,
             runtime.store,
             runtime.agent,
@@ -178,13 +178,13 @@ class Gateway:
             reaches=self.access.reaches,
         )
 
-    def showing(self, platform: str) -> Showing | None:
+    def showing(self, platform: str) -> LiveReply | None:
         there = self.platforms.get(platform)
         if there is None:
             return None
         account = self.settings.platforms.get(platform)
         edits = account is None or account.stream
-        return Showing(there, self.lifecycle, self.clock, self.delivery.finding, edits=edits, since=self._began)
+        return LiveReply(there, self.lifecycle, self.clock, self.delivery.finding, edits=edits, since=self._began)
 
     # --- Coming and going --------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from everthread.domain.errors import EverthreadError, PlatformError, PlatformUna
 from everthread.domain.model import ChatType
 from everthread.gateway.delivery_check import Finding, There
 from everthread.gateway.message_split import room_of
-from everthread.lifecycle import Lifecycle, Ticket
+from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Outbound, Platform
@@ -29,7 +29,7 @@ END_S_MAX = 30.0
 """A platform that has not taken what is shown by then keeps nobody waiting any longer."""
 
 
-class Showing:
+class LiveReply:
     """What somebody sees of one turn while it runs. Nothing that goes wrong here concerns the turn."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Showing:
         self._lifecycle = lifecycle
         self._clock = clock
         self._edits = edits and platform.capabilities.edits
-        self._ticket: Ticket | None = None
+        self._ticket: TurnClaim | None = None
         self._tasks: list[asyncio.Future[None]] = []
         self._is_writing = False
         self._text = ""
@@ -50,7 +50,7 @@ class Showing:
         self._message_id: str | None = None
         self._is_looked_for = False
 
-    def begin(self, ticket: Ticket) -> None:
+    def begin(self, ticket: TurnClaim) -> None:
         self._ticket = ticket
         if self._platform.capabilities.typing:
             self._tasks.append(asyncio.ensure_future(self._show_typing(Address.of(ticket.ref.key))))
@@ -89,7 +89,7 @@ class Showing:
                 await self._platform.show_typing(to)
             await self._clock.sleep(TYPING_S)
 
-    async def _show_text(self, ticket: Ticket) -> None:
+    async def _show_text(self, ticket: TurnClaim) -> None:
         to, every_s = Address.of(ticket.ref.key), self._every_s(ticket.ref.key.chat_type)
         pause_s = FIRST_S
         try:
@@ -112,7 +112,7 @@ class Showing:
             where = log_fields(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
             log.info("an answer is not shown while it is written: %s", error, extra=where)
 
-    async def _once(self, ticket: Ticket, to: Address, text: str) -> None:
+    async def _once(self, ticket: TurnClaim, to: Address, text: str) -> None:
         if self._message_id is None:
             self._message_id = await self._begun_before(ticket, to, text)
         if self._message_id is None:
@@ -122,7 +122,7 @@ class Showing:
             await self._platform.edit(to, self._message_id, text)
         self._shown = text
 
-    async def _begun_before(self, ticket: Ticket, to: Address, text: str) -> str | None:
+    async def _begun_before(self, ticket: TurnClaim, to: Address, text: str) -> str | None:
         """The beginning that a process which is gone has shown, if one is out. Noted before anything is sent, whatever
         becomes of that: whoever finishes the answer knows that a beginning may be out.
         """

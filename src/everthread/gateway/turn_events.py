@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from everthread.agent.events import Steered, TurnBegan, TurnEnded, TurnEvent
-from everthread.commands.registry import Said
-from everthread.gateway.streaming import Showing
-from everthread.lifecycle import Ticket
+from everthread.commands.registry import CommandResult
+from everthread.gateway.streaming import LiveReply
+from everthread.lifecycle import TurnClaim
 
 
 class SetAside(Struct, frozen=True):
@@ -21,7 +21,7 @@ class SetAside(Struct, frozen=True):
 class Answered(Struct, frozen=True):
     """A command was carried out, and this is what is said to it."""
 
-    said: Said
+    said: CommandResult
 
 
 Hear = Callable[[TurnEvent | SetAside | Answered], None]
@@ -33,8 +33,8 @@ class Listener:
 
     def __init__(
         self,
-        began: Callable[[Ticket], None],
-        showing: Showing | None,
+        began: Callable[[TurnClaim], None],
+        showing: LiveReply | None,
         hearing: Mapping[int, Hear],
         hold: Callable[[str], None],
     ) -> None:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from functools import partial
 
 from everthread.agent.events import TurnEnded
-from everthread.agent.turn import Manner
-from everthread.commands.registry import Order, parse
+from everthread.agent.turn import TurnOptions
+from everthread.commands.registry import ParsedCommand, parse
 from everthread.concurrency import until_done
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import (
@@ -28,9 +28,9 @@ from everthread.domain.model import (
 )
 from everthread.gateway.attachments import Unpacking
 from everthread.gateway.command_runner import Bench, Ordering, skips_queue
-from everthread.gateway.outbox import Delivery
+from everthread.gateway.outbox import Outbox
 from everthread.gateway.turn_events import Hear, Listener
-from everthread.lifecycle import Ticket
+from everthread.lifecycle import TurnClaim
 from everthread.log_context import log_fields
 
 log = logging.getLogger("everthread.gateway")
@@ -70,17 +70,17 @@ class _Place:
         self.stop_before: int | None = None
         """A turn that is begun next is stopped at once, if its message came in before that."""
 
-    def begin(self, ticket: Ticket) -> bool:
+    def begin(self, ticket: TurnClaim) -> bool:
         """A turn has begun; whether it is to be stopped at once."""
         self.at, self.user = ticket.ref, ticket.message.inbound.user
         self.beginning, stop_before, self.stop_before = False, self.stop_before, None
         return stop_before is not None and ticket.message.id < stop_before
 
 
-class Working:
+class Worker:
     """The keys where something is done now."""
 
-    def __init__(self, bench: Bench, delivery: Delivery, served: Callable[[str], bool], unpacking: Unpacking) -> None:
+    def __init__(self, bench: Bench, delivery: Outbox, served: Callable[[str], bool], unpacking: Unpacking) -> None:
         """`served` says whether what is said on a platform goes out by way of the outbox."""
         self._bench = bench
         self._delivery = delivery
@@ -143,7 +143,7 @@ class Working:
         """Take up what processes that are gone have left on these platforms: turns, commands, messages."""
         store, now = self._bench.store, self._bench.clock.now()
         here = {turn for place in self._places.values() for turn in place.cut_off}
-        orphans = await store.peek(lambda uow: uow.slots.orphans(now))
+        orphans = await store.read_inline(lambda uow: uow.slots.orphans(now))
         mine = {slot.turn_id: slot for slot in orphans if served(slot.ref.key.platform)}
         again = await self._bench.lifecycle.recover() if orphans else ()
         for turn_id in again:
@@ -154,7 +154,7 @@ class Working:
         for key in await store.read(lambda uow: uow.inbox.keys_waiting()):
             if not served(key.platform) or key in self._places:
                 continue
-            rows = await store.peek(lambda uow, key=key: uow.inbox.commands(key))
+            rows = await store.read_inline(lambda uow, key=key: uow.inbox.commands(key))
             place = self._place(key)
             for row in rows:
                 if skips_queue(row):
@@ -228,7 +228,7 @@ class Working:
             )
             place.cut_off.popleft()
             return True
-        row = await self._bench.store.peek(lambda uow: uow.inbox.next(place.key))
+        row = await self._bench.store.read_inline(lambda uow: uow.inbox.next(place.key))
         if row is None:
             return False
         if row.inbound.command:
@@ -256,11 +256,11 @@ class Working:
     async def _answer(
         self,
         place: _Place,
-        ask: Callable[[Manner], Awaitable[TurnEnded | None]],
-        take: Callable[[], Awaitable[Ticket | None]],
+        ask: Callable[[TurnOptions], Awaitable[TurnEnded | None]],
+        take: Callable[[], Awaitable[TurnClaim | None]],
     ) -> bool:
         platform = place.key.platform
-        model = await self._bench.store.peek(lambda uow: uow.sessions.chosen_model(place.key))
+        model = await self._bench.store.read_inline(lambda uow: uow.sessions.chosen_model(place.key))
         try:
             choices = self._bench.choices(model)
         except BadConfig as error:
@@ -268,7 +268,9 @@ class Working:
         showing = self._bench.showing(platform)
         listener = Listener(partial(self._begun, place), showing, self._hearing, self._delivery.hold)
         approve = self._bench.approvals.of_turn(lambda: place.user)
-        manner = Manner(choices, listener.hear, approve, outbox=self._served(platform), is_guest=self._bench.is_guest)
+        manner = TurnOptions(
+            choices, listener.hear, approve, outbox=self._served(platform), is_guest=self._bench.is_guest
+        )
         place.beginning = True
         try:
             ended = await ask(manner)
@@ -300,7 +302,7 @@ class Working:
             self._delivery.put(ended.committed.reply)
         return True
 
-    def _begun(self, place: _Place, ticket: Ticket) -> None:
+    def _begun(self, place: _Place, ticket: TurnClaim) -> None:
         if place.begin(ticket):
             self._bench.agent.stop(ticket.ref.session_id, STOPPED_FIRST)
 
@@ -308,7 +310,7 @@ class Working:
         """Stop what is about to be answered there, and came in before that command. False if there is nothing."""
         place = self._place(key)
         if not place.beginning:
-            first = await self._bench.store.peek(lambda uow: uow.inbox.first_waiting(key))
+            first = await self._bench.store.read_inline(lambda uow: uow.inbox.first_waiting(key))
             if place.at is not None or first is None or first.id > order:
                 return False
         place.stop_before = order
@@ -316,7 +318,7 @@ class Working:
         return True
 
     async def _keep_unanswered(
-        self, place: _Place, take: Callable[[], Awaitable[Ticket | None]], error: BadConfig
+        self, place: _Place, take: Callable[[], Awaitable[TurnClaim | None]], error: BadConfig
     ) -> bool:
         """No model can be asked: the message is kept in its session, and whoever wrote it is told."""
         try:
@@ -355,7 +357,7 @@ class Working:
         while not (freed.is_set() or place.woken or self._stopping) and loop.time() < until:
             if (now := await store.changed()) != seen:
                 seen = now
-                if await store.peek(lambda uow: uow.slots.live(here.session_id)) is None:
+                if await store.read_inline(lambda uow: uow.slots.live(here.session_id)) is None:
                     break
             with suppress(TimeoutError):
                 async with asyncio.timeout(BUSY_LOOK_S):
@@ -400,9 +402,9 @@ class Working:
     async def _carry_out_before(self, place: _Place, row: InboxRow) -> None:
         """What was asked for before a boundary is meant for the conversation that it leaves."""
         found = parse(row.inbound.text)
-        if not isinstance(found, Order) or not found.command.crosses:
+        if not isinstance(found, ParsedCommand) or not found.command.crosses:
             return
-        for before in await self._bench.store.peek(lambda uow: uow.inbox.commands(place.key)):
+        for before in await self._bench.store.read_inline(lambda uow: uow.inbox.commands(place.key)):
             if before.id < row.id and before.id not in place.doing and not skips_queue(before):
                 await self._carry_out(place, before)
 

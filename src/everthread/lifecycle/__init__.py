@@ -11,7 +11,7 @@ from everthread.lifecycle.boundaries import BoundaryUnits, Crossing
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession
 from everthread.lifecycle.notes import NoteChange, NoteUnits, Rewriting
 from everthread.lifecycle.spend import SpendUnits
-from everthread.lifecycle.turns import Committed, Ticket, TurnUnits
+from everthread.lifecycle.turns import Committed, TurnClaim, TurnUnits
 from everthread.lifecycle.validation import TEXT_CHARS_MAX, TURN_CHARS_MAX
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "Lifecycle",
     "NoteChange",
     "Rewriting",
-    "Ticket",
+    "TurnClaim",
 ]
 
 

@@ -15,7 +15,7 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 T = TypeVar("T")
 
 
-class Setting(Struct, frozen=True):
+class WriteContext(Struct, frozen=True):
     """What a crossing is told from outside: time, ids and rules are arguments."""
 
     now: float
@@ -67,11 +67,11 @@ class Units:
 
     async def _jot_if_short(self, work: Callable[[UnitOfWork], T], chars: int) -> T:
         """Write on the spot what is short."""
-        return await (self._store.jot(work) if chars <= JOTTED_CHARS_MAX else self._store.write(work))
+        return await (self._store.write_inline(work) if chars <= JOTTED_CHARS_MAX else self._store.write(work))
 
-    def _setting(self, actor: str, order: int | None = None) -> Setting:
+    def _setting(self, actor: str, order: int | None = None) -> WriteContext:
         """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
-        return Setting(
+        return WriteContext(
             self._clock.now(),
             self._new_id,
             self._holder,

@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from everthread.domain import titles
 from everthread.domain.boundary import (
     Boundary,
+    BoundaryPlan,
+    BoundaryState,
     Branch,
     Compress,
     Expire,
     Forget,
     New,
     Opening,
-    Place,
     Refusal,
     Reset,
     Resume,
     Rewind,
-    Step,
     Suspend,
     as_of,
     plan,
@@ -54,7 +54,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.domain.review_window import Window
-from everthread.lifecycle.base import Setting, Units
+from everthread.lifecycle.base import Units, WriteContext
 from everthread.lifecycle.event_log import append, close, ref_to
 from everthread.lifecycle.reviews import note_rest
 from everthread.lifecycle.validation import check_key, check_owner
@@ -88,7 +88,7 @@ class Crossing(Struct, frozen=True):
     """The messages that it was to answer."""
 
 
-def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: Setting) -> Crossing:
+def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: WriteContext) -> Crossing:
     kind = type(boundary).__name__.lower()
     here = uow.sessions.whereabouts(key, timer_name(key))
     binding, session = here.binding or Binding(key, owner, None, 0), here.session
@@ -174,7 +174,9 @@ def owned(uow: UnitOfWork, session_id: str, owner: str) -> Session:
     return session
 
 
-def _look(uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Boundary, owner: str, holder: str) -> Place:
+def _look(
+    uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Boundary, owner: str, holder: str
+) -> BoundaryState:
     """Read what the plan needs to know, and no more."""
     key, session = binding.key, here.session
     target = None
@@ -183,7 +185,7 @@ def _look(uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Bounda
         if not (isinstance(boundary, Branch) and boundary.as_it_was):
             target = uow.sessions.tip(target.id)
     parent = owned(uow, boundary.parent, owner) if isinstance(boundary, New) and boundary.parent else None
-    place = Place(
+    place = BoundaryState(
         key,
         owner,
         session,
@@ -232,7 +234,7 @@ def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, 
     return tuple(other.title or "" for other in uow.sessions.titled(owner, wanted)) if wanted else ()
 
 
-def _settle_running(uow: UnitOfWork, session: Session, step: Step, owner: str) -> tuple[InboxRow, ...]:
+def _settle_running(uow: UnitOfWork, session: Session, step: BoundaryPlan, owner: str) -> tuple[InboxRow, ...]:
     """Which of the owner's messages the running turn was to answer, if nothing comes of it here."""
     running = uow.slots.live(session.id) if step.fate is not Fate.LIVE else None
     if running is None:
@@ -256,7 +258,9 @@ def _set_aside(
     return session, theirs
 
 
-def _leave(uow: UnitOfWork, session: Session, place: Place, epoch: int, step: Step, now: float) -> Session:
+def _leave(
+    uow: UnitOfWork, session: Session, place: BoundaryState, epoch: int, step: BoundaryPlan, now: float
+) -> Session:
     ref = ref_to(session, place.key, epoch)
     generation = session.generation
     if step.stays:
@@ -303,7 +307,7 @@ def _copy_prefix(uow: UnitOfWork, parent: Session, child: Session, now: float) -
         uow.turns.put_prefix(Prefix(child.id, 1, prefix.content, now), child.owner)
 
 
-def _move(uow: UnitOfWork, binding: Binding, step: Step, on: Session | None, owner: str) -> None:
+def _move(uow: UnitOfWork, binding: Binding, step: BoundaryPlan, on: Session | None, owner: str) -> None:
     for key in step.moves:
         at = binding if key == binding.key else uow.sessions.binding(key)
         assert at is not None
@@ -319,8 +323,8 @@ def _announce(
     key: SessionKey,
     left: Session | None,
     fresh: Session | None,
-    step: Step,
-    setting: Setting,
+    step: BoundaryPlan,
+    setting: WriteContext,
 ) -> None:
     """Write the plugin hooks down; they run after the commit, in this order."""
     if left is not None:
@@ -338,7 +342,7 @@ def _announce(
             uow.lanes.add_hook(key, call, setting.now)
 
 
-def _arm(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, setting: Setting) -> None:
+def _arm(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, setting: WriteContext) -> None:
     if on is None and here.armed:
         uow.lanes.disarm(timer_name(key))
     elif on is not None and not here.armed:
@@ -387,13 +391,15 @@ class BoundaryUnits(Units):
             raise TypeError(f"{key!r} is no session key")
         check_key(key)
         check_owner(owner)
-        crossed = await self._store.jot(lambda uow: cross(uow, key, boundary, owner, self._setting(actor, order)))
+        crossed = await self._store.write_inline(
+            lambda uow: cross(uow, key, boundary, owner, self._setting(actor, order))
+        )
         log_crossing(crossed)
         return crossed
 
     async def current(self, key: SessionKey) -> SessionRef | None:
         """Where a key is now."""
-        return await self._store.peek(lambda uow: uow.sessions.ref(key))
+        return await self._store.read_inline(lambda uow: uow.sessions.ref(key))
 
     async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> Crossing:
         """Go on with a session at another of the owner's keys, and say so there."""
@@ -449,7 +455,7 @@ class BoundaryUnits(Units):
     async def expire_due(self, lease: Lease) -> float | None:
         """Cross `Expire` for every key whose timer is due; when the next one is."""
         now = self._clock.now()
-        due = await self._store.peek(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
+        due = await self._store.read_inline(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
         for timer in due:
 
             def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> Crossing | None:
@@ -471,7 +477,7 @@ class BoundaryUnits(Units):
                 log_crossing(crossed)
         if len(due) == _TIMERS_AT_ONCE:
             return now
-        return await self._store.peek(lambda uow: uow.lanes.next_timer())
+        return await self._store.read_inline(lambda uow: uow.lanes.next_timer())
 
 
 def log_crossing(crossed: Crossing) -> None:

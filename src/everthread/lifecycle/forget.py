@@ -15,7 +15,7 @@ from everthread.domain.events import EntryKind, ForgetScope
 from everthread.domain.model import FORGOTTEN, Cause, InboxState, Kind, NoteAction, NoteVersion, Session
 from everthread.domain.note_provenance import Back, Mending, Writing, without
 from everthread.domain.review_window import Window
-from everthread.lifecycle.base import Setting
+from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import cross, owned
 from everthread.lifecycle.event_log import append, ref_to
 from everthread.lifecycle.notes import desk, is_gone, put_version
@@ -39,7 +39,7 @@ class ForgetFact(Struct, frozen=True):
 Forgettable = ForgetSession | ForgetOwner | ForgetFact
 
 
-def forget(uow: UnitOfWork, what: Forgettable, owner: str, setting: Setting) -> int:
+def forget(uow: UnitOfWork, what: Forgettable, owner: str, setting: WriteContext) -> int:
     """Forget it; the number of sessions and notes concerned."""
     # What is taken out of the index must be in it: what comes to it later would bring the words back.
     uow.turns.index()
@@ -59,7 +59,7 @@ def fact_identity(owner: str, text: str) -> str:
     return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode()).hexdigest()
 
 
-def _forget_session(uow: UnitOfWork, session: Session, setting: Setting, *, notes_stay: bool = True) -> None:
+def _forget_session(uow: UnitOfWork, session: Session, setting: WriteContext, *, notes_stay: bool = True) -> None:
     """`notes_stay`: those that its words stand in go back to what they said without them."""
     keys = uow.sessions.keys_on(session.id)
     if keys:
@@ -83,7 +83,7 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: Setting, *, note
             _forget_session(uow, child, setting, notes_stay=notes_stay)
 
 
-def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
+def _forget_owner(uow: UnitOfWork, owner: str, setting: WriteContext) -> int:
     sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not Kind.NOTES and s.forgotten_seq is None]
     for session in sessions:
         # Delegated work is forgotten with the session that handed it over.
@@ -96,7 +96,7 @@ def _forget_owner(uow: UnitOfWork, owner: str, setting: Setting) -> int:
     return len(sessions)
 
 
-def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: Setting) -> None:
+def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: WriteContext) -> None:
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.forgetting.buried("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")

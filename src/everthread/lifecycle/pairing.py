@@ -57,7 +57,7 @@ class Pairings:
 
     async def is_worth_asking(self, platform: str, user: str) -> bool:
         """Whether `offer` would have a code for them: asked for every message of a stranger, so it writes nothing."""
-        return await self._store.peek(lambda uow: _has_room(uow, platform, user, self._clock.now()))
+        return await self._store.read_inline(lambda uow: _has_room(uow, platform, user, self._clock.now()))
 
     async def offer(self, platform: str, user: str, name: str, code: str) -> Pairing | None:
         """Have the code hold for as long as it may take to send it. `None` if they have one, or too many others do."""

@@ -30,7 +30,7 @@ from everthread.domain.schedule import (
     name_for,
 )
 from everthread.domain.text_format import excerpt
-from everthread.lifecycle.base import Setting
+from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import cross
 from everthread.ports.clock import Clock
 from everthread.store.leases import Incident
@@ -152,7 +152,7 @@ class Scheduling:
 
     async def fire_due(self, now: float) -> int:
         """Write down every time that has come by then; how many. Each task is a transaction of its own."""
-        found = await self._store.peek(lambda uow: uow.schedules.due(now, DUE_AT_ONCE))
+        found = await self._store.read_inline(lambda uow: uow.schedules.due(now, DUE_AT_ONCE))
         fired = 0
         for schedule_id in found:
             try:
@@ -279,7 +279,7 @@ def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
 
 
 def begin(
-    uow: UnitOfWork, schedule_id: str, due_at: float, profile: str, setting: Setting
+    uow: UnitOfWork, schedule_id: str, due_at: float, profile: str, setting: WriteContext
 ) -> tuple[SessionKey, InboxRow] | None:
     """Put what is asked into the inbox, in a session for it. `None` if it is over, or another time is being done."""
     schedule, time = uow.schedules.get(schedule_id), uow.schedules.time(schedule_id, due_at)

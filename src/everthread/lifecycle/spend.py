@@ -52,7 +52,7 @@ class SpendUnits(Units):
                 return _passed(ref, limit_of_turn)
             return uow.spend.reserve(ref, turn_id, model, amount, now)
 
-        reserved = await self._store.jot(reserve)
+        reserved = await self._store.write_inline(reserve)
         if isinstance(reserved, str):
             raise BudgetSpent(reserved)
         return reserved

@@ -40,7 +40,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.domain.spend import Spent
-from everthread.lifecycle.base import Setting, Units
+from everthread.lifecycle.base import Units, WriteContext
 from everthread.lifecycle.boundaries import Crossing, arm_expiry, cross, order_turn, owned
 from everthread.lifecycle.event_log import append, close_if_left, ref_to
 from everthread.lifecycle.reviews import note_full, note_rest
@@ -56,7 +56,7 @@ NOBODY = ""
 """Who holds a turn that was given back: no process ever has this name."""
 
 
-class Ticket(Struct, frozen=True):
+class TurnClaim(Struct, frozen=True):
     """The right to commit one turn. `ref` is the session it belongs to, whatever happens to the key meanwhile."""
 
     turn_id: str
@@ -84,7 +84,7 @@ class Committed(Struct, frozen=True):
     """Some session's turns wait to be reviewed by now, these or others."""
 
 
-def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> Ticket | None:
+def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: WriteContext) -> TurnClaim | None:
     """Take up the key's next message, opening a session if the key is on none.
 
     `None` if no message waits, or a command before it: that may lead to another session. Nor is one taken up whose
@@ -105,10 +105,10 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: Setting) -> T
     uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(setting.holder, session.id, key)
     uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
-    return Ticket(turn_id, ref, setting.holder, slot.fence, row)
+    return TurnClaim(turn_id, ref, setting.holder, slot.fence, row)
 
 
-def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) -> tuple[Session, int]:
+def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: WriteContext) -> tuple[Session, int]:
     """The session a message goes to, by when it was accepted."""
     policy = setting.policies.of(key)
     binding, session = uow.sessions.at(key)
@@ -125,7 +125,7 @@ def _admit(uow: UnitOfWork, key: SessionKey, row: InboxRow, setting: Setting) ->
     return session, binding.epoch
 
 
-def keep_to(uow: UnitOfWork, row: InboxRow, session_id: str, setting: Setting) -> None:
+def keep_to(uow: UnitOfWork, row: InboxRow, session_id: str, setting: WriteContext) -> None:
     """What was just accepted is for that session alone, where its conversation goes on.
 
     Raises `KeyMoved` if the key is elsewhere, or a command that waits there may still lead it elsewhere.
@@ -142,7 +142,7 @@ def keep_to(uow: UnitOfWork, row: InboxRow, session_id: str, setting: Setting) -
         uow.sessions.save(session.but(active_at=row.accepted_at))
 
 
-def held(uow: UnitOfWork, ticket: Ticket) -> Slot:
+def held(uow: UnitOfWork, ticket: TurnClaim) -> Slot:
     """The ticket's slot, or `Fenced` if somebody else has taken the turn over or it was dropped."""
     slot = uow.slots.get(ticket.turn_id)
     if slot is None or (slot.holder, slot.fence) != (ticket.holder, ticket.fence):
@@ -152,10 +152,10 @@ def held(uow: UnitOfWork, ticket: Ticket) -> Slot:
 
 def commit(
     uow: UnitOfWork,
-    ticket: Ticket,
+    ticket: TurnClaim,
     messages: Sequence[Message],
     reply: str | None,
-    setting: Setting,
+    setting: WriteContext,
     *,
     interrupted: bool = False,
     spent: Sequence[Spent] = (),
@@ -212,7 +212,7 @@ def _put_reply(uow: UnitOfWork, slot: Slot, text: str | None, now: float) -> Rep
     return uow.inbox.put_reply(reply)
 
 
-def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
+def take_over(uow: UnitOfWork, turn_id: str, setting: WriteContext) -> TurnClaim | None:
     """Go on with a turn whose process is gone. `None` if another process was faster."""
     if turn_id not in {slot.turn_id for slot in uow.slots.orphans(setting.now)}:
         return None
@@ -222,13 +222,15 @@ def take_over(uow: UnitOfWork, turn_id: str, setting: Setting) -> Ticket | None:
     return _ticket(uow, slot)
 
 
-def _ticket(uow: UnitOfWork, slot: Slot) -> Ticket:
+def _ticket(uow: UnitOfWork, slot: Slot) -> TurnClaim:
     """The right to go on with a turn that was begun before."""
     row, *steered = uow.inbox.of_turn(slot.ref.key, slot.turn_id)
-    return Ticket(slot.turn_id, slot.ref, slot.holder, slot.fence, row, uow.slots.tools(slot.turn_id), tuple(steered))
+    return TurnClaim(
+        slot.turn_id, slot.ref, slot.holder, slot.fence, row, uow.slots.tools(slot.turn_id), tuple(steered)
+    )
 
 
-def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
+def steer(uow: UnitOfWork, ticket: TurnClaim, inbox_id: int) -> InboxRow | None:
     """Make a waiting message part of the running turn. `None` if it waits no longer."""
     slot = held(uow, ticket)
     row = uow.inbox.get(inbox_id)
@@ -247,7 +249,7 @@ def steer(uow: UnitOfWork, ticket: Ticket, inbox_id: int) -> InboxRow | None:
     return row
 
 
-def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
+def settle_orphans(uow: UnitOfWork, setting: WriteContext) -> tuple[str, ...]:
     """Record what cancelled turns of dead processes had, and name the turns that must be run again.
 
     Delegated work is not named: the turn that waits for it goes on with it.
@@ -258,7 +260,7 @@ def settle_orphans(uow: UnitOfWork, setting: Setting) -> tuple[str, ...]:
     return tuple(slot.turn_id for slot in unsettled if _delegating(uow, slot) is None)
 
 
-def _set_unbegun_work_aside(uow: UnitOfWork, setting: Setting) -> None:
+def _set_unbegun_work_aside(uow: UnitOfWork, setting: WriteContext) -> None:
     """Work that was handed over by a turn that is over, and that nobody has begun, never will be."""
     for key in uow.inbox.keys_waiting():
         if key.platform != HANDED_OVER:
@@ -269,13 +271,13 @@ def _set_unbegun_work_aside(uow: UnitOfWork, setting: Setting) -> None:
             cross(uow, key, Suspend(close_memory=True), session.owner, setting)
 
 
-def abandon(uow: UnitOfWork, ticket: Ticket, setting: Setting) -> None:
+def abandon(uow: UnitOfWork, ticket: TurnClaim, setting: WriteContext) -> None:
     """Give a begun turn back, with its tools and its draft: from here on it is as if its process were gone."""
     if not _settled(uow, held(uow, ticket), setting):
         uow.slots.take_over(ticket.turn_id, NOBODY)
 
 
-def _settled(uow: UnitOfWork, slot: Slot, setting: Setting) -> bool:
+def _settled(uow: UnitOfWork, slot: Slot, setting: WriteContext) -> bool:
     """Store a cancelled turn with what there was of it; false for one that must be run again."""
     if slot.fate is Fate.LIVE and not _is_unwanted(uow, slot):
         return False
@@ -350,10 +352,10 @@ class TurnUnits(Units):
         check_owner(owner)
         return await self._store.write(lambda uow: ask_again(uow, key, owner, self._setting("user", order), user))
 
-    async def begin_turn(self, key: SessionKey) -> Ticket | None:
+    async def begin_turn(self, key: SessionKey) -> TurnClaim | None:
         """Take up the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
         check_key(key)
-        return await self._store.jot(lambda uow: begin(uow, key, self._new_id(), self._setting("message")))
+        return await self._store.write_inline(lambda uow: begin(uow, key, self._new_id(), self._setting("message")))
 
     async def begin_scheduled(
         self, schedule_id: str, due_at: float, profile: str
@@ -366,12 +368,12 @@ class TurnUnits(Units):
 
         return await self._store.write(lambda uow: begin(uow, schedule_id, due_at, profile, self._setting("schedule")))
 
-    async def steer(self, ticket: Ticket, inbox_id: int) -> InboxRow | None:
+    async def steer(self, ticket: TurnClaim, inbox_id: int) -> InboxRow | None:
         """Let a running turn take up a message that waits behind it. `None` if it waits no longer."""
         return await self._store.write(lambda uow: steer(uow, ticket, inbox_id))
 
     async def start_tool(
-        self, ticket: Ticket, call_id: str, name: str, arguments: str, thought: Thought | None = None
+        self, ticket: TurnClaim, call_id: str, name: str, arguments: str, thought: Thought | None = None
     ) -> None:
         """To be called before a tool runs: after a crash its outcome is then known to be unknown."""
         chars = check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
@@ -383,7 +385,7 @@ class TurnUnits(Units):
 
         await self._jot_if_short(start, chars)
 
-    async def finish_tool(self, ticket: Ticket, call_id: str, result: str) -> None:
+    async def finish_tool(self, ticket: TurnClaim, call_id: str, result: str) -> None:
         chars = check_size("a tool's result", result)
 
         def finish(uow: UnitOfWork) -> None:
@@ -394,10 +396,10 @@ class TurnUnits(Units):
 
     async def drafted(self, turn_id: str) -> Reply | None:
         """What is noted so far of a turn's reply."""
-        return await self._store.peek(lambda uow: uow.inbox.reply(turn_id))
+        return await self._store.read_inline(lambda uow: uow.inbox.reply(turn_id))
 
     async def draft_reply(
-        self, ticket: Ticket, text: str, platform_message_id: str | None = None, sent_after: str = ""
+        self, ticket: TurnClaim, text: str, platform_message_id: str | None = None, sent_after: str = ""
     ) -> Reply:
         """Note what was streamed so far, and under which id, so that recovery edits it instead of repeating it. While
         the id is not known, `sent_after` says from where on to look for it.
@@ -427,7 +429,7 @@ class TurnUnits(Units):
 
     async def commit_turn(
         self,
-        ticket: Ticket,
+        ticket: TurnClaim,
         messages: Sequence[Message],
         reply: str | None,
         *,
@@ -450,11 +452,11 @@ class TurnUnits(Units):
         """Settle what dead processes left behind; the turns to `resume_turn`."""
         return await self._store.write(lambda uow: settle_orphans(uow, self._setting("recovery")))
 
-    async def resume_turn(self, turn_id: str) -> Ticket | None:
+    async def resume_turn(self, turn_id: str) -> TurnClaim | None:
         """Go on with a turn that `recover` named. `None` if another process was faster."""
         return await self._store.write(lambda uow: take_over(uow, turn_id, self._setting("recovery")))
 
-    async def abandon_turn(self, ticket: Ticket) -> None:
+    async def abandon_turn(self, ticket: TurnClaim) -> None:
         """Give a turn back that can't be gone on with, say because of an error: `recover` names it, for any process.
 
         It may fail again: `ticket.fence` grows each time. To give it up, commit it with `interrupted=True`.
@@ -496,7 +498,7 @@ class AskedAgain(Struct, frozen=True):
     row: InboxRow | None = None
 
 
-def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: Setting, user: str = "") -> AskedAgain:
+def ask_again(uow: UnitOfWork, key: SessionKey, owner: str, setting: WriteContext, user: str = "") -> AskedAgain:
     """Take back the running turn, or else the last one, and let what was said in it wait to be answered.
 
     A branch may ask again what was said before it: its parent keeps that turn.

@@ -61,7 +61,7 @@ class _Unread(Struct, frozen=True):
 _UNREAD = _Unread()
 
 
-class Journal:
+class DeliveryService:
     def __init__(
         self,
         store: Store,
@@ -77,7 +77,7 @@ class Journal:
         self._callers = callers
         self._wake = wake
         self._limits = limits or Limits()
-        self._outcomes = Outcomes(clock, self._limits, random, lambda provider: callers[provider].has("forget"))
+        self._outcomes = DeliveryResults(clock, self._limits, random, lambda provider: callers[provider].has("forget"))
         self.breakers = Breakers(self._limits.wait_s_max)
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
@@ -104,7 +104,7 @@ class Journal:
         if (open_until := self.breakers.open_until(provider, now)) is not None:
             return open_until
         latest = now + self._limits.wait_s_max
-        row, end, too_late = await self._store.peek(
+        row, end, too_late = await self._store.read_inline(
             lambda uow: (uow.cursors.provider(provider), uow.log.end(), uow.cursors.next_due(provider, latest))
         )
         if row is None:
@@ -120,13 +120,13 @@ class Journal:
             await self._discover(provider, lease, now)
         going = [session for name, session in self._running if name == provider]
         free = self._lanes_allowed(row) - len(going)
-        due = await self._store.peek(
+        due = await self._store.read_inline(
             lambda uow: uow.cursors.due_sessions(provider, now, self._limits.lanes_max + len(going))
         )
         startable = [session for session in due if session not in going]
         for session in startable[: max(free, 0)]:
             self._start(provider, session, self._carry(provider, session, lease))
-        return await self._store.peek(lambda uow: uow.cursors.next_due(provider, now))
+        return await self._store.read_inline(lambda uow: uow.cursors.next_due(provider, now))
 
     async def idle(self) -> None:
         """Wait until no lane is running here."""
@@ -282,17 +282,17 @@ class Journal:
         except (Fenced, StoreError) as problem:
             log.warning("%s: %s", provider, problem)
 
-    async def _look(self, provider: str, session: str, lease: Lease) -> Letter | None:
+    async def _look(self, provider: str, session: str, lease: Lease) -> PendingEntry | None:
         """The lane's next letter; a lane that has none is put to rest."""
         now = self._clock.now()
 
-        def look(uow: UnitOfWork, *, only_light: bool = False) -> Letter | None:
+        def look(uow: UnitOfWork, *, only_light: bool = False) -> PendingEntry | None:
             # Whoever could not renew its lease for a while would else deliver beside the one who has it now.
             uow.lanes.check(lease)
             return next_letter(uow, provider, session, now, only_light=only_light)
 
         try:
-            letter = await self._store.peek(lambda uow: look(uow, only_light=True))
+            letter = await self._store.read_inline(lambda uow: look(uow, only_light=True))
         except Heavy:
             letter = await self._store.read(look)
         if letter is None:
@@ -307,7 +307,7 @@ class Journal:
             await self._store.write(rest)
         return letter
 
-    async def _attempt(self, letter: Letter) -> BaseException | None:
+    async def _attempt(self, letter: PendingEntry) -> BaseException | None:
         """Deliver once; the error, if it failed. Never two attempts of an entry at a time."""
         lane = (letter.cursor.provider, letter.cursor.session_id)
         caller = self._callers[letter.cursor.provider]
@@ -329,7 +329,7 @@ class Journal:
             return error
         return None
 
-    async def _record(self, letter: Letter, error: BaseException | None, lease: Lease) -> Letter | None:
+    async def _record(self, letter: PendingEntry, error: BaseException | None, lease: Lease) -> PendingEntry | None:
         """Write down how it went; the lane's next letter, or None if it has none or may not go on."""
         provider, session = letter.cursor.provider, letter.cursor.session_id
         given_up = error is not None and self._given_up(letter, error)
@@ -338,7 +338,7 @@ class Journal:
         if error is not None:
             log.warning("%s: entry %s: %s", provider, letter.delivery.key, said(error))
 
-        def record(uow: UnitOfWork) -> Letter | _Unread | None:
+        def record(uow: UnitOfWork) -> PendingEntry | _Unread | None:
             uow.lanes.check(lease)
             if not self._outcomes.write_down(uow, letter, error, given_up=given_up):
                 return None
@@ -357,7 +357,7 @@ class Journal:
             self.breakers.end(provider)
         return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
 
-    def _given_up(self, letter: Letter, error: BaseException) -> bool:
+    def _given_up(self, letter: PendingEntry, error: BaseException) -> bool:
         """Whether an entry has failed too often for reasons that time won't mend. Outages in between don't count."""
         if isinstance(error, OUTAGE):
             return False
@@ -397,7 +397,7 @@ def _known(uow: UnitOfWork, provider: str) -> None:
         raise NotFound(f"there is no provider {provider!r}; known are: {names}")
 
 
-class Letter(Struct, frozen=True):
+class PendingEntry(Struct, frozen=True):
     """One entry on its way to one provider."""
 
     cursor: Cursor
@@ -421,7 +421,7 @@ class Heavy(Exception):
 
 def next_letter(
     uow: UnitOfWork, provider: str, session_id: str, now: float, *, only_light: bool = False
-) -> Letter | None:
+) -> PendingEntry | None:
     """First what is to be delivered once more, then the log in order."""
     cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
     if cursor is None or session is None:
@@ -461,7 +461,7 @@ def pointless(uow: UnitOfWork, cursor: Cursor, session: Session) -> tuple[Redeli
 
 def _letter(
     uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None, only_light: bool = False
-) -> Letter:
+) -> PendingEntry:
     if only_light and not uow.log.is_light(entry):
         raise Heavy
     source = redelivery or cursor
@@ -471,7 +471,7 @@ def _letter(
     copied = entry.seq <= cursor.copy_to
     event = uow.log.event(entry, missing, as_of_now=copied)
     left_out = copied and _is_left_out(uow, entry, event, once_more=redelivery is not None)
-    return Letter(cursor, entry, event, delivery, redelivery, left_out)
+    return PendingEntry(cursor, entry, event, delivery, redelivery, left_out)
 
 
 def _is_left_out(uow: UnitOfWork, entry: LogEntry, event: Event, *, once_more: bool) -> bool:
@@ -515,7 +515,7 @@ class Limits(Struct, frozen=True):
         return max(self.backoff_s_max, self.breaker_s)
 
 
-class Outcomes:
+class DeliveryResults:
     def __init__(
         self, clock: Clock, limits: Limits, random: Callable[[], float], can_forget: Callable[[str], bool]
     ) -> None:
@@ -525,7 +525,7 @@ class Outcomes:
         self._random = random
         self._can_forget = can_forget
 
-    def write_down(self, uow: UnitOfWork, letter: Letter, error: BaseException | None, *, given_up: bool) -> bool:
+    def write_down(self, uow: UnitOfWork, letter: PendingEntry, error: BaseException | None, *, given_up: bool) -> bool:
         """Whether the lane may go on."""
         cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
         if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
@@ -542,7 +542,7 @@ class Outcomes:
             return False
         return True
 
-    def _delivered(self, uow: UnitOfWork, letter: Letter) -> None:
+    def _delivered(self, uow: UnitOfWork, letter: PendingEntry) -> None:
         cursor = letter.cursor
         provider = uow.cursors.provider(cursor.provider)
         if provider is not None and provider.failures:
@@ -558,7 +558,7 @@ class Outcomes:
             if letter.event.scope is ForgetScope.OWNER and self._can_forget(cursor.provider):
                 self._tell_what_came_after(uow, letter)
 
-    def _tell_what_came_after(self, uow: UnitOfWork, letter: Letter) -> None:
+    def _tell_what_came_after(self, uow: UnitOfWork, letter: PendingEntry) -> None:
         """The provider has let go of all that it had of a person: also of what they said since, in lanes that did not
         wait for this one. So that is told again.
         """
@@ -572,7 +572,7 @@ class Outcomes:
         for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
             uow.cursors.drop_redelivery(row)
 
-    def _close_once_more(self, uow: UnitOfWork, letter: Letter) -> None:
+    def _close_once_more(self, uow: UnitOfWork, letter: PendingEntry) -> None:
         """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
         cursor = letter.cursor
         # The close that is next in the log counts too: it may have arrived without our knowing.
@@ -588,7 +588,7 @@ class Outcomes:
         due_at = self._clock.now()
         uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, close.seq, replay, "", due_at=due_at))
 
-    def _park(self, uow: UnitOfWork, letter: Letter, why: str) -> None:
+    def _park(self, uow: UnitOfWork, letter: PendingEntry, why: str) -> None:
         cursor, now = letter.cursor, self._clock.now()
         replay = letter.delivery.replay
         uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, letter.entry.seq, replay, why))
@@ -596,7 +596,7 @@ class Outcomes:
             uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=why, due_at=now))
         self._blame(uow, letter, why, f"parked: {why}")
 
-    def _postpone(self, uow: UnitOfWork, letter: Letter, error: BaseException, why: str) -> None:
+    def _postpone(self, uow: UnitOfWork, letter: PendingEntry, error: BaseException, why: str) -> None:
         now, attempts = self._clock.now(), letter.delivery.attempt
         wait_s = self._backoff_s(attempts)
         if isinstance(error, Unavailable) and error.retry_after_s is not None:
@@ -613,13 +613,13 @@ class Outcomes:
                 row = replace(row, open_until=now + self._limits.breaker_s)
             uow.cursors.save_provider(row)
 
-    def _go_back(self, uow: UnitOfWork, letter: Letter, seq: int) -> None:
+    def _go_back(self, uow: UnitOfWork, letter: PendingEntry, seq: int) -> None:
         """What the provider had acknowledged is lost: when the lane is due, it is told again under the same keys."""
         cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
         if cursor is not None and 0 < seq <= cursor.seq:
             uow.cursors.save(replace(cursor, seq=seq - 1, due_at=cursor.due_at or self._clock.now()))
 
-    def _blame(self, uow: UnitOfWork, letter: Letter, why: str, incident: str) -> ProviderRow | None:
+    def _blame(self, uow: UnitOfWork, letter: PendingEntry, why: str, incident: str) -> ProviderRow | None:
         """Keep the provider's failure where people see it."""
         name, now = letter.cursor.provider, self._clock.now()
         if incident:
@@ -644,7 +644,7 @@ def said(error: BaseException) -> str:
     return (text or type(error).__name__)[:ERROR_CHARS_MAX]
 
 
-def _why(uow: UnitOfWork, letter: Letter, error: BaseException) -> str:
+def _why(uow: UnitOfWork, letter: PendingEntry, error: BaseException) -> str:
     """What to write down of an error. What was forgotten meanwhile may stand in it word for word."""
     session = uow.sessions.get(letter.cursor.session_id)
     forgotten = session is not None and letter.entry.seq < first_told(session)

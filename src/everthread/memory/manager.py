@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from everthread.domain.errors import BadInput
 from everthread.domain.model import Message, SessionRef
-from everthread.memory.delivery import Journal, Limits
+from everthread.memory.delivery import DeliveryService, Limits
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.provider_calls import Caller
 from everthread.memory.recall import PendingRecall, Recall, Rests, gather
@@ -53,7 +53,7 @@ class MemoryManager:
         self._clock = clock
         self._lanes = lanes
         self._rests = Rests()
-        self.journal = Journal(
+        self.journal = DeliveryService(
             store,
             clock,
             self._callers,
@@ -146,7 +146,7 @@ class MemoryManager:
         asked = [caller for caller in callers if breakers.open_until(caller.name, now) is None]
         if not any(caller.is_told for caller in asked):
             return asked
-        rows = await self._store.peek(lambda uow: uow.cursors.providers())
+        rows = await self._store.read_inline(lambda uow: uow.cursors.providers())
         breakers.seen(rows)
         broken = {row.name for row in rows if row.open_until > now}
         return [caller for caller in asked if caller.name not in broken]

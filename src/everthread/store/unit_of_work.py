@@ -136,7 +136,7 @@ class Store(Protocol):
         """Run one unit of work in one transaction; returns once it is durable."""
         ...
 
-    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         """`write` for a few short rows that somebody waits for: done on the spot where nobody is held up by it.
 
         A unit of work that finds more to do than that says so (`takes_long`).
@@ -147,7 +147,7 @@ class Store(Protocol):
         """Run a function that only reads, on one consistent snapshot."""
         ...
 
-    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         """The same for what takes microseconds: done on the spot, without the cost of going to another thread."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.commands.registry import Order, Unknown
+from everthread.commands.registry import ParsedCommand, Unknown
 from everthread.gateway.inbound import NEVER_TOO_MANY
 from everthread.web.errors import Refused
 from everthread.web.request import Call
@@ -10,12 +10,12 @@ from everthread.web.request import Call
 STOPPING = "this is being stopped; what it has taken in is answered when it is back"
 
 
-def check(call: Call, found: Order | Unknown | None = None) -> None:
+def check(call: Call, found: ParsedCommand | Unknown | None = None) -> None:
     """One person's messages count together, wherever they write from. `found` is the command that it is, if any."""
     gateway = call.gateway
     if gateway.draining:
         raise stopping()
-    if isinstance(found, Order) and found.command.name in NEVER_TOO_MANY:
+    if isinstance(found, ParsedCommand) and found.command.name in NEVER_TOO_MANY:
         return
     if (told := gateway.rates.refusal(call.caller.owner, gateway.clock.now())) is not None:
         gateway.reception.turned_away += 1

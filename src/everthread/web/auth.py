@@ -30,7 +30,7 @@ async def caller_of(call: Call) -> Caller:
         found = uow.tokens.get(wanted) if wanted else None
         return found, found is not None or uow.tokens.are_any()
 
-    found, are_any = await call.gateway.store.peek(look)
+    found, are_any = await call.gateway.store.read_inline(look)
     if found is not None:
         await _note_use(call, found)
         return Caller(found.owner, found.name, found.token_hash)

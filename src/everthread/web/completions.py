@@ -13,7 +13,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, TurnEvent
-from everthread.agent.model_call import Choice, Progress
+from everthread.agent.model_call import ModelChoice, Progress
 from everthread.domain.errors import BadConfig, ModelUnavailable, ModelWithoutTools
 from everthread.domain.model import ChatType, Role, SessionKey, SessionRef
 from everthread.gateway.server import HTTP
@@ -91,7 +91,7 @@ class _Asking:
         self._work = asyncio.ensure_future(self._ask())
         self._work.add_done_callback(lambda work: self._heard.put_nowait(work))
 
-    def _chosen(self) -> list[Choice]:
+    def _chosen(self) -> list[ModelChoice]:
         name = "" if self._asked.model in shapes.OUR_MODELS else self._asked.model
         try:
             return list(self._gateway.choices(name))
@@ -122,7 +122,7 @@ class _Asking:
         except TimeoutError:
             raise ModelUnavailable(f"there was no answer within {limit_s:g} s") from None
 
-    async def _request_to(self, choice: Choice) -> Request:
+    async def _request_to(self, choice: ModelChoice) -> Request:
         if self._tools and not choice.traits.tools:
             raise ModelWithoutTools(f"{choice.name} can't be given tools")
         # What a call of a tool and its result belong to goes with them.

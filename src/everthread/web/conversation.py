@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.turn import WENT_WRONG
-from everthread.commands.registry import Order, Said, carry_out, parse, withheld
+from everthread.commands.registry import CommandResult, ParsedCommand, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.inbound import FOR_ADMINS, NEVER_TOO_MANY
 from everthread.gateway.server import HTTP
@@ -103,7 +103,7 @@ async def _check_model(call: Call, asked: ChatRequest, place: There) -> None:
     if asked.model in shapes.OUR_MODELS:
         return
     gateway = call.gateway
-    chosen = await gateway.store.peek(lambda uow: uow.sessions.chosen_model(place.key))
+    chosen = await gateway.store.read_inline(lambda uow: uow.sessions.chosen_model(place.key))
     if asked.model != gateway.choices(chosen)[0].name:
         raise Refused(
             400, f"a conversation is answered by its own model; ask for {shapes.OUR_MODELS[0]!r}", "model_not_chosen"
@@ -128,9 +128,9 @@ async def _taken_in(
     inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
     if place.session is not None and not await _was_taken(call, inbound):
         await go_to(call, place, place.session)
-    stops = isinstance(found, Order) and found.command.name in NEVER_TOO_MANY
+    stops = isinstance(found, ParsedCommand) and found.command.name in NEVER_TOO_MANY
     only_into = place.session.id if place.session is not None and not stops else ""
-    if isinstance(found, Order):
+    if isinstance(found, ParsedCommand):
         command, settings = found.command, gateway.settings
         hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
         if command.name in hidden and not command.leaves:
@@ -155,7 +155,7 @@ async def _was_taken(call: Call, inbound: Inbound) -> bool:
     """What only comes again changes nothing, not even where the conversation is."""
     if inbound.update_id is None:
         return False
-    return await call.gateway.store.peek(lambda uow: uow.inbox.known(inbound)) is not None
+    return await call.gateway.store.read_inline(lambda uow: uow.inbox.known(inbound)) is not None
 
 
 def _used_before() -> Refused:
@@ -310,7 +310,7 @@ def _told(heard: TurnEnded) -> str:
     return WENT_WRONG if heard.problem.startswith(WENT_WRONG) else heard.problem or "there was no answer"
 
 
-def _in_words(said: Said) -> str:
+def _in_words(said: CommandResult) -> str:
     return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
 
 

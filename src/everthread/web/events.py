@@ -24,7 +24,7 @@ _ID = re.compile(r"b(\d{1,15})-l(\d{1,15})")
 
 
 async def follow(call: Call) -> Response:
-    end = await call.gateway.store.peek(lambda uow: uow.news.end())
+    end = await call.gateway.store.read_inline(lambda uow: uow.news.end())
     mark = _mark_of(call.header("last-event-id"), end)
     listeners, owner = call.site.listeners, call.caller.owner
     if listeners.get(owner, 0) >= LISTENERS_MAX:

@@ -32,7 +32,7 @@ async def ready(call: Call) -> Response:
     if call.gateway.draining or call.site.stopping:
         raise Refused(503, "this is being stopped", "stopping", {"Retry-After": "5"})
     try:
-        await call.gateway.store.peek(lambda uow: uow.log.end())
+        await call.gateway.store.read_inline(lambda uow: uow.log.end())
     except EverthreadError:
         raise Refused(503, "the store can't be read", "store_unavailable", {"Retry-After": "5"}) from None
     return Response(b'{"status":"ready"}', media_type="application/json")

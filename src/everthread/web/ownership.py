@@ -39,7 +39,7 @@ def theirs(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
 
 
 async def find_theirs(gateway: Gateway, session_id: str, owner: str) -> Session:
-    session = await gateway.store.peek(lambda uow: theirs(uow, session_id, owner))
+    session = await gateway.store.read_inline(lambda uow: theirs(uow, session_id, owner))
     if session is None:
         raise no_such_session()
     return session
@@ -73,7 +73,7 @@ async def go_to(call: Call, place: There, session: Session) -> SessionRef:
     def look(uow: UnitOfWork) -> tuple[SessionRef | None, Session | None]:
         return uow.sessions.ref(place.key), uow.sessions.tip(session.id)
 
-    here, tip = await gateway.store.peek(look)
+    here, tip = await gateway.store.read_inline(look)
     if here is not None and tip is not None and (here.session_id, here.owner) == (tip.id, owner):
         return here
     try:

@@ -120,7 +120,7 @@ class LocalLanes:
     async def _acquire(self, lane: _Lane) -> None:
         now = self._clock.now()
         # Each commit wakes us, and most of the time another process has the lane: to see that takes no write.
-        if not await self._store.peek(lambda uow: uow.lanes.may_acquire(lane.name, now, self._lease_s)):
+        if not await self._store.read_inline(lambda uow: uow.lanes.may_acquire(lane.name, now, self._lease_s)):
             return
         granting = asyncio.ensure_future(
             self._store.write(lambda uow: uow.lanes.acquire(lane.name, self._holder, now, self._lease_s))

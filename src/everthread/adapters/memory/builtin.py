@@ -48,7 +48,7 @@ class BuiltinMemory(MemoryProvider):
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
         """What the owner and the model said in other conversations, or earlier than this one shows, and the notes."""
         # Many people have one conversation and no notes: that is seen at once, and costs them no thread.
-        if not await self._store.peek(lambda uow: _is_anything_to_find(uow, ref)):
+        if not await self._store.read_inline(lambda uow: _is_anything_to_find(uow, ref)):
             return ()
         sought = telling(query)
         if not sought:

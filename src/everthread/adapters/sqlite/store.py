@@ -56,7 +56,7 @@ class SqliteStore:
         # A commit that has begun is not undone by whoever stops waiting for it: only the news of it is lost.
         return await self._jobs.hand_in(work)
 
-    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
         return await self._jobs.do_or_hand_in(work, self._writer.commit_on_the_spot)
 
@@ -64,12 +64,12 @@ class SqliteStore:
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
-    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
         return self._snapshot(self._here, self._tables_here, work)
 
     async def index(self) -> None:
-        if not await self.peek(lambda uow: uow.turns.is_indexed()):
+        if not await self.read_inline(lambda uow: uow.turns.is_indexed()):
             await self.write(lambda uow: uow.turns.index())
 
     async def changed(self) -> int:

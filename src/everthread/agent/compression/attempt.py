@@ -184,7 +184,7 @@ TELL_S_MAX = 5.0
 
 async def cross(store: Store, lifecycle: Lifecycle, made: Made) -> SessionRef | Refusal:
     """Where the conversation goes on, or why it does not."""
-    key = await store.peek(lambda uow: _key_on(uow, made.ref))
+    key = await store.read_inline(lambda uow: _key_on(uow, made.ref))
     crossing = await lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
     return crossing.refusal or crossing.ref or Refusal.STALE
 

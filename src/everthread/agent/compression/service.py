@@ -18,7 +18,7 @@ from everthread.agent.compression.attempt import PASS_S_MAX, Changed, NothingToC
 from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, bytes_of, urgency
 from everthread.agent.compression.state import COOL_DOWN_S, Known, KnownSessions, minutes
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
-from everthread.agent.model_call import Choice
+from everthread.agent.model_call import ModelChoice
 from everthread.concurrency import until_done
 from everthread.config.settings import Compression
 from everthread.domain.boundary import Refusal
@@ -72,7 +72,7 @@ class Compressor:
     def busy(self) -> bool:
         return bool(self._going)
 
-    def bounds(self, choice: Choice) -> Bounds:
+    def bounds(self, choice: ModelChoice) -> Bounds:
         """Looked up each time: whoever changes the model is under its bounds from then on."""
         window = choice.traits.context_tokens
         try:
@@ -87,7 +87,9 @@ class Compressor:
 
     # --- After a turn ------------------------------------------------------------------------------------------------
 
-    def consider(self, ref: SessionRef, fill: Fill, choice: Choice, listen: Listen, *, lasting: bool = True) -> None:
+    def consider(
+        self, ref: SessionRef, fill: Fill, choice: ModelChoice, listen: Listen, *, lasting: bool = True
+    ) -> None:
         """A turn is committed. Begin in the background what should be done; nothing is waited for."""
         if not self._settings.enabled and ref.session_id not in self._known:
             return
@@ -98,7 +100,7 @@ class Compressor:
         elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
             self._start(known, self._in_background(ref, known, fill, choice, listen))
 
-    def _due(self, known: Known, fill: Fill, choice: Choice, listen: Listen, *, coming_tokens: int = 0) -> Urgency:
+    def _due(self, known: Known, fill: Fill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0) -> Urgency:
         if not self._settings.enabled:
             return Urgency.NONE
         within = self.bounds(choice)
@@ -110,13 +112,15 @@ class Compressor:
             return Urgency.NONE
         return due
 
-    def _refuse(self, choice: Choice, refusal: str, listen: Listen) -> None:
+    def _refuse(self, choice: ModelChoice, refusal: str, listen: Listen) -> None:
         """Said once for each model: it stays true for as long as that one is used."""
         if choice.name not in self._refused:
             self._refused.add(choice.name)
             listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
 
-    async def _in_background(self, ref: SessionRef, known: Known, fill: Fill, choice: Choice, listen: Listen) -> None:
+    async def _in_background(
+        self, ref: SessionRef, known: Known, fill: Fill, choice: ModelChoice, listen: Listen
+    ) -> None:
         await self._known.looked_up(ref.session_id, choice.name)
         if known.given_up or self._clock.now() < known.cool_until:
             return
@@ -136,7 +140,7 @@ class Compressor:
                 known.ready = made
                 await self._apply(known, listen)
 
-    def _source(self, ref: SessionRef, fill: Fill, choice: Choice) -> Source:
+    def _source(self, ref: SessionRef, fill: Fill, choice: ModelChoice) -> Source:
         return Source(ref, fill, self.bounds(choice), choice.name)
 
     async def _saved_nothing(self, ref: SessionRef, known: Known, listen: Listen) -> None:
@@ -147,7 +151,7 @@ class Compressor:
 
     # --- Before a turn -----------------------------------------------------------------------------------------------
 
-    async def before_turn(self, key: SessionKey, choice: Choice, measure: Measure, listen: Listen) -> None:
+    async def before_turn(self, key: SessionKey, choice: ModelChoice, measure: Measure, listen: Listen) -> None:
         """The hard stop: what is ready is applied, and a conversation that would not fit is made to."""
         if not self._settings.enabled:
             return
@@ -163,7 +167,7 @@ class Compressor:
             # What is known of it may be gone at any await: the conversation may go on elsewhere meanwhile.
             fill = known.fill or await measure(ref)
             known.fill = fill
-            coming = await self._store.peek(lambda uow: uow.inbox.first_waiting(key))
+            coming = await self._store.read_inline(lambda uow: uow.inbox.first_waiting(key))
             tokens = bytes_of(coming.inbound.text) // BYTES_PER_TOKEN if coming is not None else 0
             if self._due(known, fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
                 listen(Compressing())
@@ -172,7 +176,7 @@ class Compressor:
             # The turn has its own way to tell what is wrong, and to do without the oldest turns.
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
-    async def _stop(self, ref: SessionRef, known: Known, fill: Fill, choice: Choice, listen: Listen) -> None:
+    async def _stop(self, ref: SessionRef, known: Known, fill: Fill, choice: ModelChoice, listen: Listen) -> None:
         """A summary if one can be had in time, else an extract."""
         bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
         why = known.problem
@@ -208,7 +212,7 @@ class Compressor:
 
     # --- On request --------------------------------------------------------------------------------------------------
 
-    async def compress(self, ref: SessionRef, fill: Fill, choice: Choice, focus: str) -> Compressed:
+    async def compress(self, ref: SessionRef, fill: Fill, choice: ModelChoice, focus: str) -> Compressed:
         """Because somebody asks for it: however little there is to gain. Raises `NotCompressed`."""
         within = self.bounds(choice)
         if within.refusal:

@@ -93,7 +93,7 @@ class KnownSessions:
         """The same, with what an earlier process left."""
         known = self.of(session_id, model)
         if not known.looked_up:
-            rest = await self._store.peek(lambda uow: uow.rests.get(session_id))
+            rest = await self._store.read_inline(lambda uow: uow.rests.get(session_id))
             if rest is not None and not known.looked_up:
                 known.poor = rest.poor if rest.model == model else 0
                 known.cool_until, known.problem, known.stored = rest.cool_until, rest.problem, True
@@ -104,7 +104,7 @@ class KnownSessions:
         """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
-            rest = await self._store.peek(lambda uow: uow.rests.get(session_id))
+            rest = await self._store.read_inline(lambda uow: uow.rests.get(session_id))
             known = Known("", None, rest.poor, rest.cool_until, rest.problem) if rest is not None else Known("")
         if known.making is not None:
             return "A summary of this conversation is being made."

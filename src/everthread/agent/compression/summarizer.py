@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from everthread.agent.compression.policy import bytes_of, shortened
-from everthread.agent.model_call import Asker, Choice, Progress
+from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.concurrency import in_slices
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, Turn
@@ -104,9 +104,9 @@ class Summariser:
     def __init__(
         self,
         lifecycle: Lifecycle,
-        asker: Asker,
-        auxiliary: Callable[[], Choice | None],
-        named: Callable[[str], Choice],
+        asker: ModelCaller,
+        auxiliary: Callable[[], ModelChoice | None],
+        named: Callable[[str], ModelChoice],
     ) -> None:
         self._lifecycle = lifecycle
         self._asker = asker
@@ -135,11 +135,11 @@ class Summariser:
     async def on_rollover(self, rollover: Rollover) -> None:
         """It keeps nothing that would have to follow."""
 
-    async def _asked(self, middle: Middle, choice: Choice, text: str, output_tokens: int) -> str:
+    async def _asked(self, middle: Middle, choice: ModelChoice, text: str, output_tokens: int) -> str:
         head = choice.client.head(Prompt(choice.model, ""))
         request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
 
-        async def request_to(_: Choice) -> Request:
+        async def request_to(_: ModelChoice) -> Request:
             return request
 
         progress = Progress()

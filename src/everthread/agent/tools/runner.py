@@ -17,7 +17,7 @@ from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
 from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
 from everthread.domain.model import Message, Role, Thought, ToolCall, ToolState
-from everthread.lifecycle import Lifecycle, Ticket
+from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
 from everthread.ports.model import ToolSchema
@@ -104,7 +104,7 @@ class ToolRunner(Struct, frozen=True):
         self,
         toolbox: Toolbox,
         answer: Message,
-        ticket: Ticket,
+        ticket: TurnClaim,
         *,
         done: list[Message],
         listen: Listen,
@@ -129,7 +129,7 @@ class ToolRunner(Struct, frozen=True):
                     # Only what no tool can help: the store is gone, or the turn is somebody else's.
                     raise several.exceptions[0] from several
 
-    async def go_on(self, toolbox: Toolbox, ticket: Ticket, *, done: list[Message], listen: Listen) -> None:
+    async def go_on(self, toolbox: Toolbox, ticket: TurnClaim, *, done: list[Message], listen: Listen) -> None:
         """Go on with the calls that a crash has cut off, where that can be done; what they come to goes into `done`."""
 
         async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ class ToolRunner(Struct, frozen=True):
         toolbox: Toolbox,
         call: ToolCall,
         thought: Thought | None,
-        ticket: Ticket,
+        ticket: TurnClaim,
         listen: Listen,
         approve: Approve,
     ) -> str:
@@ -175,7 +175,7 @@ class ToolRunner(Struct, frozen=True):
         return await self._finished(tool, arguments, call, ticket, listen)
 
     async def _finished(
-        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, ticket: Ticket, listen: Listen
+        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, ticket: TurnClaim, listen: Listen
     ) -> str:
         listen(ToolBegan(call))
         await self.hooks.tell("pre_tool_call", ref=ticket.ref, name=call.name, arguments=call.arguments)

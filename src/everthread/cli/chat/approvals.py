@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from everthread.cli.view import Face
+from everthread.cli.view import ChatView
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.domain.text_format import call_in_words
 
@@ -18,7 +18,7 @@ _SHORT = 5
 class Approving:
     """One question at a time. Where nobody is there to answer, the answer is no."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: ChatView) -> None:
         self._face = face
         self._somebody_there = face.interactive
         self._question: asyncio.Future[bool] | None = None

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.chat.approvals import Approving
 from everthread.cli.chat.recovery import Recovery
-from everthread.cli.chat.session import Wish, entered, left, made_ready
+from everthread.cli.chat.session import ChatOptions, entered, left, made_ready
 from everthread.cli.chat.status import asked_before, look_around
 from everthread.cli.chat.turns import Answering
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED
 from everthread.cli.files import written_whole
 from everthread.cli.stdin import SPOILED, Typed
-from everthread.cli.view import Face
+from everthread.cli.view import ChatView
 from everthread.config.schema import Background
 from everthread.config.terminal import display
 from everthread.domain.errors import EverthreadError
@@ -28,7 +28,7 @@ from everthread.gc_tuning import settle_at_once
 
 if TYPE_CHECKING:
     from everthread.commands.completion import Candidate
-    from everthread.commands.registry import Desk, Document, Offer, Order, Said
+    from everthread.commands.registry import CommandContext, CommandResult, Document, Offer, ParsedCommand
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
@@ -36,7 +36,7 @@ STATUS_S = 3.0
 _LOOK_S = 0.01
 
 
-async def chat(runtime: CliRuntime, wish: Wish, *, interactive: bool) -> int:
+async def chat(runtime: CliRuntime, wish: ChatOptions, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
     face = face_for(wish, runtime.settings.terminal.background, interactive=interactive)
     talk = Chat(runtime, wish, await entered(runtime, wish), face)
@@ -46,7 +46,7 @@ async def chat(runtime: CliRuntime, wish: Wish, *, interactive: bool) -> int:
         await runtime.stop(close_memory=not talk.cut_off)
 
 
-def face_for(wish: Wish, background: Background, *, interactive: bool) -> Face:
+def face_for(wish: ChatOptions, background: Background, *, interactive: bool) -> ChatView:
     shown_on = display(background)
     if interactive and shown_on.term != "dumb":
         from everthread.cli.terminal.view import Terminal
@@ -60,14 +60,14 @@ def face_for(wish: Wish, background: Background, *, interactive: bool) -> Face:
 class Chat:
     """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
 
-    def __init__(self, runtime: CliRuntime, wish: Wish, key: SessionKey, face: Face) -> None:
+    def __init__(self, runtime: CliRuntime, wish: ChatOptions, key: SessionKey, face: ChatView) -> None:
         self._runtime = runtime
         self._wish = wish
         self._model = wish.model
         self._key = key
         self._owner = runtime.settings.owner
         self._face = face
-        self._jobs: asyncio.Queue[Order | None] = asyncio.Queue()
+        self._jobs: asyncio.Queue[ParsedCommand | None] = asyncio.Queue()
         """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
         self._busy = False
         self._recovery = Recovery(
@@ -161,7 +161,7 @@ class Chat:
         self._leave()
 
     async def _take(self, typed: Typed) -> None:
-        from everthread.commands.registry import Order, Unknown, parse
+        from everthread.commands.registry import ParsedCommand, Unknown, parse
 
         text = typed.text
         found = parse(text)
@@ -174,9 +174,9 @@ class Chat:
         match found:
             case Unknown():
                 self._fail(found.answer)
-            case Order() if found.command.skips_queue:
+            case ParsedCommand() if found.command.skips_queue:
                 await self._carry_out(found)
-            case Order():
+            case ParsedCommand():
                 self._queue(found, text)
             case None:
                 try:
@@ -186,7 +186,7 @@ class Chat:
                 else:
                     self._queue(None, text)
 
-    def _queue(self, job: Order | None, text: str) -> None:
+    def _queue(self, job: ParsedCommand | None, text: str) -> None:
         if self._busy:
             self._face.notice(f"Queued: {excerpt(text)}")
             self._answering.queued += [text] if job is None else []
@@ -195,7 +195,7 @@ class Chat:
 
     # --- Commands ----------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _carry_out(self, order: ParsedCommand) -> None:
         from everthread.commands.registry import carry_out
 
         said = await carry_out(self._desk(), order)
@@ -211,17 +211,17 @@ class Chat:
         self._tell(said)
         self._look.set()
 
-    async def _chosen(self, order: Order, offers: Sequence[Offer]) -> Order | None:
-        from everthread.commands.registry import Order, parse
+    async def _chosen(self, order: ParsedCommand, offers: Sequence[Offer]) -> ParsedCommand | None:
+        from everthread.commands.registry import ParsedCommand, parse
 
         index = await self._face.pick(
             f"/{order.command.name} {order.argument}".rstrip(), [offer.label for offer in offers]
         )
         chosen = parse(offers[index].command) if index is not None else None
-        assert chosen is None or isinstance(chosen, Order)
+        assert chosen is None or isinstance(chosen, ParsedCommand)
         return chosen
 
-    def _tell(self, said: Said) -> None:
+    def _tell(self, said: CommandResult) -> None:
         if said.quits:
             self._leave()
         elif said.ok:
@@ -252,12 +252,12 @@ class Chat:
         if not self._face.interactive:
             self._code = REFUSED
 
-    def _desk(self) -> Desk:
-        from everthread.commands.registry import Desk
+    def _desk(self) -> CommandContext:
+        from everthread.commands.registry import CommandContext
         from everthread.gateway.access import Access
 
         runtime, settings = self._runtime, self._runtime.settings
-        return Desk(
+        return CommandContext(
             runtime.lifecycle,
             runtime.store,
             runtime.agent,

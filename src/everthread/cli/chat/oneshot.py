@@ -9,10 +9,10 @@ import sys
 from msgspec.structs import replace
 
 from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
-from everthread.agent.turn import Manner
+from everthread.agent.turn import TurnOptions
 from everthread.cli import output as show
 from everthread.cli.chat.plain_output import Hearing, Screen
-from everthread.cli.chat.session import Wish, answer_when_free, entered, left, made_ready
+from everthread.cli.chat.session import ChatOptions, answer_when_free, entered, left, made_ready
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED, code_of
 from everthread.cli.stdin import SPOILED, Lines, Typed
@@ -25,7 +25,7 @@ TITLE_S_MAX = 2.0
 """The answer is there; so long may it take to find a title for its conversation."""
 
 
-async def ask_once(runtime: CliRuntime, wish: Wish, prompt: str, *, as_json: bool) -> int:
+async def ask_once(runtime: CliRuntime, wish: ChatOptions, prompt: str, *, as_json: bool) -> int:
     """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
     screen = Screen()
     text = await _whole(prompt, screen)
@@ -46,7 +46,7 @@ async def ask_once(runtime: CliRuntime, wish: Wish, prompt: str, *, as_json: boo
         if not (as_json and isinstance(event, TurnEnded)):
             show_turn(event)
 
-    manner = Manner(choices, hear, lasting=False)
+    manner = TurnOptions(choices, hear, lasting=False)
 
     async def approve(call: ToolCall, ref: SessionRef) -> bool:
         screen.notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")

@@ -36,7 +36,7 @@ class Others:
 
     async def news(self) -> News:
         """The turns that came from elsewhere since the last look; of many, the last."""
-        return await self._store.peek(self._look)
+        return await self._store.read_inline(self._look)
 
     def _look(self, uow: UnitOfWork) -> News:
         ref = uow.sessions.ref(self._key)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from everthread.agent.events import TurnEvent
 from everthread.cli.chat.plain_output import Hearing, Screen
 from everthread.cli.stdin import Lines, Typed
-from everthread.cli.view import Helper
+from everthread.cli.view import ChatViewHost
 from everthread.domain.text_format import excerpt
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Plain:
         return self._screen.gone
 
     @asynccontextmanager
-    async def open(self, helper: Helper) -> AsyncGenerator[None]:
+    async def open(self, helper: ChatViewHost) -> AsyncGenerator[None]:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, helper.interrupt)
         try:

@@ -13,8 +13,8 @@ from everthread.domain.text_format import excerpt
 from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
-    from everthread.agent.model_call import Choice
-    from everthread.agent.turn import Manner
+    from everthread.agent.model_call import ModelChoice
+    from everthread.agent.turn import TurnOptions
 
 RECOVER_S = 5.0
 
@@ -26,7 +26,7 @@ class Recovery:
         self,
         runtime: CliRuntime,
         key: SessionKey,
-        choices: Callable[[], Sequence[Choice]],
+        choices: Callable[[], Sequence[ModelChoice]],
         finished: Callable[[TurnEnded], Awaitable[None]],
         failed: Callable[[str], None],
     ) -> None:
@@ -63,11 +63,11 @@ class Recovery:
             while await self._finish(lambda manner, key=key: agent.answer(key, manner)):
                 pass
 
-    async def _finish(self, work: Callable[[Manner], Awaitable[TurnEnded | None]]) -> bool:
-        from everthread.agent.turn import Manner
+    async def _finish(self, work: Callable[[TurnOptions], Awaitable[TurnEnded | None]]) -> bool:
+        from everthread.agent.turn import TurnOptions
 
         try:
-            ended = await work(Manner(self._choices(), self._hear))
+            ended = await work(TurnOptions(self._choices(), self._hear))
         except Busy:
             # Somebody is answered there now; it is looked at again.
             return False
@@ -83,7 +83,7 @@ class Recovery:
 
     async def _cut_off(self) -> Sequence[Slot]:
         now = self._runtime.clock.now()
-        orphans = await self._runtime.store.peek(lambda uow: uow.slots.orphans(now))
+        orphans = await self._runtime.store.read_inline(lambda uow: uow.slots.orphans(now))
         mine = [slot for slot in orphans if _is_mine(slot.ref, self._key, self._owner)]
         # Work that was handed over is gone on with by the answer that waits for it; if none does, it is only settled.
         theirs = any(slot.ref.key.platform == HANDED_OVER and slot.ref.owner == self._owner for slot in orphans)
@@ -99,18 +99,18 @@ class Recovery:
             gone = [key for key in keys if key != self._key and not uow.lanes.is_alive(key.chat, now)]
             return [key for key in gone if (row := uow.inbox.first_waiting(key)) and row.inbound.owner == self._owner]
 
-        return await self._runtime.store.peek(look)
+        return await self._runtime.store.read_inline(look)
 
 
 async def finish_what_is_in_the_way(
-    runtime: CliRuntime, key: SessionKey, manner: Manner, notice: Callable[[str], None]
+    runtime: CliRuntime, key: SessionKey, manner: TurnOptions, notice: Callable[[str], None]
 ) -> bool:
     """Finish the answer that a process which is gone left in the session that the key is on; whether there was one.
 
     Raises `Busy` if that is not for a terminal to do: it was asked for elsewhere, and is awaited there.
     """
     here, now = await runtime.lifecycle.current(key), runtime.clock.now()
-    orphans = await runtime.store.peek(lambda uow: uow.slots.orphans(now))
+    orphans = await runtime.store.read_inline(lambda uow: uow.slots.orphans(now))
     slot = next((slot for slot in orphans if here and slot.ref.session_id == here.session_id and _is_live(slot)), None)
     if slot is None:
         return False
@@ -120,13 +120,13 @@ async def finish_what_is_in_the_way(
             f"an answer for {where} was cut off in this conversation; it is finished once {where} is served again"
         )
 
-    from everthread.agent.turn import Manner
+    from everthread.agent.turn import TurnOptions
 
     def hear(event: TurnEvent) -> None:
         if isinstance(event, TurnBegan):
             manner.listen(event)
 
-    ended = await runtime.agent.go_on(slot.turn_id, Manner(manner.choices, hear))
+    ended = await runtime.agent.go_on(slot.turn_id, TurnOptions(manner.choices, hear))
     if ended is not None:
         ref, number = ended.committed.ref, ended.committed.number
         turn = await runtime.store.read(lambda uow: uow.turns.get(ref.session_id, number))

@@ -17,7 +17,7 @@ from everthread.lifecycle.session_lookup import find_session
 
 if TYPE_CHECKING:
     from everthread.agent.events import TurnEnded
-    from everthread.agent.turn import Manner
+    from everthread.agent.turn import TurnOptions
 
 BUSY_S_MAX = 900.0
 """Longer than any turn may take."""
@@ -26,7 +26,7 @@ PATIENCE_S = 1.0
 _LOOK_S = 0.2
 
 
-class Wish(Struct, frozen=True):
+class ChatOptions(Struct, frozen=True):
     """What the command line asks for."""
 
     model: str = ""
@@ -37,7 +37,7 @@ class Wish(Struct, frozen=True):
     verbose: bool = False
 
 
-async def entered(runtime: CliRuntime, wish: Wish) -> SessionKey:
+async def entered(runtime: CliRuntime, wish: ChatOptions) -> SessionKey:
     """A key of this process's own, on the session that was wished for; on none yet if none was."""
     settings = runtime.settings
     # Named after the process: whoever finds a message waiting there knows whether anybody is left to answer it.
@@ -80,7 +80,7 @@ async def made_ready(runtime: CliRuntime, notice: Callable[[str], None]) -> Sequ
 async def answer_when_free(
     runtime: CliRuntime,
     key: SessionKey,
-    manner: Manner,
+    manner: TurnOptions,
     notice: Callable[[str], None],
     given_up: Callable[[], bool] = lambda: False,
 ) -> TurnEnded | None:

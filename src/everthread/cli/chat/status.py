@@ -36,7 +36,7 @@ async def look_around(runtime: CliRuntime, key: SessionKey, model: str, context:
             cost=_cost(uow, session) if session else 0.0,
         )
 
-    return replace(await runtime.store.peek(look), memory=await _memory(runtime))
+    return replace(await runtime.store.read_inline(look), memory=await _memory(runtime))
 
 
 def _cost(uow: UnitOfWork, session: Session) -> float:
@@ -66,4 +66,4 @@ async def asked_before(store: Store, owner: str) -> Sequence[str]:
         asked.sort(key=lambda said: -said[0])
         return list(dict.fromkeys(text for _, text in asked))[:ASKED_MAX]
 
-    return await store.peek(look)
+    return await store.read_inline(look)

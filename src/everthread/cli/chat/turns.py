@@ -10,7 +10,7 @@ from everthread.cli.chat.approvals import Approving
 from everthread.cli.chat.other_clients import Others
 from everthread.cli.chat.session import answer_when_free
 from everthread.cli.context import CliRuntime
-from everthread.cli.view import Face
+from everthread.cli.view import ChatView
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Message, Role, SessionKey, TurnStatus
 from everthread.domain.text_format import excerpt
@@ -25,7 +25,7 @@ class Answering:
         self,
         runtime: CliRuntime,
         key: SessionKey,
-        face: Face,
+        face: ChatView,
         approving: Approving,
         *,
         model: Callable[[], str],
@@ -55,7 +55,7 @@ class Answering:
 
     async def answer(self) -> bool:
         """Have the next message answered; false if none waits, or it can't be."""
-        from everthread.agent.turn import Manner
+        from everthread.agent.turn import TurnOptions
 
         self.stopping = False
         try:
@@ -65,7 +65,7 @@ class Answering:
                 kept = await self._keep_unanswered()
                 self._fail(f"{error} ({_UNDO})" if kept else str(error))
                 return kept
-            manner = Manner(choices, self._hear, self._approving.approve)
+            manner = TurnOptions(choices, self._hear, self._approving.approve)
             ended = await answer_when_free(self._runtime, self._key, manner, self._face.notice, lambda: self.stopping)
         except EverthreadError as error:
             self._fail(str(error))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.store.sessions import BoundaryRow
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @limit_option
 @home_option
 @pass_invocation
-def boundaries(invocation: Invocation, as_json: bool, limit: int) -> None:
+def boundaries(invocation: CliContext, as_json: bool, limit: int) -> None:
     """Show every change of a conversation: who, when, why, from where to where.
 
     \b

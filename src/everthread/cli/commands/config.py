@@ -8,7 +8,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import CONFIGURATION
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def config() -> None:
 @json_option
 @home_option
 @pass_invocation
-def path(invocation: Invocation, as_json: bool) -> None:
+def path(invocation: CliContext, as_json: bool) -> None:
     """Print where config.toml is, or would be.
 
     \b
@@ -59,7 +59,7 @@ def path(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def show_settings(invocation: Invocation, as_json: bool) -> None:
+def show_settings(invocation: CliContext, as_json: bool) -> None:
     """Show the settings in force. Secrets are not shown, only whether they are set.
 
     \b
@@ -82,7 +82,7 @@ def show_settings(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def get(invocation: Invocation, key: str, as_json: bool) -> None:
+def get(invocation: CliContext, key: str, as_json: bool) -> None:
     """Print the setting KEY, or all of a table, and where it comes from.
 
     \b
@@ -114,7 +114,7 @@ def get(invocation: Invocation, key: str, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def set_setting(invocation: Invocation, key: str, value: str, as_json: bool) -> None:
+def set_setting(invocation: CliContext, key: str, value: str, as_json: bool) -> None:
     """Set KEY to VALUE in config.toml. Everything else in the file stays as it is, remarks too.
 
     VALUE is written as in TOML; quotes around a text may be left out, and several texts may stand between commas.
@@ -150,7 +150,7 @@ def set_setting(invocation: Invocation, key: str, value: str, as_json: bool) -> 
 @json_option
 @home_option
 @pass_invocation
-def edit(invocation: Invocation, as_json: bool) -> None:
+def edit(invocation: CliContext, as_json: bool) -> None:
     """Edit config.toml in $VISUAL or $EDITOR. It is checked before it is put into place.
 
     What can't be used is kept beside it, as config.toml.rejected, and config.toml stays as it was. The next time
@@ -175,7 +175,7 @@ def edit(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def validate(invocation: Invocation, as_json: bool) -> None:
+def validate(invocation: CliContext, as_json: bool) -> None:
     """Check config.toml, .env and mcp.json; the exit code is 78 if there is something wrong.
 
     \b
@@ -200,7 +200,7 @@ def validate(invocation: Invocation, as_json: bool) -> None:
     click.echo(f"{settings.config_path}: {'no mistakes' if there else 'not there, and not needed'}.")
 
 
-def _problems(invocation: Invocation) -> list[str]:
+def _problems(invocation: CliContext) -> list[str]:
     """All that is wrong with the files; else the first thing that is wrong with what they come to."""
     from everthread.config.settings import default_model, places
     from everthread.config.validate import problems

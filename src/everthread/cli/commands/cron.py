@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.config.settings import Settings
@@ -84,7 +84,7 @@ def owner_option(command: Any) -> Any:
 @home_option
 @pass_invocation
 def add(
-    invocation: Invocation,
+    invocation: CliContext,
     when: str,
     prompt: str,
     name: str,
@@ -146,7 +146,7 @@ def add(
 @json_option
 @home_option
 @pass_invocation
-def list_tasks(invocation: Invocation, as_json: bool) -> None:
+def list_tasks(invocation: CliContext, as_json: bool) -> None:
     """List the tasks there are, when each comes next and how it went last.
 
     \b
@@ -184,7 +184,7 @@ def list_tasks(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def show_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> None:
+def show_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Show the task NAME and how it went lately.
 
     \b
@@ -224,7 +224,7 @@ def show_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> N
 @json_option
 @home_option
 @pass_invocation
-def run_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> None:
+def run_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Do the task NAME once, now.
 
     The gateway does it, if one runs. Else it is done here and now; what goes to a chat waits for a gateway.
@@ -272,7 +272,7 @@ def run_task(invocation: Invocation, name: str, owner: str, as_json: bool) -> No
 def _change(what: str, said: str, text: str, example: str) -> None:
     """The three verbs that do something to one task."""
 
-    def change(invocation: Invocation, name: str, owner: str, as_json: bool) -> None:
+    def change(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
         async def work(runtime: CliRuntime) -> Schedule:
             schedule = await _found(runtime, invocation, owner, name)
             if what == "remove":
@@ -313,7 +313,7 @@ _change(
 )
 
 
-async def _found(runtime: CliRuntime, invocation: Invocation, owner: str, name: str) -> Schedule:
+async def _found(runtime: CliRuntime, invocation: CliContext, owner: str, name: str) -> Schedule:
     return await runtime.scheduling.find(owner or invocation.settings.owner, name)
 
 
@@ -350,7 +350,7 @@ def _model(settings: Settings, model: str) -> str:
     return model
 
 
-def _hint(invocation: Invocation) -> None:
+def _hint(invocation: CliContext) -> None:
     from everthread.cli.commands.gateway import lock as holding
 
     if not holding.look(invocation.settings.home).running:

@@ -9,7 +9,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.session_output import named, nothing_there
 
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 @home_option
 @pass_invocation
 def forget(
-    invocation: Invocation, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool
+    invocation: CliContext, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool
 ) -> None:
     """Forget a session, a person, or a fact. There is no way back.
 
@@ -66,7 +66,7 @@ def forget(
 
 
 def forget_it(
-    invocation: Invocation,
+    invocation: CliContext,
     *,
     session: str | None = None,
     owner: str | None = None,
@@ -111,7 +111,7 @@ def forget_it(
         click.echo("Forgotten.")
 
 
-def _empty_the_log(invocation: Invocation) -> None:
+def _empty_the_log(invocation: CliContext) -> None:
     """What a provider or a tool has said when it failed may repeat what it was told."""
     from everthread.log_file import empty
 

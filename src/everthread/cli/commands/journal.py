@@ -8,7 +8,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_invocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def journal() -> None:
 @limit_option
 @home_option
 @pass_invocation
-def status(invocation: Invocation, as_json: bool, limit: int) -> None:
+def status(invocation: CliContext, as_json: bool, limit: int) -> None:
     """Show how far every provider has come.
 
     WAITING is what will be delivered by itself. PARKED is what the provider has rejected: `journal retry` tries it
@@ -68,7 +68,7 @@ def status(invocation: Invocation, as_json: bool, limit: int) -> None:
 @json_option
 @home_option
 @pass_invocation
-def retry(invocation: Invocation, provider: str, session: str | None, as_json: bool) -> None:
+def retry(invocation: CliContext, provider: str, session: str | None, as_json: bool) -> None:
     """Try again what PROVIDER has rejected, in one SESSION (its id, beginning of it, or title) or all.
 
     \b
@@ -79,7 +79,7 @@ def retry(invocation: Invocation, provider: str, session: str | None, as_json: b
     retry_parked(invocation, provider, session, as_json=as_json)
 
 
-def retry_parked(invocation: Invocation, provider: str, session: str | None, *, as_json: bool) -> None:
+def retry_parked(invocation: CliContext, provider: str, session: str | None, *, as_json: bool) -> None:
     """Have what is parked delivered again, and say how much it is."""
 
     async def work(runtime: CliRuntime) -> tuple[int, str | None]:
@@ -102,7 +102,7 @@ def retry_parked(invocation: Invocation, provider: str, session: str | None, *, 
 @json_option
 @home_option
 @pass_invocation
-def replay(invocation: Invocation, provider: str, session: str | None, as_json: bool) -> None:
+def replay(invocation: CliContext, provider: str, session: str | None, as_json: bool) -> None:
     """Deliver everything to PROVIDER from the start again, of one SESSION (its id, beginning of it, or title) or all.
 
     A provider may do its work anew, and charge for it.

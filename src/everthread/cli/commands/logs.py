@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, pass_invocation
 
 FOLLOW_S = 0.25
 _CHUNK = 65_536
@@ -29,7 +29,7 @@ _LINE_BYTES_MAX = 1_000_000
 )
 @home_option
 @pass_invocation
-def logs(invocation: Invocation, follow: bool, lines: int, as_json: bool) -> None:
+def logs(invocation: CliContext, follow: bool, lines: int, as_json: bool) -> None:
     """Show the last lines of the log that conversations keep: boundaries, turns, and what went wrong.
 
     It is logs/everthread.log in the home. Secrets are not in it.

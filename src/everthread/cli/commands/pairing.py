@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.config.settings import Settings
@@ -34,7 +34,7 @@ def pairing() -> None:
 @json_option
 @home_option
 @pass_invocation
-def list_pairings(invocation: Invocation, as_json: bool) -> None:
+def list_pairings(invocation: CliContext, as_json: bool) -> None:
     """List who waits with a code, and who was let in with one. Codes are not shown: nobody here knows them.
 
     \b
@@ -69,7 +69,7 @@ def list_pairings(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def approve(invocation: Invocation, code: str, owner: str, as_json: bool) -> None:
+def approve(invocation: CliContext, code: str, owner: str, as_json: bool) -> None:
     """Let in whoever was shown CODE. They are told by the gateway.
 
     With --owner the account is that person's: one memory, and the same conversations to resume, wherever they write
@@ -100,7 +100,7 @@ def approve(invocation: Invocation, code: str, owner: str, as_json: bool) -> Non
 @json_option
 @home_option
 @pass_invocation
-def revoke(invocation: Invocation, account: str, as_json: bool) -> None:
+def revoke(invocation: CliContext, account: str, as_json: bool) -> None:
     """Let PLATFORM:USER in no more, or have their code hold no more.
 
     What they said is kept; `everthread forget --owner` forgets it.

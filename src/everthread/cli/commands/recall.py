@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.memory.recall import Recall
@@ -23,7 +23,7 @@ _LINES_MAX = 6
 @json_option
 @home_option
 @pass_invocation
-def recall(invocation: Invocation, query: str, limit: int | None, as_json: bool) -> None:
+def recall(invocation: CliContext, query: str, limit: int | None, as_json: bool) -> None:
     """Show what memory would recall for QUERY, and where it comes from.
 
     It is asked as in a turn: within memory.recall_s seconds and memory.recall_tokens tokens.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.domain.model import Reply, SessionKey
@@ -36,7 +36,7 @@ LOOK_S = 0.1
 @json_option
 @home_option
 @pass_invocation
-def send(invocation: Invocation, address: str, text: str | None, file: str, wait_s: float, as_json: bool) -> None:
+def send(invocation: CliContext, address: str, text: str | None, file: str, wait_s: float, as_json: bool) -> None:
     """Send TEXT to the chat ADDRESS: PLATFORM:CHAT, or PLATFORM:CHAT#THREAD.
 
     Without TEXT, or if it is -, what is piped in is sent. It is stored, and sent by the gateway: at once if one runs,
@@ -68,7 +68,7 @@ def send(invocation: Invocation, address: str, text: str | None, file: str, wait
         deadline = runtime.clock.now() + wait_s
         while reply.state in (ReplyState.READY, ReplyState.SENDING) and runtime.clock.now() < deadline:
             await runtime.clock.sleep(LOOK_S)
-            reply = await runtime.store.peek(lambda uow, name=reply.turn_id: uow.inbox.reply(name)) or reply
+            reply = await runtime.store.read_inline(lambda uow, name=reply.turn_id: uow.inbox.reply(name)) or reply
         return reply
 
     reply = invocation.talk(work)

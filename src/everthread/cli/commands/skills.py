@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def skills() -> None:
 @json_option
 @home_option
 @pass_invocation
-def list_skills(invocation: Invocation, as_json: bool) -> None:
+def list_skills(invocation: CliContext, as_json: bool) -> None:
     """List the skills there are, and what is wrong with those that can't be used.
 
     \b
@@ -72,7 +72,7 @@ def list_skills(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def show_skill(invocation: Invocation, name: str, file: str | None, as_json: bool) -> None:
+def show_skill(invocation: CliContext, name: str, file: str | None, as_json: bool) -> None:
     """Show the skill NAME as the agent reads it, or another FILE of it.
 
     \b
@@ -103,7 +103,7 @@ def show_skill(invocation: Invocation, name: str, file: str | None, as_json: boo
 @json_option
 @home_option
 @pass_invocation
-def new(invocation: Invocation, name: str, description: str, as_json: bool) -> None:
+def new(invocation: CliContext, name: str, description: str, as_json: bool) -> None:
     """Begin the skill NAME: a folder with a SKILL.md to be filled in. What is there already is left alone.
 
     \b
@@ -128,7 +128,7 @@ def new(invocation: Invocation, name: str, description: str, as_json: bool) -> N
 @json_option
 @home_option
 @pass_invocation
-def validate(invocation: Invocation, what: str | None, as_json: bool) -> None:
+def validate(invocation: CliContext, what: str | None, as_json: bool) -> None:
     """Check all skills, or the one of that NAME or in that FOLDER. Exits with 1 if something is wrong.
 
     \b
@@ -166,7 +166,7 @@ def _checked(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
     return 1, [problem] if problem else []
 
 
-def _folders(invocation: Invocation) -> SkillFolders:
+def _folders(invocation: CliContext) -> SkillFolders:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.config.settings import working_folder
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.store.api_keys import Token
@@ -39,7 +39,7 @@ def owner_option(command: Any) -> Any:
 @json_option
 @home_option
 @pass_invocation
-def new_token(invocation: Invocation, name: str, owner: str, as_json: bool) -> None:
+def new_token(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Make the token NAME and show it, this once.
 
     \b
@@ -74,7 +74,7 @@ def new_token(invocation: Invocation, name: str, owner: str, as_json: bool) -> N
 @json_option
 @home_option
 @pass_invocation
-def list_tokens(invocation: Invocation, as_json: bool) -> None:
+def list_tokens(invocation: CliContext, as_json: bool) -> None:
     """List the tokens there are. None of them can be read here.
 
     \b
@@ -102,7 +102,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def revoke_token(invocation: Invocation, name: str, owner: str, as_json: bool) -> None:
+def revoke_token(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Revoke the token NAME: from now on it opens nothing, also where it is in use.
 
     \b
@@ -125,7 +125,7 @@ def revoke_token(invocation: Invocation, name: str, owner: str, as_json: bool) -
         click.echo("Revoked.")
 
 
-def _owner(invocation: Invocation, owner: str) -> str:
+def _owner(invocation: CliContext, owner: str) -> str:
     from everthread.domain.errors import BadInput
     from everthread.domain.model import OWNER_CHARS_MAX
 

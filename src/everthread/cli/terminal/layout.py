@@ -29,7 +29,7 @@ from everthread.cli.prompt_output import drawn_on
 from everthread.cli.terminal.pastes import Pastes
 from everthread.cli.terminal.resize import RewrappedRenderer
 from everthread.cli.terminal.styles import Ink
-from everthread.cli.view import Helper
+from everthread.cli.view import ChatViewHost
 from everthread.config.terminal import Display, Resized
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Lower:
 
     def __init__(
         self,
-        helper: Helper,
+        helper: ChatViewHost,
         ink: Ink,
         display: Display,
         *,
@@ -273,7 +273,7 @@ def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
 
 
 class _Candidates(Completer):
-    def __init__(self, helper: Helper) -> None:
+    def __init__(self, helper: ChatViewHost) -> None:
         self._helper = helper
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -291,7 +291,7 @@ class _Candidates(Completer):
 class _Asked(History):
     """What was asked before comes from the store: no second copy of it is kept, so there is none to be forgotten."""
 
-    def __init__(self, helper: Helper) -> None:
+    def __init__(self, helper: ChatViewHost) -> None:
         super().__init__()
         self._helper = helper
         self._here: list[str] = []

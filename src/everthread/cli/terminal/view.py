@@ -21,7 +21,7 @@ from everthread.cli.terminal.layout import Lower
 from everthread.cli.terminal.styles import Ink
 from everthread.cli.terminal.text import wrapped
 from everthread.cli.terminal.turn_view import Live
-from everthread.cli.view import Helper
+from everthread.cli.view import ChatViewHost
 from everthread.concurrency import in_daemon_thread
 from everthread.config.terminal import Display
 
@@ -66,7 +66,7 @@ class Terminal:
     # --- Being there -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def open(self, helper: Helper) -> AsyncGenerator[None]:
+    async def open(self, helper: ChatViewHost) -> AsyncGenerator[None]:
         self._lower = lower = Lower(
             helper,
             self._ink,

@@ -89,16 +89,16 @@ class MoodyStore:
         self.writes += 1
         return await self._store.write(work)
 
-    async def jot(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         return await self.write(work)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         self._refuse("read")
         return await self._store.read(work)
 
-    async def peek(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._refuse("peek")
-        return await self._store.peek(work)
+        return await self._store.read_inline(work)
 
     async def index(self) -> None:
         await self._store.index()

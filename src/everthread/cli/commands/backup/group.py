@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.cli.commands.backup.archive import Manifest
@@ -21,7 +21,7 @@ _NAMED_MAX = 10
 @json_option
 @home_option
 @pass_invocation
-def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
+def backup(invocation: CliContext, file: str | None, as_json: bool) -> None:
     """Put conversations, memory, notes and settings into one new FILE, and check it.
 
     Others may go on working meanwhile: what they commit after it began is not in it. Without a FILE, one is made here,
@@ -56,7 +56,7 @@ def backup(invocation: Invocation, file: str | None, as_json: bool) -> None:
 
 
 async def _back_up(
-    invocation: Invocation, runtime: CliRuntime, given: Path | None
+    invocation: CliContext, runtime: CliRuntime, given: Path | None
 ) -> tuple[Path, Manifest, tuple[str, ...]]:
     import re
 
@@ -78,7 +78,7 @@ async def _back_up(
 
 
 async def _packed(
-    invocation: Invocation, runtime: CliRuntime, folder: Path, archive: object, now: float
+    invocation: CliContext, runtime: CliRuntime, folder: Path, archive: object, now: float
 ) -> tuple[Manifest, tuple[str, ...]]:
     from importlib.metadata import version
     from typing import BinaryIO, cast
@@ -112,7 +112,7 @@ async def _packed(
     return manifest, passed_over
 
 
-def _check(invocation: Invocation, archive: Path, folder: Path, manifest: Manifest) -> None:
+def _check(invocation: CliContext, archive: Path, folder: Path, manifest: Manifest) -> None:
     """Read what was written back, as a restoration would."""
     from msgspec.structs import asdict
 

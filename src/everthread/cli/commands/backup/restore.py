@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.cli.commands.backup.archive import Manifest
@@ -32,7 +32,7 @@ class Restored(NamedTuple):
 @json_option
 @home_option
 @pass_invocation
-def restore(invocation: Invocation, file: str, force: bool, as_json: bool) -> None:
+def restore(invocation: CliContext, file: str, force: bool, as_json: bool) -> None:
     """Bring back from FILE what `everthread backup` has put there.
 
     The whole file is checked before anything is touched. A home that holds something is left alone unless --force is
@@ -72,7 +72,7 @@ def _named(things: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(some) + (f" and {len(things) - _NAMED_MAX} more (--json)" if len(things) > _NAMED_MAX else "")
 
 
-def _restore(invocation: Invocation, file: Path, force: bool) -> Restored:
+def _restore(invocation: CliContext, file: Path, force: bool) -> Restored:
     from everthread.cli.commands.backup import archive as safekeeping
     from everthread.cli.files import sync_folder, unwritable, workplace
     from everthread.cli.output import bar

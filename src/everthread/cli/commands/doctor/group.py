@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def checks() -> tuple[Check, ...]:
 @json_option
 @home_option
 @pass_invocation
-def doctor(invocation: Invocation, offline: bool, as_json: bool) -> None:
+def doctor(invocation: CliContext, offline: bool, as_json: bool) -> None:
     """Check that everything is as it should be, and say what to do where it is not.
 
     The model is asked for one word, which costs what such a request costs. The exit code is 1 if a check has failed.
@@ -86,7 +86,7 @@ def doctor(invocation: Invocation, offline: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-async def examined(invocation: Invocation, offline: bool) -> AsyncIterator[tuple[str, Finding]]:
+async def examined(invocation: CliContext, offline: bool) -> AsyncIterator[tuple[str, Finding]]:
     """Run the checks one after another; nothing that one meets keeps the next from being run."""
     from contextlib import AsyncExitStack
 

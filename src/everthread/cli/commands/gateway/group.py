@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def gateway() -> None:
 @json_option
 @home_option
 @pass_invocation
-def run(invocation: Invocation, as_json: bool) -> None:
+def run(invocation: CliContext, as_json: bool) -> None:
     """Serve in this terminal, until Ctrl-C or SIGTERM.
 
     Answers that are being written may end within `gateway.drain_s` seconds; the rest is gone on with at the next start.
@@ -76,7 +76,7 @@ def run(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def install(invocation: Invocation, only_print: bool, system: bool, as_json: bool) -> None:
+def install(invocation: CliContext, only_print: bool, system: bool, as_json: bool) -> None:
     """Have systemd start the gateway with the machine, and again if it fails.
 
     This writes a unit for your user. Keys have to be in .env: systemd does not know what your shell has set.
@@ -125,7 +125,7 @@ def install(invocation: Invocation, only_print: bool, system: bool, as_json: boo
 @json_option
 @home_option
 @pass_invocation
-def start(invocation: Invocation, as_json: bool) -> None:
+def start(invocation: CliContext, as_json: bool) -> None:
     """Start the gateway in the background: systemd's if it is installed, else a process of its own.
 
     \b
@@ -140,7 +140,7 @@ def start(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def stop(invocation: Invocation, as_json: bool) -> None:
+def stop(invocation: CliContext, as_json: bool) -> None:
     """Stop the gateway of this home, wherever it was started from.
 
     Answers that are being written may end within `gateway.drain_s` seconds.
@@ -163,7 +163,7 @@ def stop(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def restart(invocation: Invocation, as_json: bool) -> None:
+def restart(invocation: CliContext, as_json: bool) -> None:
     """Stop the gateway if it runs, and start it again, say after a change of config.toml.
 
     \b
@@ -185,7 +185,7 @@ def restart(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def status(invocation: Invocation, as_json: bool) -> None:
+def status(invocation: CliContext, as_json: bool) -> None:
     """Show whether the gateway runs, and how it gets on. The exit code is 1 if it does not run.
 
     \b
@@ -205,7 +205,7 @@ def status(invocation: Invocation, as_json: bool) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-def _start(invocation: Invocation) -> Held:
+def _start(invocation: CliContext) -> Held:
     from everthread.cli.commands.gateway import control as steering
     from everthread.cli.exit_codes import complain
 

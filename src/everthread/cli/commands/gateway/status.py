@@ -13,7 +13,7 @@ from everthread.cli.commands.gateway import lock as holding
 from everthread.cli.commands.gateway import report as reporting
 from everthread.cli.commands.gateway.lock import Seen
 from everthread.cli.commands.gateway.report import Report
-from everthread.cli.context import CliRuntime, Invocation
+from everthread.cli.context import CliContext, CliRuntime
 from everthread.domain.model import ReplyState
 
 COUNTED_MAX = 10_000
@@ -39,7 +39,7 @@ class State(Struct, frozen=True):
     waiting: Waiting
 
 
-def of(invocation: Invocation) -> State:
+def of(invocation: CliContext) -> State:
     home = invocation.settings.home
     return invocation.look(lambda runtime: at(home, runtime), nothing=State(*_seen(home), Waiting()))
 

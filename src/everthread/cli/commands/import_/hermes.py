@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.cli.commands.import_.hermes_data import Taken, Taking
@@ -46,7 +46,7 @@ class Brought(Struct, frozen=True):
 @json_option
 @home_option
 @pass_invocation
-def hermes(invocation: Invocation, path: str | None, dry_run: bool, as_mine: bool, as_json: bool) -> None:
+def hermes(invocation: CliContext, path: str | None, dry_run: bool, as_mine: bool, as_json: bool) -> None:
     """Take in what Hermes Agent keeps in PATH; without it, in $HERMES_HOME or ~/.hermes.
 
     Conversations with their branches, summaries, tools and thoughts; which chat goes on with which of them; MEMORY.md

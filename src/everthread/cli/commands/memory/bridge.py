@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 
 _PREFIX = "hermes:"
@@ -33,7 +33,7 @@ def bridge() -> None:
 @json_option
 @home_option
 @pass_invocation
-def list_plugins(invocation: Invocation, as_json: bool) -> None:
+def list_plugins(invocation: CliContext, as_json: bool) -> None:
     """List the memory plugins that are there: those that come with Hermes Agent, and those in its home.
 
     SET UP says whether the plugin has what it needs; if not, its settings belong into the config.yaml and .env of
@@ -62,7 +62,7 @@ def list_plugins(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def test(invocation: Invocation, plugin: str, as_json: bool) -> None:
+def test(invocation: CliContext, plugin: str, as_json: bool) -> None:
     """Start a plugin, tell it a turn, a note and the end of a session, and ask for them again.
 
     Its files are made in a folder that is removed afterwards; a plugin that has a server tells the server, in a session

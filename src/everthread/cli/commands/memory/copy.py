@@ -11,7 +11,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.store.cursors import ToCopy
@@ -54,7 +54,7 @@ class Plan:
 @home_option
 @pass_invocation
 def copy(
-    invocation: Invocation, source: str, target: str, sessions: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
+    invocation: CliContext, source: str, target: str, sessions: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Tell a memory provider what was said before it was there: all sessions, or those named.
 

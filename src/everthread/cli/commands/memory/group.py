@@ -10,7 +10,7 @@ from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
 from everthread.cli.commands.memory.bridge import bridge
 from everthread.cli.commands.memory.copy import copy
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ memory.add_command(bridge)
 @json_option
 @home_option
 @pass_invocation
-def list_notes(invocation: Invocation, as_json: bool) -> None:
+def list_notes(invocation: CliContext, as_json: bool) -> None:
     """List the notes with their ids, and how full each collection is.
 
     \b
@@ -71,7 +71,7 @@ def list_notes(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def show_note(invocation: Invocation, note: str, as_json: bool) -> None:
+def show_note(invocation: CliContext, note: str, as_json: bool) -> None:
     """Show a NOTE (its id, the beginning of it, or words of it) with all its versions, the newest first.
 
     \b
@@ -102,7 +102,7 @@ def show_note(invocation: Invocation, note: str, as_json: bool) -> None:
 @limit_option
 @home_option
 @pass_invocation
-def log(invocation: Invocation, as_json: bool, limit: int) -> None:
+def log(invocation: CliContext, as_json: bool, limit: int) -> None:
     """Show every change of the notes and of your skills: what, when, and who made it in which turns.
 
     \b
@@ -130,7 +130,7 @@ def log(invocation: Invocation, as_json: bool, limit: int) -> None:
 @json_option
 @home_option
 @pass_invocation
-def undo(invocation: Invocation, change: str, as_json: bool) -> None:
+def undo(invocation: CliContext, change: str, as_json: bool) -> None:
     """Take back the newest change of the notes and skills, or the CHANGE that `memory log` names.
 
     It is taken back by a new version, so that this can be taken back as well.
@@ -162,7 +162,7 @@ def undo(invocation: Invocation, change: str, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def edit(invocation: Invocation, target: str, as_json: bool) -> None:
+def edit(invocation: CliContext, target: str, as_json: bool) -> None:
     """Edit MEMORY.md or USER.md in $VISUAL or $EDITOR, and say what has changed.
 
     Notes are separated by lines with nothing but § on them.
@@ -204,7 +204,7 @@ def edit(invocation: Invocation, target: str, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def forget(invocation: Invocation, note: str, yes: bool, as_json: bool) -> None:
+def forget(invocation: CliContext, note: str, yes: bool, as_json: bool) -> None:
     """Forget a NOTE (its id, or words of it) for good, and its words wherever they stand. There is no way back.
 
     The same as `everthread forget --note ID`. To take a note out of the prompt and no more, remove it with
@@ -228,7 +228,7 @@ def forget(invocation: Invocation, note: str, yes: bool, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def status(invocation: Invocation, as_json: bool) -> None:
+def status(invocation: CliContext, as_json: bool) -> None:
     """Show how every memory provider is doing, and how full the notes are.
 
     WAITING is what will be delivered by itself, and since when. PARKED is what the provider has rejected: `everthread
@@ -271,7 +271,7 @@ def status(invocation: Invocation, as_json: bool) -> None:
 @json_option
 @home_option
 @pass_invocation
-def retry(invocation: Invocation, provider: str, session: str | None, as_json: bool) -> None:
+def retry(invocation: CliContext, provider: str, session: str | None, as_json: bool) -> None:
     """Try again what PROVIDER has rejected, in one SESSION (its id, beginning of it, or title) or all.
 
     The same as `everthread journal retry`. What waits because the provider is not there is tried again by itself.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.session_output import newest, session_as_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _LISTED_MAX = 10_000
 @json_option
 @home_option
 @pass_invocation
-def browse_sessions(invocation: Invocation, as_json: bool) -> None:
+def browse_sessions(invocation: CliContext, as_json: bool) -> None:
     """Choose a session and read it: arrow keys move, typing narrows the list, Enter shows, Esc or q leaves.
 
     With --json, what is chosen is printed as `sessions list` would print it.

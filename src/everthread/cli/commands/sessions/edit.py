@@ -12,7 +12,7 @@ import click
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
 from everthread.cli.commands.forget import forget_it
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 
 @click.command("delete")
@@ -21,7 +21,7 @@ from everthread.cli.context import CliRuntime, Invocation, home_option, json_opt
 @json_option
 @home_option
 @pass_invocation
-def delete_sessions(invocation: Invocation, session: str, yes: bool, as_json: bool) -> None:
+def delete_sessions(invocation: CliContext, session: str, yes: bool, as_json: bool) -> None:
     """Forget a session, as `everthread forget` does. There is no way back.
 
     Its words leave this store at once. Memory providers are told to forget as well; those that can't are named.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @json_option
 @home_option
 @pass_invocation
-def rename_sessions(invocation: Invocation, session: str, title: str, as_json: bool) -> None:
+def rename_sessions(invocation: CliContext, session: str, title: str, as_json: bool) -> None:
     """Give a session another title. No two sessions of an owner have the same one.
 
     \b

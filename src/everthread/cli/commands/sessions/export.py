@@ -10,7 +10,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 _OBEYED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 @home_option
 @pass_invocation
 def export_sessions(
-    invocation: Invocation,
+    invocation: CliContext,
     names: tuple[str, ...],
     everything: bool,
     output: str | None,

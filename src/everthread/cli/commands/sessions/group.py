@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_invocation
 from everthread.cli.session_output import newest, session_as_json, state
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def sessions() -> None:
 @limit_option
 @home_option
 @pass_invocation
-def list_sessions(invocation: Invocation, as_json: bool, limit: int) -> None:
+def list_sessions(invocation: CliContext, as_json: bool, limit: int) -> None:
     """List sessions of every owner, the last active first.
 
     \b

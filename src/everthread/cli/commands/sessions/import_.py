@@ -14,7 +14,7 @@ import click
 from msgspec import Struct, field
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.cli.output import Advance
@@ -57,7 +57,7 @@ class Tally(Struct):
 @home_option
 @pass_invocation
 def import_sessions(
-    invocation: Invocation, file: str, dry_run: bool, keep_owners: bool, as_mine: bool, as_json: bool
+    invocation: CliContext, file: str, dry_run: bool, keep_owners: bool, as_mine: bool, as_json: bool
 ) -> None:
     """Take in the sessions of a FILE that `sessions export` has written; - is what is piped in.
 

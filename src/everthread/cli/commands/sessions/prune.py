@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import CliRuntime, Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 from everthread.cli.exit_codes import REFUSED
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class _Age(click.ParamType[float]):
 @json_option
 @home_option
 @pass_invocation
-def prune_sessions(invocation: Invocation, age_s: float, dry_run: bool, yes: bool, as_json: bool) -> None:
+def prune_sessions(invocation: CliContext, age_s: float, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove sessions that ended long ago from this store. There is no way back: export them first.
 
     Only sessions that have ended go. What another session still shows is kept, and so is what memory providers have not
@@ -80,7 +80,7 @@ def prune_sessions(invocation: Invocation, age_s: float, dry_run: bool, yes: boo
         show.print_json({"found": listed, "removed": removed, "turns": turns, "kept": kept, "dry_run": dry_run})
 
 
-def _remove(invocation: Invocation, found: Prunable, before: float) -> tuple[int, int]:
+def _remove(invocation: CliContext, found: Prunable, before: float) -> tuple[int, int]:
     from everthread.cli.output import bar
 
     async def remove(runtime: CliRuntime) -> tuple[int, int]:

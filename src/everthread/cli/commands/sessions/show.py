@@ -9,7 +9,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 from everthread.cli.output import shown
 from everthread.cli.session_output import named, nothing_there, session_as_json, state
 
@@ -28,7 +28,7 @@ _RESULT_CHARS = 60
 @json_option
 @home_option
 @pass_invocation
-def show_sessions(invocation: Invocation, session: str, full: bool, as_json: bool) -> None:
+def show_sessions(invocation: CliContext, session: str, full: bool, as_json: bool) -> None:
     """Show what was said in a session: who, when, and what the tools did, a line each.
 
     What was undone is left out; what came from the session it grew out of is marked, and so is a message that was set
@@ -43,7 +43,7 @@ def show_sessions(invocation: Invocation, session: str, full: bool, as_json: boo
     show_session(invocation, session, full=full, as_json=as_json)
 
 
-def show_session(invocation: Invocation, text: str, *, full: bool = False, as_json: bool = False) -> None:
+def show_session(invocation: CliContext, text: str, *, full: bool = False, as_json: bool = False) -> None:
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
     def look(uow: UnitOfWork) -> tuple[Session, View]:

@@ -10,7 +10,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli import shell_complete as completing
-from everthread.cli.context import Invocation, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_invocation
 from everthread.cli.session_output import nothing_there, session_as_json, state
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Node(NamedTuple):
 @limit_option
 @home_option
 @pass_invocation
-def tree_sessions(invocation: Invocation, session: str | None, as_json: bool, limit: int) -> None:
+def tree_sessions(invocation: CliContext, session: str | None, as_json: bool, limit: int) -> None:
     """Draw which session grew out of which: branches, continuations, work that was handed over, and
     where it was come back to one.
 

@@ -11,7 +11,7 @@ import click
 
 from everthread.cli import output as show
 from everthread.cli.commands.setup.memory import setup_memory
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.cli.commands.setup.local_model import Progress
@@ -50,7 +50,7 @@ def setup(
         return
     from everthread.cli.commands.setup.model import asked, carried_out, given
 
-    invocation = context.ensure_object(Invocation)
+    invocation = context.ensure_object(CliContext)
     if model or key_env or non_interactive:
         done = carried_out(invocation, given(invocation, model, key_env), offline=offline)
     elif sys.stdin.isatty() and not as_json:
@@ -73,7 +73,7 @@ setup.add_command(setup_memory)
 @json_option
 @home_option
 @pass_invocation
-def telegram(invocation: Invocation, token_env: str, allow: tuple[str, ...], offline: bool, as_json: bool) -> None:
+def telegram(invocation: CliContext, token_env: str, allow: tuple[str, ...], offline: bool, as_json: bool) -> None:
     """Have a bot on Telegram answered: its token, tried and kept.
 
     Ask @BotFather on Telegram for a bot (/newbot); it gives you the token. It is typed without being shown, tried, and
@@ -100,7 +100,7 @@ def telegram(invocation: Invocation, token_env: str, allow: tuple[str, ...], off
 @json_option
 @home_option
 @pass_invocation
-def local(invocation: Invocation, if_needed: bool, as_json: bool) -> None:
+def local(invocation: CliContext, if_needed: bool, as_json: bool) -> None:
     """Fetch the local model, SmolLM2-135M, into the home: a chat without a key, on this machine.
 
     About 130 MB are downloaded, and 210 MB kept, in models/local under the home. If the model is there already, nothing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
     from everthread.config.provider_settings import Field, Value
@@ -40,7 +40,7 @@ class Answers:
 @home_option
 @pass_invocation
 def setup_memory(
-    invocation: Invocation, names: tuple[str, ...], given: tuple[str, ...], offline: bool, as_json: bool
+    invocation: CliContext, names: tuple[str, ...], given: tuple[str, ...], offline: bool, as_json: bool
 ) -> None:
     """Choose where memories are kept and found, say what each PROVIDER needs, and try it.
 
@@ -278,7 +278,7 @@ def _as_it_will_be(settings: Settings, answers: Answers) -> Settings:
     return replace(settings, memory=memory, memory_providers=told, variables=variables)
 
 
-def _tried(invocation: Invocation, settings: Settings, names: Sequence[str]) -> dict[str, str]:
+def _tried(invocation: CliContext, settings: Settings, names: Sequence[str]) -> dict[str, str]:
     """What each says of itself. Raises what is wrong with one: nothing is written then."""
     health: dict[str, str] = {}
     for name in names:
@@ -287,7 +287,7 @@ def _tried(invocation: Invocation, settings: Settings, names: Sequence[str]) -> 
     return health
 
 
-def _write(invocation: Invocation, answers: Answers) -> None:
+def _write(invocation: CliContext, answers: Answers) -> None:
     from everthread.config.edit import set_secret, set_values
     from everthread.config.settings import places
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli import output as show
-from everthread.cli.context import Invocation
+from everthread.cli.context import CliContext
 
 if TYPE_CHECKING:
     from everthread.config.settings import Provider, Settings
@@ -46,7 +46,7 @@ class Wanted:
     """A provider that is not configured yet, under the name that the model begins with."""
 
 
-def given(invocation: Invocation, model: str, key_env: str) -> Wanted:
+def given(invocation: CliContext, model: str, key_env: str) -> Wanted:
     """What the options say."""
     from everthread.config.settings import default_model
     from everthread.domain.errors import BadInput
@@ -61,7 +61,7 @@ def given(invocation: Invocation, model: str, key_env: str) -> Wanted:
     return Wanted(chosen, key_env if key_env != provider.api_key_env else "")
 
 
-def asked(invocation: Invocation, *, offline: bool) -> dict[str, Any]:
+def asked(invocation: CliContext, *, offline: bool) -> dict[str, Any]:
     """What somebody answers, asked again until it works or they are content with it."""
     from everthread.domain.errors import EverthreadError
 
@@ -81,7 +81,7 @@ def asked(invocation: Invocation, *, offline: bool) -> dict[str, Any]:
         raise click.Abort
 
 
-def carried_out(invocation: Invocation, wanted: Wanted, *, offline: bool) -> dict[str, Any]:
+def carried_out(invocation: CliContext, wanted: Wanted, *, offline: bool) -> dict[str, Any]:
     """Try what is wanted, then write it. Raises what went wrong; nothing is written then."""
     from everthread.config.edit import set_secret, set_values
     from everthread.config.settings import places
@@ -118,7 +118,7 @@ def carried_out(invocation: Invocation, wanted: Wanted, *, offline: bool) -> dic
     }
 
 
-def _memory(invocation: Invocation) -> dict[str, Any]:
+def _memory(invocation: CliContext) -> dict[str, Any]:
     """The memory providers that are used, and the plugins of installed packages."""
     from everthread.plugins import installed
 
@@ -135,7 +135,7 @@ def _tell_of_memory(found: dict[str, Any]) -> None:
     click.echo("The page `Write a memory provider` in the documentation says how to add one of your own.")
 
 
-def _with(invocation: Invocation, wanted: Wanted) -> Settings:
+def _with(invocation: CliContext, wanted: Wanted) -> Settings:
     """The settings as they will be."""
     from msgspec import structs
     from msgspec.structs import replace

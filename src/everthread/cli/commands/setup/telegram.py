@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import Invocation
+from everthread.cli.context import CliContext
 
 if TYPE_CHECKING:
     from everthread.config.settings import Settings
@@ -15,7 +15,7 @@ VARIABLE = "TELEGRAM_BOT_TOKEN"
 
 
 def set_up(
-    invocation: Invocation, name: str, token_env: str, allow: tuple[str, ...], *, offline: bool
+    invocation: CliContext, name: str, token_env: str, allow: tuple[str, ...], *, offline: bool
 ) -> dict[str, Any]:
     """Raises what went wrong; nothing is written then. Without a variable, the token is asked for."""
     from everthread.config.edit import set_secret, set_values

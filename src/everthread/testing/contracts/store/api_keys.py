@@ -16,8 +16,8 @@ class KeysOfTheInterface(OnAStore):
             assert not await store.read(lambda uow: uow.tokens.are_any())
             phone = Token("h1", "ann", "phone", 1.0)
             assert await store.write(lambda uow: uow.tokens.add(phone))
-            assert await other.peek(lambda uow: uow.tokens.get("h1")) == phone
-            assert await other.peek(lambda uow: uow.tokens.get("h2")) is None
+            assert await other.read_inline(lambda uow: uow.tokens.get("h1")) == phone
+            assert await other.read_inline(lambda uow: uow.tokens.get("h2")) is None
             assert await other.read(lambda uow: uow.tokens.are_any())
             await store.write(lambda uow: uow.tokens.used("h1", 5.0))
             used = await other.read(lambda uow: uow.tokens.get("h1"))

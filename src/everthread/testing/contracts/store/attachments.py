@@ -98,7 +98,7 @@ class WhatComesWithMessages(OnAStore):
     @in_loop
     async def test_a_chat_that_has_moved_is_known_as_before(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
-            assert await store.peek(lambda uow: uow.inbox.moved_chats()) == {}
+            assert await store.read_inline(lambda uow: uow.inbox.moved_chats()) == {}
             await store.write(lambda uow: uow.inbox.move_chat("there", "-100", "-1"))
             await store.write(lambda uow: uow.inbox.move_chat("there", "-100", "-1"))
-            assert await other.peek(lambda uow: uow.inbox.moved_chats()) == {("there", "-100"): "-1"}
+            assert await other.read_inline(lambda uow: uow.inbox.moved_chats()) == {("there", "-100"): "-1"}

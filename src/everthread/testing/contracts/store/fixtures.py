@@ -25,7 +25,7 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Lifecycle, Ticket
+from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.store.turns import Hit
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -65,7 +65,7 @@ class Talk:
     async def accept(self, text: str, key: SessionKey, owner: str = "ann") -> None:
         await self.lifecycle.accept(Inbound(key, owner, text))
 
-    async def begin(self, text: str, key: SessionKey, owner: str = "ann") -> Ticket:
+    async def begin(self, text: str, key: SessionKey, owner: str = "ann") -> TurnClaim:
         await self.accept(text, key, owner)
         ticket = await self.lifecycle.begin_turn(key)
         assert ticket is not None
@@ -161,7 +161,7 @@ async def awaited(work: Awaitable[None]) -> None:
     await work
 
 
-async def commit_user_message(talk: Talk, ticket: Ticket, answer: str | None = None):
+async def commit_user_message(talk: Talk, ticket: TurnClaim, answer: str | None = None):
     text = ticket.message.inbound.text
     return await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, text)], answer)
 

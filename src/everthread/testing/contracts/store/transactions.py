@@ -23,7 +23,7 @@ from everthread.domain.model import (
     Slot,
     Timer,
 )
-from everthread.lifecycle import Ticket
+from everthread.lifecycle import TurnClaim
 from everthread.store.sessions import Whereabouts
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
@@ -44,7 +44,7 @@ EITHER_WAY = pytest.mark.parametrize("how", ["write", "jot"])
 
 
 def put(store: Store, how: str, work: Callable[[UnitOfWork], T]) -> Awaitable[T]:
-    return store.jot(work) if how == "jot" else store.write(work)
+    return store.write_inline(work) if how == "jot" else store.write(work)
 
 
 class UnitsOfWork(OnAStore):
@@ -413,6 +413,6 @@ class UnitsOfWork(OnAStore):
             results = await asyncio.gather(
                 *(talks[n % 2].lifecycle.begin_turn(KEY) for n in range(20)), return_exceptions=True
             )
-            tickets = [result for result in results if isinstance(result, Ticket)]
+            tickets = [result for result in results if isinstance(result, TurnClaim)]
             assert [ticket.message.inbound.text for ticket in tickets] == ["first"]
-            assert all(isinstance(result, Busy) for result in results if not isinstance(result, Ticket))
+            assert all(isinstance(result, Busy) for result in results if not isinstance(result, TurnClaim))
