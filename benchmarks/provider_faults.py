@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from tests import fake_back_ends
-from tests.back_end import BackEnd
-from tests.fault_days import LIMITS, PATIENT, Day, lived
+from tests import fake_backends as fake_back_ends
+from tests.provider_backend import BackEnd
+from tests.provider_faults import LIMITS, PATIENT, Day, lived
 
 from everthread.memory.delivery import Limits
 
@@ -95,7 +95,7 @@ def _supermemory() -> Iterator[MakeBackEnd]:
 
 @contextmanager
 def _hermes() -> Iterator[MakeBackEnd]:
-    """The real Hermes Agent's plugin `holographic`, and a home for each day; see tests/spoiled_python.py."""
+    """The real Hermes Agent's plugin `holographic`, and a home for each day; see tests/faulty_python.py."""
     from tests.servers.hermes_memories import Facts
 
     @contextmanager
@@ -107,7 +107,7 @@ def _hermes() -> Iterator[MakeBackEnd]:
 
 
 async def _hermes_day(folder: Path, back_end: BackEnd, seed: int) -> Day:
-    from tests.hermes_fault_days import LIMITS, SAYS, spoiled
+    from tests.hermes_provider_faults import LIMITS, SAYS, spoiled
     from tests.servers.hermes_memories import compare
 
     day = await lived(folder, back_end, seed, LIMITS, spoiled, SAYS)

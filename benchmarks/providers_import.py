@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.hermes_house import START, HermesHouse
+from tests.hermes_home import START, HermesHouse
 
 from benchmarks import corpus
 from benchmarks.measuring import Figure

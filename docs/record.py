@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyte.graphics
 from tests.e2e.model_endpoint import model_endpoint
-from tests.seen import ENTER, Seen
+from tests.terminal_screen import ENTER, Seen
 
 from docs.drawn import svg
 from everthread.agent.titles import INSTRUCTION

@@ -24,7 +24,7 @@ from everthread.ports.platform import Address, Button, Capabilities, Media, Outb
 from everthread.testing.fault_proxy import Fault, FaultProxy
 from everthread.testing.model_server.replies import End, Fail, Reply, Say
 from everthread.testing.model_server.server import ModelServer
-from tests.site import Answer, Place, site
+from tests.http_gateway import Answer, Place, site
 
 PER_MINUTE = 6
 DRAIN_S = 0.5

@@ -18,9 +18,9 @@ from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, Kind, SessionKey, SessionRef
 from everthread.memory.delivery import Limits
 from everthread.ports.memory import MemoryProvider
-from tests.back_end import BackEnd
-from tests.hermes_house import HermesHouse
-from tests.house import CLI, TELEGRAM, House, opened
+from tests.hermes_home import HermesHouse
+from tests.provider_backend import BackEnd
+from tests.runtime import CLI, TELEGRAM, House, opened
 
 LIMITS = Limits(attempt_s_max=2.0, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
 TURN_S_MAX = 2.0

@@ -1,4 +1,4 @@
-"""A window of tmux: a terminal that wraps its lines anew when its width changes, which `tests.seen` does not."""
+"""A tmux window: a terminal that re-wraps its lines when its width changes; `tests.terminal_screen` does not."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cleanup import tidy
 from tests.hermes_plugins import Diaries
-from tests.tidy import tidy
 
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.domain.errors import Rejected, Unavailable

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cleanup import tidy
 from tests.fakes.honcho import FakeHoncho
-from tests.tidy import tidy
 
 from everthread.adapters.memory.honcho.codec import our_session
 from everthread.adapters.memory.honcho.provider import Honcho

@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.house import until
 from tests.http_as_platform import Building, Callers, HttpAsPlatform
-from tests.site import Place, site
+from tests.http_gateway import Place, site
+from tests.runtime import until
 
 from everthread.config.settings import Gateway
 from everthread.domain.errors import StoreBusy

@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.toy_model import WEIGHTS, PlainClient, a_request, asked, ends, is_running, make_folder, pids, wait_until
+from tests.fake_local_model import (
+    WEIGHTS,
+    PlainClient,
+    a_request,
+    asked,
+    ends,
+    is_running,
+    make_folder,
+    pids,
+    wait_until,
+)
 
 from everthread.adapters.models.local.client import CONTEXT_TOKENS, OUTPUT_TOKENS_MAX, LocalModel
 from everthread.domain.errors import ModelUnavailable, ModelUnknown
@@ -202,7 +212,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from everthread.adapters.models.local import LocalModel
-from tests.toy_model import WEIGHTS, PlainClient, a_request
+from tests.fake_local_model import WEIGHTS, PlainClient, a_request
 
 async def main():
     model = LocalModel(Path(sys.argv[1]), PlainClient)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cleanup import tidy
 from tests.fakes.mem0 import FakeMem0
 from tests.mem0_held import held
-from tests.tidy import tidy
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cleanup import tidy
 from tests.fakes.supermemory import FakeSupermemory
-from tests.tidy import tidy
 
 from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.telegram_town import TOKEN, EmulatorProcess, acquaint
+from tests.telegram_gateway import TOKEN, EmulatorProcess, acquaint
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.config.settings import PlatformAccount

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.agent_house import tool
+from tests.agent_runtime import tool
 from tests.fake_model import FakeModel
 
 from everthread.agent.model_call import ModelCaller, ModelChoice

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import Plaza, plaza
+from tests.gateway import Plaza, plaza
+from tests.runtime import until
 
 from everthread.config.settings import Gateway, PlatformAccount, Price
 from everthread.domain.errors import PlatformUnavailable, SendUncertain

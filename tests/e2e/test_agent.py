@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import until
+from tests.runtime import until
 
 from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime

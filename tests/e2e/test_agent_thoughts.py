@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_house import tool
-from tests.house import until
+from tests.agent_runtime import tool
+from tests.runtime import until
 
 from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import Plaza, plaza
-from tests.site import site
+from tests.gateway import Plaza, plaza
+from tests.http_gateway import site
+from tests.runtime import until
 
 from everthread.config.settings import Gateway, PlatformAccount, Tools
 from everthread.domain.errors import PlatformUnavailable

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.agent_house import AgentHouse, tool
+from tests.agent_runtime import AgentHouse, tool
 from tests.fake_model import FakeModel
-from tests.house import CLI, ME, AsyncDiary, until
+from tests.runtime import CLI, ME, AsyncDiary, until
 
 from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded

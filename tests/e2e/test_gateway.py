@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import plaza
+from tests.gateway import plaza
+from tests.runtime import until
 
 from everthread.config.settings import Gateway
 from everthread.domain.model import TurnStatus

@@ -6,10 +6,10 @@ With the real Hermes Agent there are more of them in tests/servers.
 from pathlib import Path
 
 import pytest
-from tests.back_end import BackEnd
-from tests.fault_days import FAULTS_MIN, lived
-from tests.hermes_fault_days import LIMITS, spoiled
 from tests.hermes_plugins import Diaries
+from tests.hermes_provider_faults import LIMITS, spoiled
+from tests.provider_backend import BackEnd
+from tests.provider_faults import FAULTS_MIN, lived
 
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import fake_back_ends
-from tests.back_end import BackEnd
-from tests.bad_day import BadDay
+from tests import fake_backends as fake_back_ends
 from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
 from tests.fakes.honcho import FakeHoncho
 from tests.fakes.supermemory import FakeSupermemory
-from tests.fault_days import FaultDays
-from tests.house import CLI, until
+from tests.provider_backend import BackEnd
+from tests.provider_faults import FaultDays
+from tests.provider_outage import BadDay
 from tests.provider_scenarios import ProviderScenarios
+from tests.runtime import CLI, until
 
 from everthread.bootstrap.memory_providers import configured
 from everthread.bootstrap.runtime import Runtime

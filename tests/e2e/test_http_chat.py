@@ -10,8 +10,8 @@ import aiohttp
 import msgspec
 import openai
 import pytest
-from tests.house import until
-from tests.site import site
+from tests.http_gateway import site
+from tests.runtime import until
 
 from everthread.config.settings import Gateway, Limits, Price
 from everthread.domain.model import SessionKey, ToolCall, TurnStatus

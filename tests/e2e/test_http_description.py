@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.e2e.test_http_hooks import ENVIRONMENT
-from tests.site import site
+from tests.http_gateway import site
 
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer

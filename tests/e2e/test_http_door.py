@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.plaza import Plaza, plaza
-from tests.site import site
+from tests.gateway import Plaza, plaza
+from tests.http_gateway import site
 
 from everthread.config.settings import Gateway, Http, Webhook
 from everthread.domain.errors import BadConfig

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.site import Answer, Place, site
+from tests.http_gateway import Answer, Place, site
 
 from everthread.config.settings import Gateway, Variables, Webhook
 from everthread.domain.model import SessionKey

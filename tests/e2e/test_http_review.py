@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import openai
 import pytest
-from tests.house import until
-from tests.site import Place, site
+from tests.http_gateway import Place, site
+from tests.runtime import until
 
 from everthread.config.settings import Gateway, Price
 from everthread.domain.boundary import New

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.site import Place, site
+from tests.http_gateway import Place, site
 
 from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey

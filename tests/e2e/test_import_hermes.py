@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
-from tests.hermes_house import START, HermesHouse
+from tests.hermes_home import START, HermesHouse
 
 # Many processes a test.
 pytestmark = pytest.mark.timeout(60)

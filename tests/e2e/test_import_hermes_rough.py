@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.commands import everthread, printed, problems
 from tests.e2e.test_import_hermes import bound, exported, said, taken
-from tests.hermes_house import START, HermesHouse
-from tests.house import House
+from tests.hermes_home import START, HermesHouse
+from tests.runtime import House
 
 from everthread.domain.boundary import Boundary, Expire, New, Resume
 from everthread.domain.model import SessionKey

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import fake_back_ends
-from tests.back_end import BackEnd
-from tests.bad_day import BadDay
+from tests import fake_backends as fake_back_ends
 from tests.e2e.test_chat import Terminal
 from tests.fakes.mem0 import FakeMem0
-from tests.fault_days import FaultDays
-from tests.house import CLI, until
 from tests.mem0_held import held
+from tests.provider_backend import BackEnd
+from tests.provider_faults import FaultDays
+from tests.provider_outage import BadDay
 from tests.provider_scenarios import ProviderScenarios
+from tests.runtime import CLI, until
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config import settings as config

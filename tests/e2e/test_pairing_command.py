@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.e2e.test_access import shown
 from tests.e2e.test_command import assert_one_line, everthread, printed
-from tests.house import until
-from tests.plaza import plaza
+from tests.gateway import plaza
+from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import PlatformAccount, Settings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import Plaza, plaza
+from tests.gateway import Plaza, plaza
+from tests.runtime import until
 
 from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import DiskFull, PlatformUnavailable, StoreBusy, StoreError

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import CLI, ME, TELEGRAM, AsyncDiary, Diary, Gate, House, ThreadDiary, opened, until
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Diary, Gate, House, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Refusal, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadBoundary, BadInput, Fenced, NotFound

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, opened, until
+from tests.runtime import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Reset, Resume
 from everthread.domain.errors import Unavailable

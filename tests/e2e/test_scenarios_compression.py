@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.agent_house import AgentHouse
+from tests.agent_runtime import AgentHouse
 from tests.fake_model import FakeModel
-from tests.house import CLI, ME, AsyncDiary, Call, until
+from tests.runtime import CLI, ME, AsyncDiary, Call, until
 
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.adapters.sqlite.store import SqliteStore

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.house import AsyncDiary, MovableClock, until
-from tests.plaza import ANNA, Plaza, plaza
+from tests.gateway import ANNA, Plaza, plaza
+from tests.runtime import AsyncDiary, MovableClock, until
 
 from everthread import plugins as plugin_hooks
 from everthread.commands.registry import COMMANDS

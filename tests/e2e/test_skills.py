@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_house import AgentHouse
+from tests.agent_runtime import AgentHouse
 from tests.fake_model import FakeModel
-from tests.house import CLI, ME
+from tests.runtime import CLI, ME
 
 from everthread.agent.events import ToolEnded
 from everthread.agent.skills.folders import SkillFolders

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import ANNA, Plaza, plaza
+from tests.gateway import ANNA, Plaza, plaza
+from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Gateway, PlatformAccount

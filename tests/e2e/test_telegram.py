@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.ears import VOICE, Ears
-from tests.house import until
-from tests.telegram_town import ANN, BOB, TOKEN, acquaint, settings_of, town
+from tests.runtime import until
+from tests.telegram_gateway import ANN, BOB, TOKEN, acquaint, settings_of, town
+from tests.transcription import VOICE, Ears
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.bootstrap.runtime import Runtime

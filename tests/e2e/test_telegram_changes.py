@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import until
-from tests.telegram_town import ANN, BOB, TOKEN, town
+from tests.runtime import until
+from tests.telegram_gateway import ANN, BOB, TOKEN, town
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.config.settings import PlatformAccount

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.e2e.commands import everthread, printed, refused
 from tests.e2e.test_chat import Terminal
-from tests.telegram_town import TOKEN, EmulatorProcess
+from tests.telegram_gateway import TOKEN, EmulatorProcess
 
 SECRET = TOKEN.partition(":")[2]
 

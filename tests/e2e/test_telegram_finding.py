@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.house import until
-from tests.telegram_town import ANN, BOB, TOKEN
+from tests.runtime import until
+from tests.telegram_gateway import ANN, BOB, TOKEN
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.adapters.platforms.telegram.http import abrupt_socket

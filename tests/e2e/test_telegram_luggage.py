@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ears import VOICE, Ears
-from tests.house import until
-from tests.telegram_town import ANN, BOB, TOKEN, town
+from tests.runtime import until
+from tests.telegram_gateway import ANN, BOB, TOKEN, town
+from tests.transcription import VOICE, Ears
 
 from everthread.config.settings import Gateway, Provider
 from everthread.domain.model import ToolCall

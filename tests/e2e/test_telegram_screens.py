@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, Ears
-from tests.telegram_town import ANN, BOB, Town, town
+from tests.telegram_gateway import ANN, BOB, Town, town
 
 from everthread.config.settings import Gateway, Provider
 from everthread.domain.model import ToolCall

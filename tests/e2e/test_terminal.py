@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.test_chat import LONG, Home
-from tests.seen import ALT_ENTER, CTRL_C, CTRL_D, DOWN, ENTER, ESCAPE, TAB, UP, Seen
+from tests.terminal_screen import ALT_ENTER, CTRL_C, CTRL_D, DOWN, ENTER, ESCAPE, TAB, UP, Seen
 
 SCREENS = Path(__file__).parents[1] / "screens"
 ANSWER = """# A plan for Lisbon

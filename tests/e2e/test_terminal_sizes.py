@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_chat import Home
-from tests.seen import ENTER, Seen
+from tests.terminal_screen import ENTER, Seen
 from tests.tmux import Tmux, needs_tmux
 
 WORDS = [f"word{number:02}" for number in range(60)]

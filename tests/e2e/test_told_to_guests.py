@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.plaza import plaza
-from tests.site import site
+from tests.gateway import plaza
+from tests.http_gateway import site
 
 from everthread.config.settings import Gateway
 from everthread.domain.model import SessionKey

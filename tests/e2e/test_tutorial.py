@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.model_endpoint import model_endpoint
-from tests.seen import CTRL_D, ENTER, Seen
+from tests.terminal_screen import CTRL_D, ENTER, Seen
 
 from everthread.agent.titles import INSTRUCTION
 from everthread.testing.model_server.replies import Reply, Say

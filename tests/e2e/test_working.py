@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.house import until
-from tests.plaza import ANNA, plaza
+from tests.gateway import ANNA, plaza
+from tests.runtime import until
 
 from everthread.config.settings import Gateway, PlatformAccount
 from everthread.domain.errors import BadConfig

@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.back_end import BackEnd
-from tests.fault_days import Day
-from tests.hermes_fault_days import compare_facts, minutes
+from tests.hermes_provider_faults import compare_facts, minutes
+from tests.provider_backend import BackEnd
+from tests.provider_faults import Day
 from tests.servers.hermes_program import CACHE, installed
 
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge

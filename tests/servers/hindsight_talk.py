@@ -5,10 +5,10 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote
 
-from tests.back_end import BackEnd
+from tests.cleanup import tidy
+from tests.provider_backend import BackEnd
 from tests.servers.door import Door
 from tests.servers.hindsight_house import House
-from tests.tidy import tidy
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.events import Delivery, ForgetScope

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.back_end import BackEnd
 from tests.mem0_held import held, in_files, parent_of
+from tests.provider_backend import BackEnd
 from tests.servers.door import Door
 from tests.servers.environments import environment
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.back_end import BackEnd
-from tests.house import ME
+from tests.provider_backend import BackEnd
+from tests.runtime import ME
 from tests.servers.environments import environment
 from tests.servers.free_port import free_port
 

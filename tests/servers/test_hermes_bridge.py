@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.back_end import BackEnd
-from tests.bad_day import Life
-from tests.fault_days import Day, FaultDays, Spoil
-from tests.hermes_fault_days import LIMITS as FAULT_LIMITS
-from tests.hermes_fault_days import SAYS, spoiled
-from tests.house import CLI, ME, House
+from tests.cleanup import tidy
+from tests.hermes_provider_faults import LIMITS as FAULT_LIMITS
+from tests.hermes_provider_faults import SAYS, spoiled
+from tests.provider_backend import BackEnd
+from tests.provider_faults import Day, FaultDays, Spoil
+from tests.provider_outage import Life
+from tests.runtime import CLI, ME, House
 from tests.servers.hermes_memories import Facts, Holographic, compare, python
-from tests.tidy import tidy
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import load
@@ -169,7 +169,7 @@ async def test_a_killed_process_is_started_again_and_has_everything(tmp_path: Pa
 
 
 def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
-    """As tests/bad_day.py has it, but for what this plugin does not keep: which session a fact was said in."""
+    """As tests/provider_outage.py has it, but for what this plugin does not keep: which session a fact was said in."""
     back_end = BackEnd(
         f"{Holographic.__module__}:{Holographic.__qualname__}",
         facts.settings,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.back_end import BackEnd
-from tests.bad_day import Life
-from tests.house import CLI, House, opened
+from tests.cleanup import tidy
+from tests.provider_backend import BackEnd
+from tests.provider_outage import Life
+from tests.runtime import CLI, House, opened
 from tests.servers.hermes_memories import OpenViking, python
 from tests.servers.openviking_house import KEY, openviking
 from tests.servers.openviking_house import House as Server
-from tests.tidy import tidy
 
 from everthread.domain.boundary import New, Resume
 from everthread.memory.delivery import Limits
@@ -110,7 +110,7 @@ async def test_turns_arrive_in_their_own_sessions_and_every_close_commits(
 
 
 def test_the_story_of_a_bad_day(tmp_path: Path, server: Server, account: str, settings: dict[str, Any]) -> None:
-    """As tests/bad_day.py has it. What a killed process had acknowledged is told again, as the scorecard says."""
+    """The outage story of tests/provider_outage.py. Entries that a killed process had acknowledged are sent again."""
     back_end = BackEnd(
         f"{OpenViking.__module__}:{OpenViking.__qualname__}",
         settings,

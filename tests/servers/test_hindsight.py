@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.back_end import BackEnd
-from tests.bad_day import BadDay
-from tests.fault_days import PATIENT, FaultDays
-from tests.house import CLI
+from tests.cleanup import tidy
+from tests.provider_backend import BackEnd
+from tests.provider_faults import PATIENT, FaultDays
+from tests.provider_outage import BadDay
 from tests.provider_scenarios import ProviderScenarios
+from tests.runtime import CLI
 from tests.servers.door import Door
 from tests.servers.hindsight_house import House, hindsight
 from tests.servers.hindsight_talk import (
@@ -27,7 +28,6 @@ from tests.servers.hindsight_talk import (
     ready,
     texts,
 )
-from tests.tidy import tidy
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.bootstrap.runtime import Runtime

@@ -14,14 +14,14 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from tests.cleanup import tidy
 from tests.e2e.commands import everthread
-from tests.fault_days import PATIENT, lived
-from tests.house import CLI
-from tests.house import House as Process
+from tests.provider_faults import PATIENT, lived
+from tests.runtime import CLI
+from tests.runtime import House as Process
 from tests.servers.door import Door
 from tests.servers.hindsight_house import House, hindsight
 from tests.servers.hindsight_talk import KEEPS, Talk, asked, back_end_of, documents, everything, ready, texts
-from tests.tidy import tidy
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.boundary import New, Resume

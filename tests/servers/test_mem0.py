@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.back_end import BackEnd
-from tests.bad_day import BadDay
-from tests.fault_days import PATIENT, FaultDays
+from tests.cleanup import tidy
+from tests.provider_backend import BackEnd
+from tests.provider_faults import PATIENT, FaultDays
+from tests.provider_outage import BadDay
 from tests.provider_scenarios import ProviderScenarios
 from tests.servers.door import Door
 from tests.servers.mem0_house import House, child_of, mem0
-from tests.tidy import tidy
 
 from everthread.adapters.memory.mem0 import local_client as library
 from everthread.adapters.memory.mem0.provider import Mem0
@@ -74,7 +74,7 @@ class TestScenarios(ProviderScenarios, BadDay, FaultDays):
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """On a busy machine its process takes many seconds to start."""
-        monkeypatch.setattr("tests.house.PATIENCE_S", 60.0)
+        monkeypatch.setattr("tests.runtime.PATIENCE_S", 60.0)
 
     @pytest.fixture
     def back_end(self, house: House) -> BackEnd:

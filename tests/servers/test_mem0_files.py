@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import until
+from tests.runtime import until
 from tests.servers.mem0_house import House, child_of, mem0
 
 from everthread.adapters.memory.mem0 import local_client as library

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.back_end import BackEnd
-from tests.bad_day import BadDay
-from tests.fault_days import PATIENT, FaultDays
-from tests.house import CLI
+from tests.cleanup import tidy
+from tests.provider_backend import BackEnd
+from tests.provider_faults import PATIENT, FaultDays
+from tests.provider_outage import BadDay
 from tests.provider_scenarios import ProviderScenarios
+from tests.provider_session import Talk
+from tests.runtime import CLI
 from tests.servers import openviking_house
 from tests.servers.door import Door
 from tests.servers.environments import environment
 from tests.servers.openviking_house import House
-from tests.talk import Talk
-from tests.tidy import tidy
 
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.bootstrap.runtime import Runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.toy_model import PlainClient, a_request, is_running, wait_until
+from tests.fake_local_model import PlainClient, a_request, is_running, wait_until
 
 from everthread.adapters.models.local.client import LocalModel
 from everthread.config.settings import Settings
@@ -86,7 +86,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from everthread.adapters.models.local import LocalModel
-from tests.toy_model import PlainClient, a_request
+from tests.fake_local_model import PlainClient, a_request
 
 async def main():
     model = LocalModel(Path(sys.argv[1]), PlainClient)

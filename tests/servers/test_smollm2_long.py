@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.agent_house import AgentHouse
-from tests.house import CLI, ME, TELEGRAM
+from tests.agent_runtime import AgentHouse
+from tests.runtime import CLI, ME, TELEGRAM
 from tests.servers.test_smollm2 import folder, local_model
 
 from everthread.adapters.models.local.client import LocalModel

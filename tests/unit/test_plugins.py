@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house import CLI, TELEGRAM, Gate, House, until
+from tests.runtime import CLI, TELEGRAM, Gate, House, until
 
 from everthread import plugins
 from everthread.bootstrap.runtime import Runtime

@@ -1,0 +1,204 @@
+"""A `House` with an agent in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from everthread.agent.compression.service import Compressor
+from everthread.agent.compression.summarizer import Summariser
+from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
+from everthread.agent.model_call import ModelCaller, ModelChoice
+from everthread.agent.note_compaction import Room, Wrote
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.review import Reviewer, review_tools
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.titles import Titler
+from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.turn import Agent, TurnLimits, TurnOptions
+from everthread.config.settings import Compression, Review
+from everthread.domain import review_window as domain_review
+from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
+from everthread.memory.note_files import CHARS_MAX
+from everthread.ports.context import ContextEngine
+from everthread.ports.model import ToolSchema
+from everthread.ports.tools import Tool, ToolUse
+from tests.fake_model import FakeModel
+from tests.runtime import CLI, ME, House
+
+ANYTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def tool(name: str, run: Any, **more: Any) -> Tool:
+    return Tool(ToolSchema(name, f"Does {name}.", ANYTHING), run, **more)
+
+
+class AgentHouse(House):
+    """One process whose agent asks `model`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: FakeModel | None = None,
+        *providers: object,
+        tools: tuple[Tool, ...] = (),
+        turn_limits: TurnLimits | None = None,
+        spend_per_day: float | None = None,
+        allowed: frozenset[str] = frozenset(),
+        names: Callable[[], ModelChoice | None] | None = None,
+        compression: Compression | None = None,
+        summariser: FakeModel | None = None,
+        engine: ContextEngine | None = None,
+        stop_s_max: float = 5.0,
+        skills: Callable[[], str] = str,
+        review: Review | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(folder, *providers, review_every=review.every_turns if review else 0, **more)
+        self.folder = folder
+        self.model = model or FakeModel()
+        self.choices: list[ModelChoice] = [self.model.choice()]
+        self.toolbox = Toolbox(tools)
+        self.note_limits = dict(CHARS_MAX)
+        self.extra: tuple[Tool, ...] = ()
+        """What a review could call if it were not refused."""
+        self.heard: list[TurnEvent] = []
+        self.approve: Approve = nobody_approves
+        self._turn_limits = turn_limits
+        self._spend_per_day = spend_per_day
+        self._allowed = allowed
+        self._skills = skills
+        self._names = names
+        """The model that gives titles; without it there are none."""
+        self._compression = compression
+        """When conversations are compressed; without it they never are."""
+        self.summariser = summariser
+        self._engine = engine
+        self._stop_s_max = stop_s_max
+        self._review = review
+        """When conversations are reviewed; without it they never are."""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        prompts = PromptBuilder(self.folder, self.memory, self.clock, skills=self._skills)
+        self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
+        asker = ModelCaller(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, lambda _: self._spend_per_day)
+        self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))
+        self.compressor = Compressor(
+            self.store,
+            self.lifecycle,
+            self.memory,
+            self._engine or Summariser(self.lifecycle, asker, self._auxiliary, self._named),
+            self.clock,
+            self._compression or Compression(enabled=False),
+            holder=self.holder,
+            stop_s_max=self._stop_s_max,
+        )
+        reviewing = ModelCaller(
+            self.lifecycle,
+            _Hasty(self),
+            lambda: 0.5,
+            self.hooks,
+            lambda _: self._spend_per_day,
+            spend_per_turn=self._review.spend if self._review else None,
+        )
+        self.reviewer = Reviewer(
+            self.store,
+            self.lifecycle,
+            self.preparer,
+            reviewing,
+            ToolRunner(self.lifecycle, self.hooks, self._allowed),
+            self._tools,
+            self._tools_of_a_review,
+            self._named_first,
+            self.clock,
+            self._review or Review(every_turns=0),
+            note_limits=CHARS_MAX,
+            output_tokens=1000,
+            auxiliary=self._auxiliary,
+        )
+        self.agent = Agent(
+            self.lifecycle,
+            self.memory,
+            self.preparer,
+            asker,
+            ToolRunner(self.lifecycle, self.hooks, self._allowed),
+            self._tools,
+            self.clock,
+            titler=self.titler if self._names else None,
+            compressor=self.compressor if self._compression else None,
+            reviewer=self.reviewer,
+            limits=self._turn_limits,
+        )
+        return self
+
+    def _auxiliary(self) -> ModelChoice | None:
+        return self.summariser.choice("fake/summariser") if self.summariser else None
+
+    def _named(self, name: str) -> ModelChoice:
+        return next(choice for choice in self.choices if choice.name == name)
+
+    def _named_first(self, name: str) -> list[ModelChoice]:
+        return [self._named(name)] if name else self.choices
+
+    def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote, room: Room) -> Toolbox:
+        made = review_tools(
+            review,
+            wrote,
+            room,
+            lifecycle=self.lifecycle,
+            store=self.store,
+            limits=self.note_limits,
+            skills=SkillFolders(self.folder / "skills", None, self.clock.now),
+            owner=ME,
+        )
+        return Toolbox((*made, *self.extra))
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.titler.aclose()
+        await self.reviewer.aclose()
+        await self.compressor.aclose()
+        await super().__aexit__(*raised)
+
+    async def _tools(self) -> Toolbox:
+        return self.toolbox
+
+    async def say(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> InboxRow:
+        row, _ = await self.lifecycle.accept(Inbound(key, owner, text))
+        return row
+
+    async def ask(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> TurnEnded:
+        """Say something and have it answered."""
+        await self.say(text, key, owner=owner)
+        ended = await self.agent.answer(key, self.manner())
+        assert ended is not None
+        return ended
+
+    def manner(self) -> TurnOptions:
+        return TurnOptions(self.choices, self.heard.append, self.approve)
+
+    async def turns(self, session_id: str) -> tuple[Turn, ...]:
+        session = await self.session(session_id)
+        return (await self.store.read(lambda uow: uow.turns.view(session))).turns
+
+
+class _Hasty:
+    """The house's clock, that sleeps no longer than a test should."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self.slept_s: list[float] = []
+
+    def now(self) -> float:
+        return self._house.clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        await asyncio.sleep(0)
+
+
+async def says_nothing(arguments: Mapping[str, Any], use: ToolUse) -> str:
+    return "nothing"

@@ -1,0 +1,101 @@
+"""A gateway as `Runtime` wires it up, with a fake platform and a stub server of models on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
+from everthread.config.settings import PlatformAccount, Provider, Review, Settings
+from everthread.domain.model import Session, SessionKey, Turn
+from everthread.gateway.server import Gateway
+from everthread.ports.tools import Tool
+from everthread.testing.model_server.server import ModelServer
+from tests.fake_platform import FakePlatform
+from tests.runtime import MovableClock, until
+
+ANNA = SessionKey.parse("agent:main:fake:dm:42")
+
+
+class Plaza:
+    def __init__(
+        self, runtime: Runtime, gateway: Gateway, platform: FakePlatform, model: ModelServer, clock: MovableClock
+    ) -> None:
+        self.runtime, self.gateway, self.platform, self.model, self.clock = runtime, gateway, platform, model, clock
+
+    async def session(self, key: SessionKey = ANNA) -> Session:
+        found = await self.runtime.store.read(lambda uow: uow.sessions.at(key)[1])
+        assert found is not None
+        return found
+
+    async def turns(self, session_id: str = "", key: SessionKey = ANNA) -> tuple[Turn, ...]:
+        session_id = session_id or (await self.session(key)).id
+        return await self.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
+
+    async def hear(self, text: str, chat: str = "42") -> list[str]:
+        """Say something, and wait for what is answered."""
+        before = len(self.platform.texts(chat))
+        self.platform.say(text, chat=chat, user=chat)
+        await until(lambda: len(self.platform.texts(chat)) > before, f"an answer to {text!r}")
+        await self.rest()
+        return self.platform.texts(chat)[before:]
+
+    async def rest(self) -> None:
+        """Until nothing is done anywhere."""
+        await until(lambda: not self.gateway.working.busy and not self.gateway.delivery.waiting, "rest")
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass, in no time."""
+        self.clock.ahead_s += seconds
+        self.runtime.lanes.wake(TIMERS_LANE)
+
+    async def settled(self) -> None:
+        """Wait until nothing waits for any provider or plugin."""
+        assert await self.runtime.drain(8.0), "something still waits"
+
+
+@asynccontextmanager
+async def plaza(
+    home: Path,
+    model: ModelServer,
+    platform: FakePlatform | None = None,
+    *,
+    account: PlatformAccount | None = None,
+    providers: tuple[object, ...] = (),
+    plugins: tuple[object, ...] = (),
+    policies: Any = None,
+    drain_s: float = 5.0,
+    others: tuple[FakePlatform, ...] = (),
+    clock: MovableClock | None = None,
+    extra_tools: tuple[Tool, ...] = (),
+    **more: Any,
+) -> AsyncIterator[Plaza]:
+    clock = clock or MovableClock()
+    platform = platform or FakePlatform()
+    more.setdefault("review", Review(every_turns=0))
+    settings = Settings(
+        home,
+        model="stub/one",
+        providers=more.pop("endpoints", None) or {"stub": Provider("openai_compat", model.base_url)},
+        platforms={each.name: account or PlatformAccount("fake", allow_all=True) for each in (platform, *others)},
+        **more,
+    )
+    runtime = Runtime(
+        settings,
+        platforms=(platform, *others),
+        providers=providers,
+        plugins=plugins,
+        policies=policies,
+        clock=clock,
+        tools=extra_tools,
+    )
+    async with runtime:
+        await runtime.ready()
+        gateway = runtime.gateway()
+        await gateway.start()
+        try:
+            yield Plaza(runtime, gateway, platform, model, clock)
+        finally:
+            await gateway.stop(drain_s)

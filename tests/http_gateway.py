@@ -1,0 +1,86 @@
+"""The HTTP interface of a gateway, on a real port, and a client of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from everthread.config.settings import Gateway, Http
+from everthread.domain.api_key import hashed, made_of
+from everthread.store.api_keys import Token
+from everthread.testing.model_server.server import ModelServer
+from everthread.web import Web
+from tests.gateway import Plaza, plaza
+
+
+class Answer:
+    def __init__(self, status: int, headers: Any, body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def text(self) -> str:
+        """What the agent says."""
+        return self.json["choices"][0]["message"]["content"]
+
+    @property
+    def code(self) -> str:
+        return self.json["error"]["code"]
+
+
+class Place(Plaza):
+    """A plaza with a door for programs."""
+
+    web: Web
+    http: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.web.port}"
+
+    async def token(self, owner: str, name: str = "test") -> str:
+        """A token of that owner; how it is sent."""
+        token = made_of(f"{owner}-{name}".ljust(43, "x"))
+        row = Token(hashed(token), owner, name, 1.0)
+        await self.runtime.store.write(lambda uow: uow.tokens.add(row))
+        return token
+
+    async def ask(self, method: str, path: str, body: Any = None, token: str = "", **headers: str) -> Answer:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
+        raw = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        data = None if raw is None else io.BytesIO(raw)
+        async with self.http.request(method, self.url + path, data=data, headers=sent) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def say(self, text: str, token: str = "", **headers: str) -> Answer:
+        """Say something in a conversation."""
+        body = {"model": "everthread", "messages": [{"role": "user", "content": text}]}
+        return await self.ask("POST", "/v1/chat/completions", body, token, **headers)
+
+
+@asynccontextmanager
+async def site(
+    home: Path, model: ModelServer, *, gateway: Gateway | None = None, port: int = 0, **more: Any
+) -> AsyncIterator[Place]:
+    settings = msgspec.structs.replace(gateway or Gateway(), http=Http(port=port))
+    async with plaza(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
+        place = Place(there.runtime, there.gateway, there.platform, model, there.clock)
+        place.web, place.http = there.runtime.web(there.gateway), http
+        await place.web.start()
+        try:
+            yield place
+        finally:
+            async with asyncio.timeout(10):
+                await place.web.stop()

@@ -1,0 +1,161 @@
+"""Where people write to a gateway, on whichever platform: a scenario is written once, and happens on each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
+from everthread.domain.model import ChatType, Session, SessionKey, Turn
+from everthread.gateway.server import Gateway
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.telegram import protocol as wire
+from tests.fake_platform import FakePlatform
+from tests.gateway import ANNA, Plaza, plaza
+from tests.runtime import MovableClock, until
+from tests.telegram_gateway import ANN, ANN_KEY, BOB, Town, town
+
+Where = Literal["fake", "telegram"]
+Person = Literal["ann", "bob"]
+
+
+class Spot(Protocol):
+    runtime: Runtime
+    gateway: Gateway
+    clock: MovableClock
+    ann: SessionKey
+    """Where Ann talks with the agent alone."""
+
+    async def say(self, text: str, who: Person = "ann") -> None: ...
+    async def say_in_a_group(self, text: str) -> None:
+        """Ann does, where others read along."""
+        ...
+
+    async def hear(self, text: str, who: Person = "ann") -> list[str]:
+        """Say something, and wait for what is answered."""
+        ...
+
+    async def texts(self, who: Person = "ann") -> list[str]:
+        """What somebody sees of the agent, alone with it, each as it reads now."""
+        ...
+
+    async def group_texts(self) -> list[str]: ...
+    async def offered(self) -> list[str]:
+        """The commands behind the buttons of what Ann was told last."""
+        ...
+
+
+class OnPlaza:
+    ann = ANNA
+    _people = {"ann": ANNA.chat, "bob": "43"}
+
+    def __init__(self, there: Plaza) -> None:
+        self._there = there
+        self.runtime, self.gateway, self.clock = there.runtime, there.gateway, there.clock
+
+    async def say(self, text: str, who: Person = "ann") -> None:
+        self._there.platform.say(text, chat=self._people[who])
+
+    async def say_in_a_group(self, text: str) -> None:
+        self._there.platform.say(text, chat="g1", user=ANNA.chat, chat_type=ChatType.GROUP)
+
+    async def hear(self, text: str, who: Person = "ann") -> list[str]:
+        return await self._there.hear(text, self._people[who])
+
+    async def texts(self, who: Person = "ann") -> list[str]:
+        return self._there.platform.texts(self._people[who])
+
+    async def group_texts(self) -> list[str]:
+        return self._there.platform.texts("g1")
+
+    async def offered(self) -> list[str]:
+        return [button.command for button in self._there.platform.sent[-1].buttons]
+
+
+class OnTelegram:
+    ann = ANN_KEY
+    _people = {"ann": ANN, "bob": BOB}
+    _group = wire.Group(-1001, "The office")
+
+    def __init__(self, there: Town, clock: MovableClock) -> None:
+        self._there = there
+        self.runtime, self.gateway, self.clock = there.runtime, there.gateway, clock
+
+    async def say(self, text: str, who: Person = "ann") -> None:
+        await self._there.people.say(self._people[who], text)
+
+    async def say_in_a_group(self, text: str) -> None:
+        await self._there.people.say(ANN, text, chat=await self._there.people.group(self._group))
+
+    async def hear(self, text: str, who: Person = "ann") -> list[str]:
+        return await self._there.hear(text, self._people[who])
+
+    async def texts(self, who: Person = "ann") -> list[str]:
+        await self._there.people.look()
+        return self._there.people.texts(self._people[who])
+
+    async def group_texts(self) -> list[str]:
+        await self._there.people.look()
+        return self._there.people.texts(self._group.id)
+
+    async def offered(self) -> list[str]:
+        shown = (await self._there.people.messages(ANN))[-1]
+        return [command for row in shown.buttons for _, command in row]
+
+
+@asynccontextmanager
+async def spot(
+    where: Where, home: Path, server: ModelServer, *, stream: bool = False, **more: Any
+) -> AsyncIterator[Spot]:
+    """`stream`: answers are shown while they are written."""
+    clock = MovableClock()
+    if where == "fake":
+        platform = FakePlatform(buttons=True, edits=stream)
+        async with plaza(home, server, platform, clock=clock, **more) as there:
+            yield OnPlaza(there)
+    else:
+        async with town(home, server, clock=clock, account={"stream": stream}, **more) as there:
+            yield OnTelegram(there, clock)
+
+
+async def session_of(there: Spot, key: SessionKey | None = None) -> Session:
+    found = await there.runtime.store.read(lambda uow: uow.sessions.at(key or there.ann)[1])
+    assert found is not None
+    return found
+
+
+async def turns_of(there: Spot, session_id: str) -> tuple[Turn, ...]:
+    return await there.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
+
+
+async def later(there: Spot, seconds: float) -> None:
+    """Let time pass, in no time."""
+    there.clock.ahead_s += seconds
+    there.runtime.lanes.wake(TIMERS_LANE)
+
+
+async def ended(there: Spot, session_id: str) -> None:
+    for _ in range(4000):
+        session = await there.runtime.store.read(lambda uow: uow.sessions.get(session_id))
+        if session is not None and session.ended_at is not None:
+            return
+        await there.clock.sleep(0.002)
+    raise AssertionError("it never ended")
+
+
+async def running(there: Spot, text: str) -> str:
+    """Say something that takes long, and wait until it is being answered; the session's id."""
+    await there.say(text)
+    await until(lambda: there.gateway.working.running, "a turn that runs")
+    return (await session_of(there)).id
+
+
+async def seen(there: Spot, wanted: Any, what: str) -> None:
+    """Until what Ann sees is as wanted."""
+    for _ in range(3000):
+        if wanted(await there.texts()):
+            return
+        await there.clock.sleep(0.01)
+    raise AssertionError(f"it never came to pass: {what}; there is {await there.texts()}")

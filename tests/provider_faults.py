@@ -1,0 +1,273 @@
+"""Days full of faults, for any provider: what goes to its back end is spoiled, by a seed, while sessions change.
+
+Subclass `FaultDays` and give it a fixture `back_end`; or ask `lived` for the counts of one day. What spoils is a proxy
+on TCP, unless the back end is given another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from everthread.domain.boundary import Branch, New, Resume
+from everthread.domain.events import Delivery
+from everthread.domain.model import SessionRef
+from everthread.memory.delivery import Limits
+from everthread.ports.memory import MemoryProvider
+from everthread.testing.fault_proxy import FaultProxy
+from tests.provider_backend import BackEnd
+from tests.runtime import CLI, TELEGRAM, House, opened
+
+SEEDS = 3
+RATE = 0.4
+STEPS = 14
+FAULTS_MIN = 12
+FAULTS_S_MAX = 40.0
+HEALED_S_MAX = 120.0
+LIMITS = Limits(attempt_s_max=0.5, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
+PATIENT = Limits(attempt_s_max=8.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
+"""For a real server, which takes its time."""
+KEYS = {"ann": CLI, "bob": TELEGRAM}
+
+
+class Spoiling(Protocol):
+    """What stands between a provider and its back end."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The provider's, so that what it sends goes through here."""
+        ...
+
+    @property
+    def spoiled(self) -> Counter[str]: ...
+
+    @property
+    def requests(self) -> int: ...
+
+    def heal(self) -> None:
+        """Nothing is spoiled from now on."""
+        ...
+
+
+Spoil = Callable[[BackEnd, int], AbstractAsyncContextManager[Spoiling]]
+"""For one day of a back end, by its seed."""
+
+
+@dataclass
+class Day:
+    """What came of a day. `problems` is empty if every turn is there once, in its session, and its close after it."""
+
+    seed: int
+    said: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """The words of each person."""
+    turns: int = 0
+    sessions: int = 0
+    boundaries: int = 0
+    closes: int = 0
+    attempts: int = 0
+    """Deliveries of turns and closes, with those that failed."""
+    requests: int = 0
+    again: int = 0
+    """Turns that a back end was told again which can't know that it has them."""
+    spoiled: Counter[str] = field(default_factory=Counter[str])
+    problems: list[str] = field(default_factory=list[str])
+
+
+class _Proxied:
+    def __init__(self, proxy: FaultProxy, settings: Mapping[str, Any]) -> None:
+        self._proxy = proxy
+        self.settings = {name: _through(proxy, value) for name, value in settings.items()}
+
+    @property
+    def spoiled(self) -> Counter[str]:
+        return Counter({fault.value: count for fault, count in self._proxy.spoiled.items()})
+
+    @property
+    def requests(self) -> int:
+        return self._proxy.passed + self._proxy.spoiled.total()
+
+    def heal(self) -> None:
+        self._proxy.heal()
+
+
+@asynccontextmanager
+async def proxied(back_end: BackEnd, seed: int) -> AsyncIterator[Spoiling]:
+    async with FaultProxy(_port(back_end), seed=seed, rate=RATE) as proxy:
+        yield _Proxied(proxy, back_end.settings)
+
+
+async def lived(
+    folder: Path, back_end: BackEnd, seed: int, limits: Limits = LIMITS, spoil: Spoil = proxied, says: str = "remember"
+) -> Day:
+    """Two people talk and change their sessions while requests are spoiled; then nothing is, and all arrives."""
+    day, dice = Day(seed), random.Random(seed)
+    provider = _watched(back_end.made())
+    async with spoil(back_end, seed) as way:
+        async with House(folder, provider, limits=limits, settings={provider.name: way.settings}) as house:
+            said = await _talk(house, day, dice, says)
+            deadline = time.monotonic() + FAULTS_S_MAX
+            while way.spoiled.total() < FAULTS_MIN and time.monotonic() < deadline:  # noqa: ASYNC110 - it only counts
+                await asyncio.sleep(0.05)
+            way.heal()
+            await _arrived(house, day)
+            # A close sees to what a late request has said twice.
+            for owner, key in KEYS.items():
+                await house.cross(key, New(), owner=owner)
+            await _arrived(house, day)
+        day.requests, day.spoiled = way.requests, way.spoiled
+    day.sessions, day.turns = len(said), sum(map(len, said.values()))
+    day.attempts = provider.attempts
+    day.closes = sum(what == "close" for _, what in provider.taken)
+    _compare(day, said, back_end, provider.taken)
+    return day
+
+
+async def _talk(house: House, day: Day, dice: random.Random, says: str) -> dict[str, list[str]]:
+    """What was said in each session."""
+    said: dict[str, list[str]] = {}
+    words = (f"word{number:03d}" for number in itertools.count(1))
+    for step in range(STEPS):
+        for owner, key in KEYS.items():
+            word = next(words)
+            session = (await house.turn(key, f"{says} {word}", owner=owner)).ref.session_id
+            said.setdefault(session, []).append(word)
+            day.said.setdefault(owner, []).append(word)
+        owner = dice.choice(list(KEYS))
+        await _cross(house, owner, step, dice)
+        day.boundaries += 1
+        await asyncio.sleep(dice.random() * 0.2)
+    return said
+
+
+async def _cross(house: House, owner: str, step: int, dice: random.Random) -> None:
+    """Every kind of boundary comes in each day; what is resumed is any session of that person's."""
+    key = KEYS[owner]
+    sessions = await house.store.read(lambda uow: uow.sessions.of_owner(owner))
+    resumable = sorted(session.id for session in sessions if session.kind.value == "chat")
+    boundary = (New(), Branch(), Resume(dice.choice(resumable)))[step % 3]
+    opened(await house.cross(key, boundary, owner=owner))
+    if step % 5 == 0:
+        await house.note(f"note {step} of {owner}", await house.at(key), owner=owner)
+
+
+async def _arrived(house: House, day: Day) -> None:
+    deadline = time.monotonic() + HEALED_S_MAX
+    [status] = await house.memory.journal.status()
+    while status.lanes.waiting_entries:
+        if time.monotonic() > deadline:
+            day.problems.append(f"still waiting: {status}")
+            return
+        await asyncio.sleep(0.05)
+        [status] = await house.memory.journal.status()
+    if status.parked:
+        day.problems.append(f"parked: {status.parked}")
+
+
+def _compare(day: Day, said: dict[str, list[str]], back_end: BackEnd, taken: Sequence[tuple[str, str]]) -> None:
+    there: dict[str, list[str]] = {}
+    for effect in back_end.held():
+        if effect.kind == "turn":
+            there.setdefault(effect.session_id, []).extend(re.findall(r"word\d+", effect.text)[:1])
+    for session in {*said, *there}:
+        if back_end.knows_no_keys:
+            there[session], told = list(dict.fromkeys(there.get(session, []))), len(there.get(session, []))
+            day.again += told - len(there[session])
+        if there.get(session, []) != said.get(session, []):
+            day.problems.append(f"{session}: said {said.get(session)}, there is {there.get(session)}")
+    for session, words in said.items():
+        told = [what for where, what in taken if where == session]
+        if not told or told[-1] != "close":
+            day.problems.append(f"{session}: the close is not the last that it was told: {told}")
+        if missing := set(words) - set(told):
+            day.problems.append(f"{session}: closed without {missing}")
+        if back_end.keeps_closes and len(back_end.closes(session)) != 1:
+            day.problems.append(f"{session}: {len(back_end.closes(session))} closes")
+
+
+class _Watched(MemoryProvider):
+    taken: list[tuple[str, str]]
+    """Session and word, or `close`: in the order in which the provider has said that it has them."""
+    attempts: int
+
+
+def _watched(provider: MemoryProvider) -> _Watched:
+    kind = type(provider)
+
+    class Watched(kind):  # pyright: ignore[reportGeneralTypeIssues, reportUntypedBaseClass] - of whatever comes
+        taken: list[tuple[str, str]]
+        attempts: int
+
+        async def sync_turn(
+            self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any
+        ) -> None:
+            self.attempts += 1
+            await _awaited(super().sync_turn(user, assistant, ref=ref, delivery=delivery, **more))
+            self.taken.append((ref.session_id, user.split()[-1]))
+
+        async def on_session_end(self, messages: Any, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
+            self.attempts += 1
+            await _awaited(super().on_session_end(messages, ref=ref, delivery=delivery, **more))
+            self.taken.append((ref.session_id, "close"))
+
+    provider.__class__ = Watched
+    provider.__dict__.update(taken=[], attempts=0)
+    return provider  # pyright: ignore[reportReturnType] - as it is now
+
+
+def _port(back_end: BackEnd) -> int:
+    [port] = [int(found[1]) for value in back_end.settings.values() if (found := re.search(_ADDRESS, str(value)))]
+    return port
+
+
+def _through(proxy: FaultProxy, value: Any) -> Any:
+    found = re.search(_ADDRESS, str(value))
+    return f"{proxy.url}{found[2] or ''}" if found else value
+
+
+_ADDRESS = r"^http://127\.0\.0\.1:(\d+)(/.*)?$"
+
+
+async def _awaited(returned: Any) -> None:
+    if returned is not None:
+        await returned
+
+
+class FaultDays:
+    says = "remember"
+    """What is said in front of each word."""
+
+    @pytest.fixture
+    def back_end(self) -> BackEnd:
+        raise NotImplementedError("give the days a fixture `back_end`")
+
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return LIMITS
+
+    @pytest.fixture
+    def spoil(self) -> Spoil:
+        return proxied
+
+    @pytest.mark.timeout(240)
+    @pytest.mark.parametrize("seed", range(SEEDS))
+    async def test_after_faults_of_every_kind_each_turn_is_there_once_and_its_close_after_it(
+        self, tmp_path: Path, back_end: BackEnd, limits: Limits, spoil: Spoil, seed: int
+    ) -> None:
+        day = await lived(tmp_path, back_end, seed, limits, spoil, self.says)
+        self.look_closer(day, back_end)
+        assert day.problems == []
+        assert day.spoiled.total() >= FAULTS_MIN, day.spoiled
+
+    def look_closer(self, day: Day, back_end: BackEnd) -> None:
+        """Whatever else has to be right, if it is not, is one of the day's problems."""

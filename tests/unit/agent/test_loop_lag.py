@@ -1,0 +1,131 @@
+"""A compression or a review of a long conversation never holds the event loop for long: others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.agent_runtime import AgentHouse
+from tests.fake_model import FakeModel
+from tests.runtime import CLI, ME, until
+
+from everthread import concurrency as slices
+from everthread.agent.compression.policy import Fill
+from everthread.agent.events import Compressed
+from everthread.concurrency import in_slices
+from everthread.config.settings import Compression, Review
+from everthread.domain.model import Inbound, Message, Role, Turn, TurnStatus
+
+TURNS = 300
+MESSAGES = 100
+HELD_S_MAX = 0.02
+"""What nobody may be held up for longer."""
+SUMMARY = "## Goal\n- sail around the world"
+
+
+class Harbour(AgentHouse):
+    """A conversation of thirty thousand short messages, none of which was answered in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            folder,
+            FakeModel(["fine"]),
+            compression=Compression(tail_tokens=200),
+            summariser=FakeModel([SUMMARY]),
+            review=Review(every_turns=TURNS),
+        )
+
+    async def fill(self) -> None:
+        talk = tuple(Message((Role.USER, Role.ASSISTANT)[n % 2], f"of boats and masts, {n}") for n in range(MESSAGES))
+        for _ in range(TURNS):
+            await self.lifecycle.accept(Inbound(CLI, ME, "hello"))
+            ticket = await self.lifecycle.begin_turn(CLI)
+            assert ticket is not None
+            await self.lifecycle.commit_turn(ticket, talk, None)
+
+
+@contextmanager
+def steps(monkeypatch: pytest.MonkeyPatch) -> Generator[list[tuple[float, str]]]:
+    """The processor time of each step of the loop: how busy the machine is does not count.
+
+    Python's search for dead objects is a matter of the whole process, and is seen to where one begins to serve.
+    """
+    took: list[tuple[float, str]] = []
+    run = asyncio.Handle._run  # noqa: SLF001 - there is no other place where every step passes
+
+    def measured(self: asyncio.Handle) -> None:
+        begun = time.thread_time()
+        run(self)
+        took.append((time.thread_time() - begun, repr(self)))
+
+    gc.disable()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio.Handle, "_run", measured)
+            yield took
+    finally:
+        gc.enable()
+
+
+@pytest.mark.timeout(120)
+async def test_whatever_is_made_of_a_long_conversation_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Harbour(tmp_path) as house:
+        await house.fill()
+        ref, choice = await house.at(CLI), house.choices[0]
+        with steps(monkeypatch) as answer:
+            await house.preparer.prepare(ref, choice, house.toolbox)
+            # So that the step that it ended with is over, too.
+            await asyncio.sleep(0)
+        with steps(monkeypatch) as review:
+            house.reviewer.look()
+            await until(lambda: not house.reviewer.busy, "the review never ends")
+        assert len(house.model.requests) == 1
+        with steps(monkeypatch) as compression:
+            fill = Fill(1_000, 2_000_000, 240_000, context_tokens=70_000)
+            house.compressor.consider(ref, fill, choice, house.heard.append)
+            await until(lambda: not house.compressor.busy, "the summary is never made")
+        assert any(isinstance(event, Compressed) for event in house.heard)
+        for what, took in {"an answer": answer, "a review": review, "a compression": compression}.items():
+            assert max(took)[0] < HELD_S_MAX, (what, max(took))
+
+
+# --- Slices ----------------------------------------------------------------------------------------------------------
+
+
+def turn(number: int, *texts: str) -> Turn:
+    messages = tuple(Message(Role.USER, text) for text in texts)
+    return Turn("s", number, f"t{number}", TurnStatus.DONE, 0.0, messages)
+
+
+async def others_served(turns: list[Turn]) -> int:
+    """How often somebody else had their turn meanwhile."""
+    served = 0
+
+    async def wait() -> None:
+        nonlocal served
+        while True:
+            served += 1
+            await asyncio.sleep(0)
+
+    waiting = asyncio.ensure_future(wait())
+    done = await in_slices(lambda turn: turn.number, turns)
+    waiting.cancel()
+    assert done == [turn.number for turn in turns]
+    return served
+
+
+async def test_what_is_short_is_done_at_once() -> None:
+    assert await others_served([turn(n, "x") for n in range(slices.MESSAGES_MAX)]) == 0
+    assert await others_served([]) == 0
+
+
+async def test_between_slices_others_have_their_turn() -> None:
+    assert await others_served([turn(n, "x") for n in range(3 * slices.MESSAGES_MAX + 1)]) == 3
+    assert await others_served([turn(n, "x" * slices.CHARS_MAX) for n in range(3)]) == 2

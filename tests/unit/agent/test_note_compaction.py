@@ -1,0 +1,245 @@
+"""Making room among the notes: what is asked, what is taken of the answer, and what a review does with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.agent_runtime import AgentHouse
+from tests.fake_model import FakeModel
+from tests.runtime import CLI, ME, until
+
+from everthread.agent.events import Reviewed
+from everthread.agent.note_compaction import request_text, rewritten
+from everthread.config.settings import Review
+from everthread.domain.errors import ModelRefused, NotCondensed
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, ToolCall
+from everthread.domain.spend import Price
+from everthread.lifecycle import NoteChange
+from everthread.ports.model import Request
+
+LIMIT = 60
+NEW = "sails a boat called Bruno"
+MERGED = "1, 2: likes tea, green and black"
+
+
+def noted(number: int, text: str) -> NoteVersion:
+    return NoteVersion(f"n{number}", 1, ME, NoteTarget.USER, NoteAction.ADD, text, "s", "t", 0.0)
+
+
+TEA = (noted(1, "likes green tea very much"), noted(2, "likes black tea very much"), noted(3, "is 40"))
+
+
+# --- What is asked, and what is taken of the answer ------------------------------------------------------------------
+
+
+def test_the_request_says_how_much_there_may_be_and_holds_every_note() -> None:
+    text = request_text(TEA, 20, "it was too long")
+    assert "55 characters, and may have 20" in text
+    assert "[1] likes green tea very much\n[2] likes black tea very much\n[3] is 40" in text
+    assert "could not be used: it was too long" in text
+    assert "last answer" not in request_text(TEA, 20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "1, 2: likes tea\n3: is 40",
+        "Here you are:\n- [1+2]: likes tea\n- [3]: is 40\nShorter now!",
+        "3. is 40\n\n2 & 1) likes tea",
+    ],
+)
+def test_notes_about_one_thing_become_one_and_the_others_stay_as_they_are(answer: str) -> None:
+    replaced, removed = rewritten(answer, TEA, 40)
+    assert (replaced.action, replaced.note_id, replaced.content) == (NoteAction.REPLACE, "n1", "likes tea")
+    assert (removed.action, removed.note_id) == (NoteAction.REMOVE, "n2")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("", "no line begins"),
+        ("I can't do that.", "no line begins"),
+        ("1: likes tea\n3: is 40", "these are not: 2"),
+        ("1, 2: likes tea\n2, 3: is 40", "these are not: 2"),
+        ("1, 2: likes tea\n3: is 40\n4: is rich", "these are not: 4"),
+        ("1, 2: likes tea, both the green and the black\n3: is 40", "44 characters; at most 40"),
+        ("1: likes green tea very much\n2: likes black tea very much\n3: is 40", "55 characters"),
+    ],
+)
+def test_an_answer_that_loses_a_note_or_makes_no_room_is_not_taken(answer: str, why: str) -> None:
+    with pytest.raises(NotCondensed, match=why):
+        rewritten(answer, TEA, 40)
+
+
+@given(st.text(alphabet="123,:[]&+.)- \nab\u0661", max_size=80))
+def test_whatever_comes_back_no_note_is_lost_unsaid_and_there_is_room(answer: str) -> None:
+    try:
+        changes = rewritten(answer, TEA, 40)
+    except NotCondensed:
+        return
+    after = {note.note_id: note.content for note in TEA}
+    for change in changes:
+        after[change.note_id] = change.content
+    assert sum(map(len, after.values())) <= 40
+    kept = [change.note_id for change in changes if change.action is NoteAction.REPLACE]
+    assert len(kept) == len(set(kept))
+
+
+# --- In a review -----------------------------------------------------------------------------------------------------
+
+
+class Talker(FakeModel):
+    """Answers messages with `fine`, and reviews with the lines."""
+
+    def __init__(self, *lines: object) -> None:
+        self._left = list(lines)
+        super().__init__([self._line])
+
+    def _line(self, request: Request) -> object:
+        if not any("[A review." in message.content for message in request.tail):
+            return "fine"
+        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
+
+
+class Both(Talker):
+    """Condenses too."""
+
+    def _line(self, request: Request) -> object:
+        return MERGED if "=== The notes ===" in request.tail[0].content else super()._line(request)
+
+
+class Study(AgentHouse):
+    """A house whose notes are nearly full: two on tea."""
+
+    def __init__(self, folder: Path, model: FakeModel, condenser: FakeModel | None, **more: Any) -> None:
+        super().__init__(folder, model, summariser=condenser, review=Review(every_turns=1), **more)
+        self.told: list[Reviewed] = []
+
+    async def reviewed(
+        self, texts: tuple[str, ...] = ("likes green tea very much", "likes black tea very much")
+    ) -> str:
+        self.note_limits[NoteTarget.USER] = LIMIT
+        for text in texts:
+            await self.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
+        self.agent.attend_to_reviews(self.told.append)
+        await self.ask("hello")
+        await until(lambda: not self.reviewer.busy, "the review never ends")
+        return (await self.at(CLI)).session_id
+
+    async def notes(self) -> list[NoteVersion]:
+        return list(await self.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)))
+
+    async def incidents(self) -> list[str]:
+        return [i.text for i in await self.store.read(lambda uow: uow.lanes.incidents(9)) if i.source == "review"]
+
+
+def add(text: str = NEW, call: str = "c1") -> ToolCall:
+    return ToolCall(call, "memory", json.dumps({"action": "add", "target": "user", "content": text}))
+
+
+async def test_a_note_that_finds_no_room_has_the_others_condensed_for_it(tmp_path: Path) -> None:
+    model, condenser = Talker(add(), "done"), FakeModel([MERGED])
+    async with Study(tmp_path, model, condenser) as house:
+        session = await house.reviewed()
+        assert [note.content for note in await house.notes()] == ["likes tea, green and black", NEW]
+        (request,) = condenser.requests
+        assert [message.role for message in request.tail] == [Role.USER], "one message of the user's, no tools"
+        assert json.loads(request.head)[1:] == ["", []]
+        (event,) = house.told
+        assert event.wrote == ("2 notes condensed to 1, to make room", f'"{NEW}"')
+        assert event.missing == ()
+        marks = {(note.session_id, note.turn_id) for note in await house.notes()}
+        assert marks == {(session, "review-1-1")}, "which turns it comes from"
+        assert await house.incidents() == []
+
+
+async def test_what_was_condensed_can_be_taken_back_one_by_one(tmp_path: Path) -> None:
+    async with Study(tmp_path, Talker(add(), "done"), FakeModel([MERGED])) as house:
+        await house.reviewed()
+        log = await house.store.read(lambda uow: uow.notes.history(ME, 9))
+        changes = [version for version in log if version.turn_id == "review-1-1" and version.content != NEW]
+        assert {version.action for version in changes} == {NoteAction.REPLACE, NoteAction.REMOVE}
+        for version in changes:
+            await house.lifecycle.undo_note(version.note_id, version.version, owner=ME)
+        texts = {note.content for note in await house.notes()}
+        assert texts == {"likes green tea very much", "likes black tea very much", NEW}
+
+
+async def test_without_an_auxiliary_model_the_conversations_own_condenses(tmp_path: Path) -> None:
+    async with Study(tmp_path, Both(add(), "done"), None) as house:
+        await house.reviewed()
+        assert NEW in [note.content for note in await house.notes()]
+
+
+async def test_an_answer_that_is_of_no_use_is_asked_for_once_more_with_what_was_wrong(tmp_path: Path) -> None:
+    condenser = FakeModel(["1: likes tea", MERGED])
+    async with Study(tmp_path, Talker(add(), "done"), condenser) as house:
+        await house.reviewed()
+        assert NEW in [note.content for note in await house.notes()]
+        assert "these are not: 2" in condenser.requests[1].tail[0].content
+
+
+@pytest.mark.parametrize("answers", [["no"], [ModelRefused("no")], ["1, 2: " + "x" * 50]])
+async def test_if_no_room_can_be_made_the_review_is_asked_and_then_it_is_told(
+    tmp_path: Path, answers: list[Any]
+) -> None:
+    model = Talker((add(), add("another one that is long", "c2")), "done")
+    condenser = FakeModel(answers)
+    async with Study(tmp_path, model, condenser) as house:
+        await house.reviewed()
+        results = [m.content for m in model.requests[-1].tail if m.role is Role.TOOL]
+        assert all(result.startswith("not noted yet.") for result in results)
+        assert "Condense before you note more" in results[0]
+        assert [n.content for n in await house.notes()] == ["likes green tea very much", "likes black tea very much"]
+        (event,) = house.told
+        assert event.missing == (f'"{NEW}"', '"another one that is long"')
+        assert f'no room among the notes for: "{NEW}"' in event.text
+        assert "memory.user_chars" in event.text
+        assert "Review noted" not in event.text
+        (incident,) = await house.incidents()
+        assert NEW in incident
+        assert len(condenser.requests) <= 2, "in vain once is enough"
+
+
+async def test_a_note_that_the_review_makes_room_for_itself_is_not_told_as_missing(tmp_path: Path) -> None:
+    shorter = {"action": "replace", "target": "user", "old_text": "green", "content": "likes tea"}
+    lines = (add(), ToolCall("c2", "memory", json.dumps(shorter)), add("sails", "c3"), "done")
+    async with Study(tmp_path, Talker(*lines), FakeModel(["no"])) as house:
+        await house.reviewed()
+        assert [n.content for n in await house.notes()] == ["likes tea", "likes black tea very much", "sails"]
+        assert house.told[0].missing == ()
+        assert await house.incidents() == []
+
+
+async def test_notes_that_were_changed_meanwhile_are_not_written_over(tmp_path: Path) -> None:
+    class Slow(FakeModel):
+        async def stream(self, request: Request) -> Any:
+            if not self.requests:
+                change = NoteChange(NoteAction.ADD, NoteTarget.USER, "is 40")
+                await house.lifecycle.write_note(change, owner=ME)
+            async for part in super().stream(request):
+                yield part
+
+    async with Study(tmp_path, Talker(add(), "done"), Slow([MERGED])) as house:
+        await house.reviewed()
+        texts = [note.content for note in await house.notes()]
+        assert texts == ["likes green tea very much", "likes black tea very much", "is 40"]
+        assert house.told[0].missing == (f'"{NEW}"',)
+
+
+async def test_what_condensing_costs_is_the_reviews(tmp_path: Path) -> None:
+    async def spent(folder: Path, *lines: object) -> float:
+        model = Both(*lines)
+        async with Study(folder, model, None) as house:
+            house.choices = [model.choice(price=Price(1.0, 1.0))]
+            await house.reviewed()
+            ref = await house.at(CLI)
+            return await house.store.read(lambda uow: uow.spend.of_turn(ref, "review-1-1", 0.0))
+
+    without, with_it = await spent(tmp_path / "a", add("sails"), "done"), await spent(tmp_path / "b", add(), "done")
+    assert with_it == pytest.approx(without * 3 / 2), "three calls and not two"

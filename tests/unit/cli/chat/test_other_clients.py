@@ -1,0 +1,26 @@
+"""What was said in a conversation elsewhere: the last of it is shown, and how much more there was is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.agent_runtime import CLI, AgentHouse
+from tests.fake_model import FakeModel
+
+from everthread.cli.chat.other_clients import AT_ONCE_MAX, Others
+
+
+async def test_of_many_turns_from_elsewhere_the_last_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["fine"])) as house:
+        await house.ask("before")
+        others = Others(house.store, CLI)
+        assert not (await others.news()).turns
+        for number in range(AT_ONCE_MAX + 3):
+            ended = await house.ask(f"question {number}")
+        others.mine(ended.committed.ref.session_id, ended.committed.number)
+        news = await others.news()
+        assert [turn.user_text for turn in news.turns] == [f"question {number}" for number in range(2, 7)]
+        assert news.earlier == 2
+        await house.ask("one more")
+        news = await others.news()
+        assert ([turn.user_text for turn in news.turns], news.earlier) == (["one more"], 0)

@@ -1,0 +1,290 @@
+"""Forgetting a session takes its words out of the notes that others have made of them, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.runtime import ME, TELEGRAM, AsyncDiary, House
+
+from everthread.domain.boundary import New
+from everthread.domain.errors import Gone
+from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, SessionRef
+from everthread.domain.note_provenance import Mending, without
+from everthread.domain.review_window import ReviewState, Window
+from everthread.lifecycle import ForgetOwner, ForgetSession, NoteChange, Rewriting
+from everthread.memory import Notebook
+
+ADD, REPLACE, REMOVE = NoteAction.ADD, NoteAction.REPLACE, NoteAction.REMOVE
+S, R, T, U = "s", "r", "t", "u"
+REVIEW = "review-1-3"
+
+
+def written(*rows: tuple[str, NoteAction, str, str, str | None]) -> list[NoteVersion]:
+    """Versions, one after the other: note, action, words, session, and the turn or review that wrote it."""
+    versions: list[NoteVersion] = []
+    for at, (note_id, action, content, session_id, turn_id) in enumerate(rows):
+        number = 1 + sum(v.note_id == note_id for v in versions)
+        versions.append(
+            NoteVersion(note_id, number, ME, NoteTarget.USER, action, content, session_id, turn_id, float(at))
+        )
+    return versions
+
+
+def mended(mending: Mending) -> tuple[list[str], dict[str, str | None]]:
+    """What goes, and what the notes go back to."""
+    gone = [f"{v.note_id}{v.version}" for v in mending.tainted]
+    return sorted(gone), {back.last.note_id: back.to.content if back.to else None for back in mending.back}
+
+
+def test_without_notes_of_the_session_nothing_changes() -> None:
+    versions = written(("a", ADD, "tea", R, "t1"), ("a", REPLACE, "coffee", T, REVIEW))
+    assert without(S, versions) == Mending()
+
+
+def test_a_note_goes_back_to_what_it_said_before_the_session_changed_it() -> None:
+    versions = written(("a", ADD, "tea", R, "t1"), ("a", REPLACE, "tea, with rum", S, "t2"))
+    assert mended(without(S, versions)) == ([], {"a": "tea"})
+
+
+def test_what_another_session_made_of_a_note_goes_with_it() -> None:
+    versions = written(("a", ADD, "rum", S, "t1"), ("a", REPLACE, "rum, neat", T, "t2"), ("b", ADD, "bread", T, "t3"))
+    mending = without(S, versions)
+    assert mended(mending) == (["a2"], {"a": None})
+    assert mending.writings == ((T, "t2"),)
+
+
+def test_notes_that_were_merged_come_apart_again_without_the_sessions() -> None:
+    versions = written(
+        ("a", ADD, "likes tea", R, "t1"),
+        ("b", ADD, "likes rum", S, "t2"),
+        ("c", ADD, "has a boat", U, "t3"),
+        ("a", REPLACE, "drinks tea, rum", T, REVIEW),
+        ("b", REMOVE, "", T, REVIEW),
+        ("c", REMOVE, "", T, REVIEW),
+    )
+    mending = without(S, versions)
+    assert mended(mending) == (["a2"], {"a": "likes tea", "c": "has a boat"})
+    assert mending.writings == ((T, REVIEW),)
+
+
+@pytest.mark.parametrize("removed_first", [True, False])
+def test_a_note_that_was_added_in_the_place_of_others_goes_too(removed_first: bool) -> None:
+    add, remove = ("b", ADD, "drinks rum", T, REVIEW), ("a", REMOVE, "", T, REVIEW)
+    versions = written(("a", ADD, "likes rum", S, "t1"), *((remove, add) if removed_first else (add, remove)))
+    assert mended(without(S, versions)) == (["b1"], {"b": None})
+
+
+def test_what_was_made_of_what_was_made_goes_too() -> None:
+    versions = written(
+        ("a", ADD, "likes rum", S, "t1"),
+        ("b", ADD, "likes tea", R, "t2"),
+        ("b", REPLACE, "rum or tea", T, REVIEW),
+        ("a", REMOVE, "", T, REVIEW),
+        ("c", ADD, "has a boat", R, "t3"),
+        ("c", REPLACE, "boat, drinks", U, REVIEW),
+        ("b", REMOVE, "", U, REVIEW),
+    )
+    mending = without(S, versions)
+    assert mended(mending) == (["b2", "c2"], {"b": "likes tea", "c": "has a boat"})
+    assert mending.writings == ((T, REVIEW), (U, REVIEW))
+
+
+def test_what_was_merged_twice_comes_apart_altogether() -> None:
+    versions = written(
+        ("a", ADD, "likes rum", S, "t1"),
+        ("b", ADD, "likes tea", R, "t2"),
+        ("c", ADD, "has a boat", R, "t3"),
+        ("a", REPLACE, "rum or tea", T, REVIEW),
+        ("b", REMOVE, "", T, REVIEW),
+        ("c", REPLACE, "boat, drinks", U, REVIEW),
+        ("a", REMOVE, "", U, REVIEW),
+    )
+    assert mended(without(S, versions)) == (["a2", "c2"], {"b": "likes tea", "c": "has a boat"})
+
+
+def test_what_the_sessions_own_review_condensed_is_as_it_was() -> None:
+    versions = written(
+        ("a", ADD, "likes tea", R, "t1"),
+        ("b", ADD, "likes milk", R, "t2"),
+        ("a", REPLACE, "tea, milk", S, REVIEW),
+        ("b", REMOVE, "", S, REVIEW),
+    )
+    mending = without(S, versions)
+    assert mended(mending) == ([], {"a": "likes tea", "b": "likes milk"})
+    assert mending.writings == ()
+
+
+def test_what_a_person_had_removed_stays_removed() -> None:
+    versions = written(
+        ("a", ADD, "likes tea", R, "t1"),
+        ("b", ADD, "likes rum", S, "t2"),
+        ("a", REMOVE, "", T, "t3"),
+        ("c", ADD, "likes rum, no tea", T, "t3"),
+    )
+    assert mended(without(S, versions)) == (["c1"], {"c": None})
+
+
+def test_what_was_merged_and_then_removed_by_hand_stays_removed() -> None:
+    versions = written(
+        ("a", ADD, "likes rum", S, "t1"),
+        ("b", ADD, "likes tea", R, "t2"),
+        ("a", REPLACE, "rum or tea", T, REVIEW),
+        ("b", REMOVE, "", T, REVIEW),
+        ("a", REMOVE, "", "notes:me", None),
+    )
+    assert mended(without(S, versions)) == (["a2"], {})
+
+
+def test_what_was_taken_back_already_is_left_as_it_is() -> None:
+    versions = written(
+        ("a", ADD, "likes tea", R, "t1"),
+        ("b", ADD, "likes rum", S, "t2"),
+        ("a", REPLACE, "tea, rum", T, REVIEW),
+        ("b", REMOVE, "", T, REVIEW),
+        ("a", REPLACE, "likes tea", R, None),
+    )
+    assert mended(without(S, versions)) == (["a2"], {})
+
+
+def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_written_by_hand() -> None:
+    versions = written(
+        ("a", ADD, "likes rum, and tea", R, "t1"),
+        ("b", ADD, "likes rum", S, "t2"),
+        ("c", ADD, "he likes rum", T, "t3"),
+        ("d", ADD, "yes, likes rum", "notes:me", None),
+    )
+    assert mended(without(S, versions)) == (["c1"], {"c": None})
+
+
+def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_are_the_sessions() -> None:
+    rows = ("a", ADD, "likes rum", S, "t1"), ("a", REPLACE, "rum", T, "t2"), ("a", REPLACE, "rum, and gin", S, "t3")
+    (back,) = without(S, written(*rows)).back
+    assert (back.to, back.places) == (None, (T,))
+    (back,) = without(S, written(*rows[:2], ("a", REMOVE, "", S, "t3"))).back
+    assert (back.to, back.places) == (None, (T,))
+
+
+# --- Through the door ------------------------------------------------------------------------------------------------
+
+
+class Notes(House):
+    async def noted(self, ref: SessionRef, content: str, note_id: str = "", turn_id: str | None = "t1") -> str:
+        change = NoteChange(REPLACE if note_id else ADD, NoteTarget.USER, content, note_id, turn_id)
+        return (await self.lifecycle.write_note(change, owner=ME, ref=ref)).note_id
+
+    async def condense(self, ref: SessionRef, content: str) -> Window:
+        """As a review of the session does it: one note in the place of all."""
+        window = Window(1, 1)
+        await self.store.write(lambda uow: uow.reviews.add(ref.session_id, window, self.clock.now()))
+        taken = await self.lifecycle.take_review()
+        assert taken is not None
+        first, *others = read = await self.current()
+        changes = [NoteChange(REPLACE, NoteTarget.USER, content, first.note_id, window.mark)]
+        changes += [NoteChange(REMOVE, NoteTarget.USER, "", other.note_id, window.mark) for other in others]
+        rewriting = Rewriting(NoteTarget.USER, read, tuple(changes))
+        await self.lifecycle.rewrite_notes(rewriting, owner=ME, ref=ref, review=taken[0])
+        await self.store.write(lambda uow: uow.reviews.end(taken[0], ReviewState.DONE))
+        return window
+
+    async def current(self) -> tuple[NoteVersion, ...]:
+        return await self.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER))
+
+    async def conversations(self, count: int) -> list[SessionRef]:
+        refs: list[SessionRef] = []
+        for _ in range(count):
+            await self.cross(TELEGRAM, New())
+            refs.append(await self.at(TELEGRAM))
+            await self.turn(TELEGRAM, "hello")
+        return refs
+
+
+async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_notes(tmp_path: Path) -> None:
+    diary = AsyncDiary("diary")
+    async with Notes(tmp_path, diary) as house:
+        r, s, t = await house.conversations(3)
+        tea = await house.noted(r, "likes tea with milk")
+        rum = await house.noted(s, "likes rum from Jamaica")
+        await house.condense(t, "drinks tea, rum")
+
+        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
+            return await house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+
+        async def is_forgotten(owner: str, text: str) -> bool:
+            return False
+
+        notebook = Notebook(house.store, write, lambda owner: tmp_path / "notes", is_forgotten)
+        await notebook.sync(ME)
+        assert "rum" in (tmp_path / "notes" / "USER.md").read_text()
+        await house.settled()
+        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        await notebook.sync(ME)
+        assert (tmp_path / "notes" / "USER.md").read_text() == "likes tea with milk\n"
+        (left,) = await house.current()
+        assert (left.note_id, left.content, left.session_id) == (tea, "likes tea with milk", r.session_id)
+        versions = await house.store.read(lambda uow: uow.notes.history(ME, 100))
+        assert not [v for v in versions if "rum" in v.content]
+        assert {v.content for v in versions if v.session_id != r.session_id} == {FORGOTTEN, ""}
+        with pytest.raises(Gone):
+            await house.lifecycle.undo_note(tea, left.version, owner=ME)
+        with pytest.raises(Gone):
+            await house.lifecycle.undo_note(rum, 2, owner=ME)
+        # Whoever mirrors notes is told what each says now.
+        await house.settled()
+        last = diary.book.of("on_memory_write")[-1]
+        assert (last.more["action"], last.text) == ("replace", "likes tea with milk")
+
+
+async def test_what_a_note_of_others_loses_by_it_is_looked_for_again(tmp_path: Path) -> None:
+    async with Notes(tmp_path) as house:
+        s, t, u = await house.conversations(3)
+        await house.noted(s, "likes rum")
+        window = await house.condense(t, "rum")
+        await house.noted(u, "other things", turn_id="review-1-1")
+
+        async def states(ref: SessionRef) -> list[tuple[Window, ReviewState]]:
+            rows = await house.store.read(lambda uow: uow.reviews.of_session(ref.session_id))
+            return [(row.window, row.state) for row in rows]
+
+        assert await states(t) == [(window, ReviewState.DONE)]
+        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        assert await states(t) == [(window, ReviewState.WAITING)]
+        assert await states(u) == []
+        assert [note.content for note in await house.current()] == ["other things"]
+
+
+async def test_a_note_that_nothing_is_left_of_is_removed_where_it_was_told(tmp_path: Path) -> None:
+    diary = AsyncDiary("diary")
+    async with Notes(tmp_path, diary) as house:
+        s, t = await house.conversations(2)
+        note = await house.noted(s, "likes rum")
+        await house.noted(t, "likes rum, neat", note)
+        await house.settled()
+        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        await house.settled()
+        assert await house.current() == ()
+        last = diary.book.of("on_memory_write")[-1]
+        assert (last.more["action"], last.text, last.session) == ("remove", "", t.session_id)
+
+
+async def test_prompts_that_held_the_words_are_built_anew(tmp_path: Path) -> None:
+    async with Notes(tmp_path) as house:
+        r, s = await house.conversations(2)
+        note = await house.noted(s, "likes rum")
+        await house.noted(r, "likes rum, neat", note)
+        await house.lifecycle.put_prefix(r, b"likes rum, neat")
+        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        assert await house.store.read(lambda uow: uow.turns.prefix(r.session_id)) is None
+
+
+async def test_with_a_person_nothing_comes_back(tmp_path: Path) -> None:
+    async with Notes(tmp_path) as house:
+        r, s, t = await house.conversations(3)
+        await house.noted(r, "likes tea")
+        await house.noted(s, "likes rum")
+        await house.condense(t, "tea")
+        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+        assert await house.current() == ()
+        versions = await house.store.read(lambda uow: uow.notes.history(ME, 100))
+        assert {v.content for v in versions} <= {FORGOTTEN, ""}
+        assert len(versions) == 4

@@ -1,0 +1,185 @@
+"""Which turns a review looks at, and when that is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.runtime import CLI, ME, House
+
+from everthread.domain.boundary import Branch, Compress, Expire, New, Reset, Resume, Rewind
+from everthread.domain.errors import Fenced
+from everthread.domain.model import Kind, NoteAction, NoteTarget
+from everthread.domain.reset_policy import ResetPolicy
+from everthread.domain.review_window import Review, ReviewState, Window, due, rest
+from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
+
+
+@pytest.mark.parametrize(
+    ("reviewed_to", "shown", "every", "window"),
+    [
+        (0, range(1, 10), 10, None),
+        (0, range(1, 11), 10, Window(1, 10)),
+        (10, range(10, 20), 10, None),
+        (10, range(11, 21), 10, Window(11, 20)),
+        (0, (1, 2, 5), 3, Window(1, 5)),
+        (4, (), 3, None),
+        (0, range(1, 100), 0, None),
+    ],
+)
+def test_a_window_is_full_when_as_many_turns_are_shown_since_the_last(
+    reviewed_to: int, shown: range, every: int, window: Window | None
+) -> None:
+    assert due(reviewed_to, tuple(shown), every) == window
+
+
+def test_what_is_left_at_the_end_is_a_window_up_to_the_newest_turn_that_is_shown() -> None:
+    assert rest(0, (3,)) == Window(1, 3)
+    assert rest(3, (3,)) is None
+    assert rest(5, ()) is None
+
+
+def test_a_mark_says_which_turns_and_no_turns_id_is_taken_for_one() -> None:
+    assert Window.marked(Window(3, 12).mark) == Window(3, 12)
+    for turn_id in (None, "", "01JZ8Q7M3N5P6R8S9T0V1W2X3Y", "review-3", "review-a-b", "xreview-1-2"):
+        assert Window.marked(turn_id) is None
+
+
+class Hall(House):
+    """A house where every third turn is to be reviewed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, review_every=3)
+
+    async def say(self, *texts: str) -> str:
+        for text in texts:
+            await self.turn(CLI, text)
+        return (await self.at(CLI)).session_id
+
+    async def windows(self, session_id: str) -> list[tuple[int, int, str]]:
+        rows = await self.store.read(lambda uow: uow.reviews.of_session(session_id))
+        return [(row.window.from_turn, row.window.to_turn, row.state.value) for row in rows]
+
+    async def take(self) -> Review | None:
+        taken = await self.lifecycle.take_review()
+        return taken[0] if taken else None
+
+    async def end(self, review: Review, state: ReviewState = ReviewState.DONE) -> None:
+        await self.store.write(lambda uow: uow.reviews.end(review, state))
+
+
+async def test_every_third_turn_and_what_is_left_at_the_close_are_due(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as house:
+        session = await house.say("one", "two")
+        assert await house.windows(session) == []
+        await house.say("three", "four", "five")
+        assert await house.windows(session) == [(1, 3, "waiting")]
+        await house.lifecycle.cross(CLI, New(), owner=ME)
+        assert await house.windows(session) == [(1, 3, "waiting"), (4, 5, "waiting")]
+        await house.lifecycle.cross(CLI, Resume(session), owner=ME)
+        await house.lifecycle.cross(CLI, Reset(), owner=ME)
+        assert len(await house.windows(session)) == 2, "what was seen to is not seen to again"
+
+
+@pytest.mark.parametrize("how", ["reset", "resume", "branch", "expire", "compress", "exit"])
+async def test_however_a_session_is_closed_what_is_left_of_it_is_due(tmp_path: Path, how: str) -> None:
+    async with Hall(tmp_path) as house:
+        other = await house.say("elsewhere")
+        await house.lifecycle.cross(CLI, New(), owner=ME)
+        session = await house.say("one", "two")
+        assert await house.windows(session) == []
+        boundaries = {
+            "reset": Reset(),
+            "resume": Resume(other),
+            "branch": Branch(),
+            "expire": Expire(ResetPolicy(idle_s=1.0), house.clock.now() + 10.0),
+            "compress": Compress(session, 0, "## Goal\n- sail", 1),
+        }
+        if how == "exit":
+            await house.lifecycle.suspend(close_memory=True)
+        else:
+            crossing = await house.lifecycle.cross(CLI, boundaries[how], owner=ME)
+            assert crossing.refusal is None
+        assert await house.windows(session) == [(1, 2, "waiting")]
+
+
+async def test_a_process_that_ends_while_the_conversation_goes_on_elsewhere_closes_nothing(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as house:
+        session = await house.say("one", "two")
+        await house.lifecycle.suspend()
+        assert await house.windows(session) == []
+
+
+async def test_what_a_branch_inherits_is_its_parents_to_be_reviewed(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as house:
+        parent = await house.say("one", "two")
+        await house.lifecycle.cross(CLI, Branch(), owner=ME)
+        child = await house.say("three", "four", "five")
+        assert await house.windows(parent) == [(1, 2, "waiting")]
+        assert await house.windows(child) == [(3, 5, "waiting")]
+
+
+@pytest.mark.parametrize("kind", [Kind.CRON, Kind.SUBAGENT])
+async def test_scheduled_and_delegated_work_is_never_reviewed(tmp_path: Path, kind: Kind) -> None:
+    async with Hall(tmp_path) as house:
+        await house.lifecycle.cross(CLI, New(kind=kind), owner=ME)
+        session = await house.say("one", "two", "three", "four")
+        await house.lifecycle.cross(CLI, New(kind=kind), owner=ME)
+        assert await house.windows(session) == []
+
+
+async def test_a_rewind_into_a_window_stops_it_and_the_rest_of_it_belongs_to_the_next(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as house:
+        session = await house.say("one", "two", "three")
+        review = await house.take()
+        assert review is not None
+        await house.say("four")
+        await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
+        assert await house.windows(session) == [(1, 3, "running")], "a turn that is not in it was taken back"
+        await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
+        assert await house.windows(session) == [(1, 3, "stopped")]
+        await house.end(review)
+        assert await house.windows(session) == [(1, 3, "stopped")]
+        await house.say("five")
+        assert await house.windows(session) == [(1, 3, "stopped"), (1, 5, "waiting")]
+
+
+async def test_a_review_that_was_stopped_writes_no_note(tmp_path: Path) -> None:
+    note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
+    async with Hall(tmp_path) as house:
+        await house.say("one", "two", "three")
+        review = await house.take()
+        await house.lifecycle.write_note(note, owner=ME, ref=await house.at(CLI), review=review)
+        await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
+        with pytest.raises(Fenced):
+            await house.lifecycle.write_note(note, owner=ME, ref=await house.at(CLI), review=review)
+
+
+async def test_forgetting_a_fact_stops_what_has_read_it_and_a_session_takes_its_windows_along(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as house:
+        note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
+        written = await house.lifecycle.write_note(note, owner=ME)
+        session = await house.say("one", "two", "three")
+        review = await house.take()
+        await house.lifecycle.forget(ForgetFact(written.note_id), owner=ME)
+        with pytest.raises(Fenced):
+            await house.lifecycle.write_note(note, owner=ME, ref=await house.at(CLI), review=review)
+        await house.lifecycle.forget(ForgetSession(session), owner=ME)
+        assert await house.windows(session) == []
+
+
+async def test_two_processes_take_a_window_once_and_one_takes_over_from_the_dead(tmp_path: Path) -> None:
+    async with Hall(tmp_path) as one, Hall(tmp_path) as two:
+        session = await one.say("one", "two", "three")
+        first = await one.take()
+        assert first is not None
+        assert await two.take() is None
+        await one.store.write(lambda uow: uow.lanes.leave(one.holder))
+        second = await two.take()
+        assert second is not None
+        assert (second.session_id, second.window) == (first.session_id, first.window)
+        await one.end(first)
+        assert await one.windows(session) == [(1, 3, "running")], "whoever lost it decides nothing"
+        await two.end(second)
+        assert await one.windows(session) == [(1, 3, "done")]
+        assert await two.take() is None

@@ -1,0 +1,71 @@
+"""Where what comes with messages is kept, and how much of it is had in hand at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.runtime import MovableClock
+
+from everthread.domain.media import Media
+from everthread.domain.model import ChatType
+from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage
+from everthread.ports.platform import Capabilities, Platform, Update
+
+AT_ONCE_MAX = AT_ONCE_BYTES_MAX // BYTES_MAX
+"""Of those that do not say how large they are."""
+
+
+class Carrier:
+    """A platform of which only what is fetched matters."""
+
+    name = "telegram"
+    capabilities = Capabilities(4096, fetches=True)
+
+    def __init__(self) -> None:
+        self.under_way = self.most = 0
+
+    async def fetch(self, media: Media, bytes_max: int) -> bytes:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0.01)
+        self.under_way -= 1
+        return media.handle.encode()
+
+
+def luggage(folder: Path, carrier: Carrier) -> Luggage:
+    return Luggage({"telegram": cast(Platform, carrier)}, folder / "media", None, MovableClock())
+
+
+def said(path: str) -> str:
+    return Path(path).read_text()
+
+
+def update(number: str, user: str, name: str) -> Update:
+    media = Media("file", name, handle=f"of {user}")
+    return Update("telegram", "bot", number, user, ChatType.DM, user, "", media=(media,))
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [("report.txt", "1", "2"), ("r" * 200 + ".txt", "1", "2"), ("x" * 130, "1", "11"), ("a.txt", "1/2", "1_2")],
+)
+async def test_files_of_one_name_are_kept_apart(tmp_path: Path, name: str, one: str, other: str) -> None:
+    carrier = Carrier()
+    bags = luggage(tmp_path, carrier)
+    kept: list[Media] = []
+    for number, user in ((one, "ann"), (other, "bea")):
+        packed = bags.handed_over(update(number, user, name)).media
+        kept += (await bags.unpacked("telegram", packed)).media
+    assert [said(bags.place_of(media)) for media in kept] == ["of ann", "of bea"]
+    assert all(len(Path(media.path).name) <= 130 for media in kept)
+
+
+async def test_only_so_much_is_in_hand_at_once_however_many_send_something(tmp_path: Path) -> None:
+    carrier = Carrier()
+    bags = luggage(tmp_path, carrier)
+    packed = [bags.handed_over(update(str(number), str(number), "a.txt")).media for number in range(3 * AT_ONCE_MAX)]
+    done: list[Any] = await asyncio.gather(*(bags.unpacked("telegram", media) for media in packed))
+    assert (len(done), carrier.most) == (3 * AT_ONCE_MAX, AT_ONCE_MAX)

@@ -1,0 +1,530 @@
+"""A part that may be out is looked for: what is there is not sent again, what is not there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.fake_platform import FakePlatform
+from tests.runtime import House, until
+
+from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
+from everthread.domain.model import Reply, ReplyState, SessionKey
+from everthread.gateway import delivery_check as finding
+from everthread.gateway import delivery_check as settling
+from everthread.gateway import outbox as module
+from everthread.gateway import outbox_rows as ledger
+from everthread.gateway.delivery_check import MAY_BE_TWICE
+from everthread.gateway.outbox import Outbox
+from everthread.ports.platform import Address, File, Outbound
+
+CHAT = Address("42")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(settling, "PATIENT_S", 0.005)
+    monkeypatch.setattr(settling, "PATIENT_S_MAX", 0.02)
+    monkeypatch.setattr(finding, "SETTLED_S", 0.1)
+    monkeypatch.setattr(finding, "KNOWN_S", 0.2)
+    monkeypatch.setattr(finding, "LOOK_S", 0.02)
+
+
+class Findable(FakePlatform):
+    """Numbers its messages, and can be asked whether one of its own is there."""
+
+    def __init__(self, **capabilities: object) -> None:
+        super().__init__(**{"edits": True, **capabilities})
+        self.finder = self
+        self.lost = 0
+        """So many of the next sends are shown, and nothing is heard of them."""
+        self.hidden: set[str] = set()
+        """Messages that nobody finds before the next one is sent."""
+        self.asked = 0
+        self.refusals: Sequence[Exception] = ()
+        self.taken_back: list[str] = []
+        self.known: list[str] = []
+
+    def texts(self, chat: str = "42") -> list[str]:
+        there = [number for number, out in enumerate(self.sent) if out.to.chat == chat]
+        return [self.shown[str(number)] for number in there if str(number) in self.shown]
+
+    async def send(self, message: Outbound) -> str:
+        hidden, self.hidden = self.hidden, set()
+        message_id = await super().send(message)
+        if self.lost:
+            self.lost -= 1
+            self.hidden = hidden or self.hidden
+            raise SendUncertain("the connection broke")
+        return message_id
+
+    def know(self, to: Address, message_id: str) -> None:
+        self.known.append(message_id)
+
+    def newest(self, to: Address) -> str:
+        return str(len(self.sent))
+
+    async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        self.asked += 1
+        if self.refusals:
+            first, *self.refusals = self.refusals
+            raise first
+        for number in range(int(after), int(until or len(self.sent))):
+            is_there = self.sent[number].to == message.to and str(number) in self.shown
+            if is_there and str(number) not in {*besides, *self.hidden}:
+                return str(number)
+        return None
+
+    async def take_back(self, to: Address, message_id: str) -> None:
+        del self.shown[message_id]
+        self.taken_back.append(message_id)
+
+
+@asynccontextmanager
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Outbox]]:
+    async with House(folder) as house:
+        delivery = Outbox(house.store, house.clock, {"fake": platform}, lambda: 0.5)
+        yield house, delivery
+        await delivery.finish(0.0)
+
+
+async def stored(house: House, number: int, state: ReplyState = ReplyState.READY, **rest: object) -> Reply:
+    key = SessionKey.parse("agent:main:fake:dm:42")
+    reply = Reply(f"turn-{number}", key, "s1", "me", f"reply {number}", state, float(number))
+    return await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, **rest)))
+
+
+async def row(house: House, number: int) -> Reply:
+    reply = await house.store.read(lambda uow: uow.inbox.reply(f"turn-{number}"))
+    assert reply is not None
+    return reply
+
+
+async def incidents(house: House) -> list[str]:
+    return [one.text for one in await house.store.read(lambda uow: uow.lanes.incidents(9))]
+
+
+async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost = 1
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", "reply 2"]
+        reply = await row(house, 1)
+        assert (reply.state, reply.platform_message_id) == (ReplyState.SENT, "0")
+        assert await incidents(house) == []
+
+
+async def test_what_is_not_there_is_sent_again_once(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults.append(SendUncertain("the connection broke"))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", "reply 2"]
+        assert (await row(house, 1)).state is ReplyState.SENT
+        assert platform.asked > 2, "it was asked again when nothing could come any more, and once it was out"
+        assert await incidents(house) == []
+
+
+@pytest.mark.parametrize("is_out", [True, False])
+async def test_what_a_killed_process_had_handed_over_comes_once(tmp_path: Path, is_out: bool) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await stored(house, 2)
+        if is_out:
+            await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", "reply 2"]
+        assert len(platform.sent) == 2
+        assert (await row(house, 1)).state is ReplyState.SENT
+        assert await incidents(house) == []
+
+
+async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: platform.asked)
+        await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 99
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
+        assert (await row(house, 1)).state is ReplyState.SENT
+        (incident,) = await incidents(house)
+        assert "may not have reached fake chat 42: " in incident
+        assert "too much to ask" in incident
+
+
+async def test_what_nobody_can_say_at_first_may_be_known_later(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 3
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        assert await incidents(house) == []
+
+
+async def test_what_was_sent_in_doubt_is_not_sent_a_third_time(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost = 9
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert len(platform.sent) == 1, "nothing was known of the chat: nobody could say"
+        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+
+
+async def test_a_line_that_does_not_fit_is_a_message_of_its_own(tmp_path: Path) -> None:
+    platform = Findable(text_chars_max=len(MAY_BE_TWICE))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, text="x" * len(MAY_BE_TWICE))
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == [MAY_BE_TWICE, "x" * len(MAY_BE_TWICE)]
+
+
+async def test_a_beginning_that_nobody_knows_the_id_of_becomes_the_whole(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-0.0", CHAT, "reply 0"))
+        await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
+        delivery.put(await stored(house, 1, platform_message_id="", sent_after="1"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 0", "reply 1"]
+        assert (await row(house, 1)).platform_message_id == "1"
+        assert await incidents(house) == []
+
+
+async def test_a_beginning_that_never_came_leaves_no_doubt(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1, platform_message_id="", sent_after="0"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        assert await incidents(house) == []
+
+
+async def test_what_is_known_as_another_replys_is_not_taken(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-2.0", CHAT, "the beginning of 2 …"))
+        await stored(house, 2, ReplyState.DRAFT, platform_message_id="0")
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["the beginning of 2 …", "reply 1"]
+        assert platform.known == ["0"], "what is known from before is told"
+
+
+async def test_of_two_that_are_there_after_all_one_is_taken_back(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost = 1
+    platform.hidden = {"0"}
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.taken_back == ["1"]
+        assert platform.texts() == ["reply 1"]
+        assert (await row(house, 1)).platform_message_id == "0"
+
+
+async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults.append(SendUncertain("the connection broke"))
+    find = platform.find
+
+    async def find_before(message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        if until:
+            raise SendUncertain("too much to ask")
+        return await find(message, after, until, besides)
+
+    platform.find = find_before  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        (incident,) = await incidents(house)
+        assert "may be twice in fake chat 42" in incident
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_after_a_part_that_was_found_the_next_one_comes(tmp_path: Path) -> None:
+    platform = Findable(text_chars_max=64)
+    text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "one"))
+        await platform.send(Outbound("turn-1.1", CHAT, "abcdefgh " * 6))
+        before = {"platform_message_id": "0", "parts": 1, "text": text}
+        await stored(house, 1, ReplyState.SENDING, sent_after="1", **before)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert [out.id for out in platform.sent] == ["turn-1.0", "turn-1.1", "turn-1.2"]
+
+
+async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "SETTLED_S", 60.0)
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        for number in range(3):
+            await platform.send(Outbound(f"else-{number}", Address("7"), "to somebody else"))
+        await delivery.begin()
+        await until(lambda: platform.asked > 1)
+        await delivery.finish(0.0)
+        left = await row(house, 1)
+        assert (left.state, left.sent_after) == (ReplyState.SENDING, "3"), "where it is not is known"
+        monkeypatch.setattr(finding, "SETTLED_S", 0.0)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_a_chat_that_is_closed_meanwhile_leaves_it_marked(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults += [SendUncertain("the connection broke"), PlatformRefused("they have gone")]
+    platform.refusals = [PlatformRefused("they have gone")] * 9
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+        assert platform.texts() == []
+
+
+async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}k7", state=ReplyState.SENDING)
+        await house.store.write(lambda uow: uow.inbox.put_reply(question))
+        await stored(house, 1, ReplyState.SENT)
+        await delivery.begin()
+        left = await house.store.read(lambda uow: uow.inbox.reply(question.turn_id))
+        assert left is not None
+        assert left.state is ReplyState.WITHHELD
+        assert not delivery.waiting
+
+
+async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -> None:
+    platform = Findable()
+    edit = platform.edit
+
+    async def edit_some(to: Address, message_id: str, *rest: Any) -> None:
+        if message_id == "0":
+            raise PlatformRefused("it is not yours")
+        await edit(to, message_id, *rest)
+
+    platform.edit = edit_some  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("theirs", CHAT, "hello"))
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["hello", "reply 1"]
+
+
+class Numbered(Findable):
+    """Knows of its messages what it was told, and what it has heard of its own sends."""
+
+    def __init__(self, **capabilities: object) -> None:
+        super().__init__(**capabilities)
+        self.heard = -1
+
+    async def send(self, message: Outbound) -> str:
+        message_id = await super().send(message)
+        self.know(message.to, message_id)
+        return message_id
+
+    def know(self, to: Address, message_id: str) -> None:
+        super().know(to, message_id)
+        self.heard = max(self.heard, int(message_id))
+
+    def newest(self, to: Address) -> str:
+        return str(self.heard + 1)
+
+
+async def test_a_part_that_was_found_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    platform = Numbered(text_chars_max=64)
+    platform.lost = 2
+    parts = [f"{number} abcdefgh abcdefgh abcdefgh abcdefgh abcdefgh" for number in range(3)]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1, text="\n\n".join(parts), sent_after="0"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == parts
+
+
+async def forget(house: House, number: int) -> None:
+    await house.store.write(lambda uow: uow.forgetting.scrub_owner("me"))
+    assert (await row(house, number)).text == ""
+
+
+@pytest.mark.parametrize("known", ["0", ""])
+async def test_what_is_forgotten_while_it_is_looked_for_does_not_go_out(tmp_path: Path, known: str) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        platform.refusals = [] if known else [SendUncertain("too much to ask")] * 99
+        await delivery.begin()
+        await until(lambda: platform.asked)
+        await forget(house, 1)
+        await until(lambda: not delivery.waiting)
+        assert platform.sent == []
+        assert (await row(house, 1)).state is ReplyState.WITHHELD
+
+
+async def test_what_is_forgotten_is_not_made_whole_when_it_is_found(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await delivery.begin()
+        await until(lambda: platform.asked)
+        await forget(house, 1)
+        await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["rep …"]
+
+
+async def test_a_mistake_while_it_is_looked_for_leaves_it_marked_and_told_of(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [ZeroDivisionError("a mistake")]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        delivery.put(await stored(house, 2))
+        await until(lambda: not delivery.waiting)
+        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+        assert (await row(house, 2)).state is ReplyState.SENT
+        (incident,) = await incidents(house)
+        assert "may not have reached fake chat 42" in incident
+
+
+async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "TOLD_TO_WAIT_S_MAX", 0.1)
+    platform = Findable()
+    platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)] * 999
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
+
+
+async def test_what_goes_out_in_doubt_waits_until_the_platform_is_there(tmp_path: Path) -> None:
+    platform = Findable()
+    platform.faults += [PlatformUnavailable("it can't be reached")] * 20
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]
+        assert (await row(house, 1)).state is ReplyState.SENT
+        assert len(await incidents(house)) == 1
+
+
+async def test_a_beginning_becomes_the_whole_if_a_file_comes_with_it(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
+        reply = await stored(house, 1, platform_message_id="", sent_after="0")
+        delivery.put(reply, files=(File("list.txt", b"eggs"),))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+
+
+async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path: Path) -> None:
+    platform = Numbered()
+    find, edit = platform.find, platform.edit
+
+    async def find_unknown(message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
+        return await find(message, after, until, {*besides, *platform.known})
+
+    async def edit_slowly(*rest: Any) -> None:
+        await asyncio.sleep(0.01)
+        await edit(*rest)
+
+    platform.find, platform.edit = find_unknown, edit_slowly  # type: ignore[method-assign]
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "the beginning of 1 …"))
+        platform.known.clear()
+        replies = [await stored(house, number, ReplyState.SENDING, sent_after="0") for number in (1, 2)]
+        looking = [
+            delivery.finding.look(platform, Outbound(f"{reply.turn_id}.0", CHAT, reply.text), reply, 0.0)
+            for reply in replies
+        ]
+        assert await asyncio.gather(*looking) == [finding.There("0"), finding.Nowhere()]
+
+
+async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_path: Path) -> None:
+    platform = Findable(files=True)
+    platform.lost = 1
+    async with outbox(tmp_path, platform) as (house, delivery):
+        delivery.put(await stored(house, 1), files=(File("list.txt", b"eggs"),))
+        await until(lambda: not delivery.waiting)
+        assert platform.texts() == ["reply 1"]
+        (incident,) = await incidents(house)
+        assert incident == "a file of a reply may not have reached fake chat 42"
+
+
+async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "LATER_S", 0.01)
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await stored(house, 1, ReplyState.SENDING)
+        read_inline, failed = house.store.read_inline, []
+
+        async def peek_later(work: Any) -> Any:
+            found = await read_inline(work)
+            if isinstance(found, Reply) and found.state is ReplyState.AMBIGUOUS and not failed:
+                failed.append(found)
+                raise StoreError("the disk is full")
+            return found
+
+        monkeypatch.setattr(house.store, "peek", peek_later)
+        await delivery.begin()
+        await until(lambda: not delivery.waiting)
+        assert failed
+        assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]
+
+
+async def test_after_a_long_outage_what_came_in_is_waited_for_as_well(tmp_path: Path) -> None:
+    platform = Findable()
+    async with outbox(tmp_path, platform) as (house, delivery):
+        await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
+        reply = await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        platform.refusals = [SendUncertain("100 messages that came in are not known yet")] * 3
+        lost = Outbound("turn-1.0", CHAT, "reply 1")
+        long_ago = asyncio.get_running_loop().time() - 3600.0
+        assert await delivery.finding.look(platform, lost, reply, long_ago) == finding.There("0")

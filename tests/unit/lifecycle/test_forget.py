@@ -1,0 +1,552 @@
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, opened, until
+
+from everthread.domain.boundary import Branch, New, Resume
+from everthread.domain.errors import Fenced, Gone, NotFound, Rejected
+from everthread.domain.events import ForgetScope
+from everthread.domain.model import (
+    Inbound,
+    InboxState,
+    Message,
+    NoteAction,
+    NoteTarget,
+    ReplyState,
+    Role,
+    SessionKey,
+    Thought,
+    ToolCall,
+)
+from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
+from everthread.lifecycle.forget import Forgettable, fact_identity
+from everthread.memory import Notebook
+
+SECRET = "rumpelstiltskin"
+
+
+async def forget(house: House, what: Forgettable, owner: str = ME) -> int:
+    return await house.lifecycle.forget(what, owner=owner)
+
+
+async def write_note(
+    house: House, content: str, *, key: SessionKey | None = None, owner: str = ME, note_id: str = ""
+) -> str:
+    ref = await house.lifecycle.current(key) if key else None
+    action = NoteAction.REPLACE if note_id else NoteAction.ADD
+    change = NoteChange(action, NoteTarget.MEMORY, content, note_id)
+    return (await house.lifecycle.write_note(change, owner=owner, ref=ref)).note_id
+
+
+async def compress(house: House, key: SessionKey, summary: str) -> str:
+    return opened(await house.cross(key, await house.compression(key, summary)))
+
+
+async def tell_everywhere(house: House) -> str:
+    """Say the secret in every way in which a session can hold it; the session's id."""
+    await house.cross(CLI, New(f"about {SECRET}"))
+    for update_id in ("u1", None):
+        await house.lifecycle.accept(Inbound(CLI, ME, f"I am {SECRET}", update_id=update_id))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await house.lifecycle.start_tool(ticket, "c1", "look", f'{{"for": "{SECRET}"}}')
+        await house.lifecycle.finish_tool(ticket, "c1", f"found {SECRET}")
+        call = ToolCall("c1", "look", f'{{"for": "{SECRET}"}}')
+        messages = [
+            Message(Role.USER, f"I am {SECRET}"),
+            Message(Role.ASSISTANT, "", (call,), reasoning=f"so it is {SECRET}"),
+            Message(Role.TOOL, f"found {SECRET}", tool_call_id="c1", name="look"),
+            Message(Role.ASSISTANT, f"hello {SECRET}"),
+        ]
+        await house.lifecycle.commit_turn(ticket, messages, f"hello {SECRET}")
+    ref = await house.at(CLI)
+    await house.lifecycle.put_prefix(ref, f"You talk to {SECRET}.".encode())
+    await house.lifecycle.record_delegation(ref, f"find {SECRET}", f"found {SECRET}", "child")
+    await write_note(house, f"the name is {SECRET}", key=CLI)
+    await compress(house, CLI, f"{SECRET} introduced himself")
+    await house.lifecycle.put_prefix(await house.at(CLI), f"You know {SECRET}.".encode())
+    # One turn more that is still running, with a tool at work and a draft on its way.
+    await house.cross(CLI, Branch(f"more of {SECRET}"))
+    await house.cross(CLI, Resume(ref.session_id))
+    return ref.session_id
+
+
+def stored_words(house: House) -> bytes:
+    """Everything that is in the files of a closed store."""
+    return b"".join(path.read_bytes() for path in house.path.parent.iterdir() if path.name.startswith(house.path.name))
+
+
+# --- A session ---
+
+
+async def test_a_forgotten_session_leaves_no_word_of_itself_in_the_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        session = await tell_everywhere(house)
+        for one in await house.store.read(lambda uow: uow.sessions.descendants(session)):
+            await forget(house, ForgetSession(one.id))
+        await forget(house, ForgetSession(session))
+        assert await house.search(ME, SECRET, limit=9) == ()
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_descendants_lose_their_summaries_and_prefixes_and_keep_their_own_turns(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        parent = (await house.turn(CLI, f"I am {SECRET}")).ref.session_id
+        child = await compress(house, CLI, f"{SECRET} introduced himself")
+        await house.lifecycle.put_prefix(await house.at(CLI), f"You know {SECRET}.".encode())
+        await house.turn(CLI, "the weather")
+        grandchild = await compress(house, CLI, f"{SECRET} and the weather")
+        await forget(house, ForgetSession(parent))
+        for session_id in (child, grandchild):
+            session = await house.session(session_id)
+            view = await house.store.read(lambda uow, session=session: uow.turns.view(session))
+            assert view.summary == "[forgotten]"
+            assert await house.store.read(lambda uow, session=session: uow.turns.prefix(session.id)) is None
+        assert await house.shown(child) == ["the weather"]
+        assert (await house.at(CLI)).session_id == grandchild
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_a_branch_shows_that_something_was_forgotten_and_not_what(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        parent = (await house.turn(CLI, f"I am {SECRET}")).ref.session_id
+        await house.cross(CLI, Branch())
+        await house.turn(CLI, "mine")
+        await forget(house, ForgetSession(parent))
+        assert await house.shown((await house.at(CLI)).session_id) == ["[forgotten]", "mine"]
+
+
+async def test_every_key_leaves_a_forgotten_session_and_its_next_message_starts_afresh(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        first = (await house.turn(CLI, "hello")).ref
+        await house.cross(TELEGRAM, Resume(first.session_id))
+        await forget(house, ForgetSession(first.session_id))
+        assert await house.lifecycle.current(CLI) is None
+        assert await house.lifecycle.current(TELEGRAM) is None
+        again = (await house.turn(CLI, "hello again")).ref
+        assert again.session_id != first.session_id
+        assert again.epoch > first.epoch
+        assert (await house.session(first.session_id)).end_reason == "forgotten"
+
+
+async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced_off(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        row, _ = await house.lifecycle.accept(Inbound(CLI, ME, SECRET))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await house.lifecycle.start_tool(ticket, "c1", "look", SECRET)
+        await house.lifecycle.draft_reply(ticket, SECRET)
+        await forget(house, ForgetSession(ticket.ref.session_id))
+        with pytest.raises(Fenced):
+            await house.lifecycle.commit_turn(ticket, [Message(Role.USER, SECRET)], SECRET)
+        kept = await house.store.read(lambda uow: uow.inbox.get(row.id))
+        reply = await house.store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+        assert kept is not None
+        assert reply is not None
+        assert (kept.state, reply.state) == (InboxState.SET_ASIDE, ReplyState.WITHHELD)
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_a_reply_that_is_ready_is_not_sent_once_its_session_is_forgotten(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        ref = (await house.turn(CLI, SECRET)).ref
+        assert len(await house.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 9))) == 1
+        await forget(house, ForgetSession(ref.session_id))
+        assert await house.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 9)) == ()
+
+
+async def test_what_waits_for_a_provider_is_skipped_and_forget_comes_behind_what_is_on_its_way(tmp_path: Path) -> None:
+    slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
+    with Gate() as gate:
+        slow.before = gate.holds(lambda call: call.text == "one")
+        async with House(tmp_path, slow, quick) as house:
+            ref = (await house.turn(CLI, "one")).ref
+            await house.turn(CLI, SECRET)
+            await until(gate.reached.is_set)
+            await until(lambda: quick.book.told(ref.session_id) == ["switch", "one", SECRET])
+            await forget(house, ForgetSession(ref.session_id))
+            await until(lambda: quick.book.of("forget"))
+            assert not slow.book.of("forget")
+            gate.open()
+            await house.settled()
+    assert slow.book.told(ref.session_id) == ["switch", "one", "forget"]
+    assert quick.book.told(ref.session_id) == ["switch", "one", SECRET, "forget"]
+    for book in (slow.book, quick.book):
+        [call] = book.of("forget")
+        assert (call.more["scope"], call.session) == (ForgetScope.SESSION, ref.session_id)
+
+
+async def test_a_replay_tells_of_a_forgotten_session_only_that_it_is_forgotten(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, SECRET)).ref
+        await house.settled()
+        await forget(house, ForgetSession(ref.session_id))
+        await house.settled()
+        diary.book.calls.clear()
+        await house.memory.journal.replay("diary")
+        await house.settled()
+    assert diary.book.told(ref.session_id) == ["forget"]
+    assert diary.book.of("forget")[0].more["scope"] is ForgetScope.SESSION
+
+
+async def test_a_retry_of_what_was_parked_brings_nothing_of_a_forgotten_session(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+
+    async def refuse(call: Call) -> None:
+        if call.hook in ("sync_turn", "forget"):
+            raise Rejected("diary", "no") if call.hook == "sync_turn" else ConnectionError("down")
+
+    diary.before = refuse
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, SECRET)).ref
+        await house.settled()
+        await forget(house, ForgetSession(ref.session_id))
+        diary.before = None
+        await house.memory.journal.retry("diary")
+        await house.settled()
+    assert diary.book.told(ref.session_id) == ["switch", "forget"]
+
+
+async def test_a_forgotten_session_is_gone_for_good(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        first = (await house.turn(CLI, SECRET)).ref.session_id
+        await forget(house, ForgetSession(first))
+        with pytest.raises(Gone):
+            await house.cross(CLI, Resume(first))
+        with pytest.raises(Gone):
+            await forget(house, ForgetSession(first))
+        assert await house.store.read(lambda uow: uow.forgetting.buried("session", first))
+
+
+async def test_an_ancestor_is_resumed_itself_when_its_continuation_was_forgotten(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        first = (await house.turn(CLI, "one")).ref.session_id
+        await forget(house, ForgetSession(await compress(house, CLI, "so far")))
+        crossing = await house.cross(CLI, Resume(first))
+        assert crossing.ref is not None
+        assert crossing.ref.session_id == first
+
+
+async def test_nobody_forgets_what_is_anothers(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        theirs = (await house.turn(CLI, SECRET, owner="you")).ref.session_id
+        note = await write_note(house, "theirs", owner="you")
+        for what in (ForgetSession(theirs), ForgetFact(note)):
+            with pytest.raises(NotFound):
+                await forget(house, what)
+        assert await forget(house, ForgetOwner()) == 0
+        assert await house.shown(theirs) == [SECRET]
+
+
+async def test_notes_of_a_forgotten_session_do_not_come_back_from_an_edited_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        first = (await house.turn(CLI, "hello")).ref.session_id
+        await write_note(house, f"the name is {SECRET}", key=CLI)
+        await assert_stays_away(house, tmp_path, ForgetSession(first))
+
+
+async def assert_stays_away(house: House, folder: Path, what: Forgettable) -> None:
+    """Project the notes, forget, and edit the file before it is written again."""
+
+    async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> Any:
+        return await house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+
+    async def is_forgotten(owner: str, text: str) -> bool:
+        return await house.store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+
+    notebook = Notebook(house.store, write, lambda owner: folder / owner, is_forgotten)
+    await notebook.sync(ME)
+    file = folder / ME / "MEMORY.md"
+    assert SECRET in file.read_text()
+    await forget(house, what)
+    file.write_text(file.read_text() + "§\nfrom the person\n")
+    await notebook.sync(ME)
+    assert file.read_text() == "from the person\n"
+
+
+# --- A person ---
+
+
+async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await tell_everywhere(house)
+        await write_note(house, f"general {SECRET}")
+        for number in range(2):
+            await house.lifecycle.accept(Inbound(TELEGRAM, ME, f"{SECRET} waits {number}"))
+        command, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/search me", command=True))
+        assert await house.lifecycle.answer_order(command, f"found {SECRET}")
+        assert await forget(house, ForgetOwner()) == 3
+        assert await house.lifecycle.begin_turn(TELEGRAM) is None
+        assert await house.search(ME, SECRET, limit=9) == ()
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_forgetting_a_person_leaves_the_others_alone(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        theirs = (await house.turn(TELEGRAM, "the weather", owner="you")).ref.session_id
+        await write_note(house, "theirs", owner="you")
+        await house.turn(CLI, "the weather")
+        await forget(house, ForgetOwner())
+        assert await house.shown(theirs) == ["the weather"]
+        assert len(await house.search("you", "weather", limit=9)) == 2
+        assert len(await house.store.read(lambda uow: uow.notes.current("you", NoteTarget.MEMORY))) == 1
+
+
+async def test_providers_are_told_of_each_session_and_of_the_person(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        sessions = {(await house.turn(key, "hello")).ref.session_id for key in (CLI, TELEGRAM)}
+        await write_note(house, "general")
+        await house.settled()
+        await forget(house, ForgetOwner())
+        await house.settled()
+    told = {(call.more["scope"], call.session) for call in diary.book.of("forget")}
+    assert told == {*((ForgetScope.SESSION, session) for session in sessions), (ForgetScope.OWNER, f"notes:{ME}")}
+
+
+async def test_a_forgotten_persons_notes_do_not_come_back_from_the_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await write_note(house, f"the name is {SECRET}")
+        await assert_stays_away(house, tmp_path, ForgetOwner())
+
+
+async def test_a_fact_that_a_provider_was_not_told_of_yet_goes_with_its_person(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+
+    async def down(call: Call) -> None:
+        raise ConnectionError("down")
+
+    async with House(tmp_path, diary) as house:
+        note = await write_note(house, SECRET)
+        await house.settled()
+        diary.before = down
+        await forget(house, ForgetFact(note))
+        await forget(house, ForgetOwner())
+        diary.before = None
+        await house.settled()
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_who_was_forgotten_may_come_back_as_somebody_new(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "hello")
+        await write_note(house, "old")
+        await forget(house, ForgetOwner())
+        await house.turn(CLI, "hello again")
+        await write_note(house, "new")
+        await house.settled()
+        current = await house.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        assert [note.content for note in current] == ["new"]
+    assert "new" in diary.book.words()
+
+
+# --- A fact ---
+
+
+async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(tmp_path: Path) -> None:
+    fact = f'the "name" is {SECRET}'
+    async with House(tmp_path) as house:
+        ref = (await house.turn(CLI, f"Listen: {fact}, you know")).ref
+        note = await write_note(house, fact)
+        await write_note(house, f"{fact}, really", note_id=note)
+        await house.lifecycle.put_prefix(ref, f"You know that {fact}.".encode())
+        await house.lifecycle.record_delegation(ref, f"check that {fact}", "it is so", "child")
+        call = ToolCall("c1", "save", json.dumps({"text": fact}))
+        await house.lifecycle.accept(Inbound(CLI, ME, fact))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await house.lifecycle.commit_turn(
+            ticket, [Message(Role.USER, fact), Message(Role.ASSISTANT, "", (call,), reasoning=fact)], fact
+        )
+        await compress(house, CLI, f"He said that {fact}.")
+        await forget(house, ForgetFact(note))
+        assert await house.search(ME, SECRET, limit=9) == ()
+        assert (await house.shown(ref.session_id))[0] == "Listen: [forgotten], you know"
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_a_forgotten_fact_is_gone_from_what_a_model_has_thought_in_a_turn_that_goes_on(tmp_path: Path) -> None:
+    fact = f'the "name" is {SECRET}'
+    async with House(tmp_path) as house:
+        note = await write_note(house, fact)
+        await house.lifecycle.accept(Inbound(CLI, ME, "hello"))
+        ticket = await house.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        thought = Thought(json.dumps({"reasoning_content": json.dumps(fact)}), "a/one")
+        await house.lifecycle.start_tool(ticket, "c1", "look", "{}", thought)
+        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought == thought
+        await forget(house, ForgetFact(note))
+        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought is None
+    assert SECRET.encode() not in stored_words(house)
+
+
+@pytest.mark.parametrize("fact", ["turn", "parent", "e", '"', "\\", "{", "1", "true", "close"])
+async def test_a_fact_in_the_words_of_our_own_records_breaks_none_of_them(tmp_path: Path, fact: str) -> None:
+    diary = AsyncDiary()
+
+    async def down(call: Call) -> None:
+        raise ConnectionError("down")
+
+    diary.before = down
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, "hello there")).ref
+        await house.lifecycle.record_delegation(ref, f"look for {fact}", "found", "child")
+        await house.cross(CLI, New())
+        await forget(house, ForgetFact(await write_note(house, fact)))
+        diary.before = None
+        await house.settled()
+    assert [call.hook for call in diary.book.effects if call.session == ref.session_id] == [
+        "on_session_switch",
+        "sync_turn",
+        "on_delegation",
+        "on_session_end",
+    ]
+    [told] = diary.book.of("on_delegation")
+    assert told.text == "look for [forgotten]"
+
+
+async def test_providers_are_told_the_fact_and_then_its_words_leave_the_log(tmp_path: Path) -> None:
+    diary, slow = AsyncDiary(), ThreadDiary()
+    with Gate() as gate:
+        async with House(tmp_path, diary, slow) as house:
+            note = await write_note(house, SECRET)
+            await house.settled()
+            slow.before = gate.holds()
+            await forget(house, ForgetFact(note))
+            await until(lambda: diary.book.of("forget"))
+            await until(gate.reached.is_set)
+            gate.open()
+            await house.settled()
+    for book in (diary.book, slow.book):
+        [call] = book.of("forget")
+        assert (call.more["scope"], call.more["fact"], call.more["note_id"]) == (ForgetScope.FACT, SECRET, note)
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_with_no_provider_to_tell_the_words_of_a_fact_leave_the_log_at_once(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        await forget(house, ForgetFact(await write_note(house, SECRET)))
+    assert SECRET.encode() not in stored_words(house)
+
+
+async def test_a_note_that_waits_is_skipped_and_holds_nothing_up(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+
+    async def down(call: Call) -> None:
+        raise ConnectionError("down")
+
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, "hello")).ref
+        await house.settled()
+        diary.before = down
+        note = await write_note(house, SECRET, key=CLI)
+        await forget(house, ForgetFact(note))
+        diary.before = None
+        await house.settled()
+        await house.turn(CLI, "after")
+        await house.settled()
+    assert diary.book.told(ref.session_id) == ["switch", "hello", "after"]
+    assert not diary.book.of("on_memory_write")
+
+
+async def test_a_note_that_was_parked_is_not_delivered_once_it_is_forgotten(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+
+    async def refuse(call: Call) -> None:
+        raise Rejected("diary", "no")
+
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "hello")
+        await house.settled()
+        diary.before = refuse
+        note = await write_note(house, SECRET, key=CLI)
+        await house.settled()
+        diary.before = None
+        await forget(house, ForgetFact(note))
+        await house.memory.journal.retry("diary")
+        await house.settled()
+    assert not diary.book.of("on_memory_write")
+
+
+async def test_a_replay_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, f"I say {SECRET}")
+        note = await write_note(house, SECRET, key=CLI)
+        await house.settled()
+        await forget(house, ForgetFact(note))
+        await house.settled()
+        diary.book.calls.clear()
+        await house.memory.journal.replay("diary")
+        await house.settled()
+    assert SECRET not in diary.book.words()
+    assert not diary.book.of("on_memory_write")
+    [call] = diary.book.of("forget")
+    assert (call.more["scope"], call.more["note_id"]) == (ForgetScope.FACT, note)
+
+
+async def test_a_fact_is_forgotten_once_and_cannot_be_written_on(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        note = await write_note(house, SECRET)
+        await forget(house, ForgetFact(note))
+        with pytest.raises(NotFound):
+            await forget(house, ForgetFact(note))
+        with pytest.raises(NotFound):
+            await write_note(house, "again", note_id=note)
+
+
+@pytest.mark.parametrize("whole", [ForgetSession, ForgetOwner])
+async def test_a_note_that_went_with_its_session_or_person_is_no_fact_any_more(tmp_path: Path, whole: Any) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        session = (await house.turn(CLI, "hello")).ref.session_id
+        note_id = await write_note(house, SECRET, key=CLI)
+        await forget(house, whole(session) if whole is ForgetSession else whole())
+        with pytest.raises(NotFound):
+            await forget(house, ForgetFact(note_id))
+        await house.settled()
+        assert ForgetScope.FACT not in [call.more["scope"] for call in diary.book.of("forget")]
+
+
+async def test_what_a_note_said_before_its_last_session_was_forgotten_can_be_forgotten(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, f"I am {SECRET}")
+        note_id = await write_note(house, SECRET, key=CLI)
+        await house.cross(CLI, New())
+        session = (await house.turn(CLI, "hello")).ref.session_id
+        await write_note(house, "something else", key=CLI, note_id=note_id)
+        await forget(house, ForgetSession(session))
+        await forget(house, ForgetFact(note_id))
+        await house.settled()
+        assert [call.more["fact"] for call in diary.book.of("forget") if call.more["note_id"]] == [SECRET]
+        found = await house.store.read(lambda uow: uow.turns.search(ME, SECRET, limit=5))
+        assert found == ()
+
+
+def test_a_tombstone_knows_a_fact_again_and_cannot_be_read() -> None:
+    assert fact_identity(ME, "Likes  Tea\n") == fact_identity(ME, "likes tea")
+    assert fact_identity(ME, "likes tea") != fact_identity("you", "likes tea")
+    assert "tea" not in fact_identity(ME, "likes tea")
+
+
+# --- While others are at work ---
+
+
+async def test_forgetting_waits_for_nobody_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    hanging = ThreadDiary()
+    with Gate() as gate:
+        hanging.before = gate.holds()
+        async with House(tmp_path, hanging) as house:
+            first = (await house.turn(CLI, SECRET)).ref.session_id
+            await until(gate.reached.is_set)
+            async with asyncio.timeout(2):
+                await asyncio.gather(forget(house, ForgetSession(first)), house.turn(TELEGRAM, "meanwhile"))
+            gate.open()
+            await house.settled()
+    assert hanging.book.told(first) == ["switch", "forget"]

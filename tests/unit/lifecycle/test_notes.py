@@ -1,0 +1,387 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime import CLI, ME, AsyncDiary, House
+
+from everthread.domain.boundary import New
+from everthread.domain.errors import BadInput, Gone, NotFound, TooLarge
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef
+from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
+from everthread.lifecycle.forget import fact_identity
+from everthread.lifecycle.notes import NOTE_CHARS_MAX
+from everthread.memory import Notebook
+from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR, changes, digest, folder_for, parse, render, snapshot
+
+words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
+
+
+def stored(*contents: str) -> tuple[NoteVersion, ...]:
+    return tuple(
+        NoteVersion(f"n{n}", 1, ME, NoteTarget.MEMORY, NoteAction.ADD, content, "s", None, 0.0)
+        for n, content in enumerate(contents)
+    )
+
+
+# --- The file's form ---
+
+
+@given(st.lists(words.filter(lambda text: "\n§\n" not in f"\n{text}\n"), max_size=5))
+def test_what_is_written_to_a_file_is_read_from_it(contents: list[str]) -> None:
+    assert parse(render(stored(*contents))) == tuple(contents)
+
+
+def test_no_notes_make_an_empty_file() -> None:
+    assert render(()) == ""
+    assert parse("") == ()
+
+
+def test_a_file_may_be_edited_on_windows_and_untidily() -> None:
+    assert parse("§\n\none\r\n§\r\n\r\n two \r\n§\n§\n") == ("one", "two")
+
+
+@given(st.lists(words, max_size=5, unique=True), st.lists(words, max_size=5, unique=True))
+def test_the_changes_turn_the_notes_into_the_entries(old: list[str], new: list[str]) -> None:
+    notes = {note.note_id: note.content for note in stored(*old)}
+    found = changes(stored(*old), tuple(new), {digest(text) for text in old})
+    for number, change in enumerate(found):
+        match change.action:
+            case NoteAction.ADD:
+                notes[f"new{number}"] = change.content
+            case NoteAction.REPLACE:
+                notes[change.note_id] = change.content
+            case NoteAction.REMOVE:
+                del notes[change.note_id]
+    assert sorted(notes.values()) == sorted(new)
+    assert len(found) == max(len(set(old) - set(new)), len(set(new) - set(old)))
+
+
+@given(st.lists(words, max_size=4, unique=True), st.lists(words, max_size=4), st.lists(words, max_size=4))
+def test_only_what_the_file_held_is_changed_by_it(notes: list[str], entries: list[str], last: list[str]) -> None:
+    found = changes(stored(*notes), tuple(entries), {digest(text) for text in last})
+    content = {note.note_id: note.content for note in stored(*notes)}
+    assert {content[change.note_id] for change in found if change.note_id} <= set(last) - set(entries)
+    assert {change.content for change in found if change.content} <= set(entries) - set(last)
+
+
+# --- The notes in a prompt ---
+
+
+def test_a_snapshot_shows_both_collections_and_how_full_they_are() -> None:
+    notes = {NoteTarget.MEMORY: stored("keeps bees\nin Aarhus ", "x" * 1213)}
+    assert snapshot(notes) == (
+        "MEMORY (what you noted) 1,234/8,000 characters\n"
+        "- keeps bees\n  in Aarhus\n"
+        f"- {'x' * 1213}\n\n"
+        "USER (what you know of the user) 0/4,000 characters\n"
+        "(nothing yet)"
+    )
+    assert "0/5 characters" in snapshot({}, {NoteTarget.MEMORY: 5, NoteTarget.USER: 6})
+
+
+# --- Where the files are ---
+
+
+def test_my_files_are_at_the_top_and_everybody_elses_below() -> None:
+    home = Path("/home")
+    assert folder_for(home, ME, mine=ME) == home / "memory"
+    assert folder_for(home, "bob", mine=ME) == home / "memory" / "bob"
+    assert folder_for(home, "matrix:@bob/x", mine=ME) == home / "memory" / "matrix%3A%40bob%2Fx"
+
+
+@given(st.text(min_size=1, max_size=256), st.text(min_size=1, max_size=256))
+def test_every_owner_has_a_folder_of_its_own_and_no_way_out(one: str, other: str) -> None:
+    first, second = (folder_for(Path("/home"), owner, mine=ME) for owner in (one, other))
+    assert (first == second) == (one == other)
+    assert first.parent == Path("/home/memory") or one == ME
+    assert first.name not in (".", "..", "MEMORY.md", "USER.md", "MEMORY.md.new")
+    assert len(first.name.encode()) <= 255
+
+
+# --- Writing a note ---
+
+
+class Desk:
+    """A house with a notebook in it."""
+
+    def __init__(self, house: House, folder: Path) -> None:
+        self.house = house
+        self.folder = folder
+        self.notebook = Notebook(house.store, self._write, lambda owner: folder / owner, self._is_forgotten)
+
+    async def _write(
+        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+    ) -> NoteVersion:
+        return await self.house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+
+    async def _is_forgotten(self, owner: str, text: str) -> bool:
+        return await self.house.store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+
+    async def add(self, content: str, *, ref: SessionRef | None = None) -> NoteVersion:
+        change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)
+        return await self.house.lifecycle.write_note(change, owner=ME, ref=ref)
+
+    async def replace(self, note_id: str, content: str) -> NoteVersion:
+        change = NoteChange(NoteAction.REPLACE, NoteTarget.MEMORY, content, note_id)
+        return await self.house.lifecycle.write_note(change, owner=ME)
+
+    async def notes(self, target: NoteTarget = NoteTarget.MEMORY) -> list[str]:
+        current = await self.house.store.read(lambda uow: uow.notes.current(ME, target))
+        return [note.content for note in current]
+
+    @property
+    def file(self) -> Path:
+        return self.folder / ME / "MEMORY.md"
+
+    async def sync(self) -> int:
+        return await self.notebook.sync(ME)
+
+    def edit(self, change: Callable[[str], str]) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(change(self.file.read_text() if self.file.exists() else ""))
+
+
+async def test_a_note_reaches_providers_under_the_session_it_was_written_in(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        desk, ref = Desk(house, tmp_path), (await house.turn(CLI, "hello")).ref
+        note = await desk.add("likes tea", ref=ref)
+        general = await desk.add("is called Kim")
+        await house.cross(CLI, New())
+        await house.settled()
+    assert diary.book.told(ref.session_id) == ["switch", "hello", "likes tea", "end"]
+    [call] = diary.book.of("on_memory_write", ref.session_id)
+    assert (call.more["action"], call.more["target"], call.more["note_id"]) == ("add", "memory", note.note_id)
+    assert diary.book.told(general.session_id) == ["is called Kim"]
+
+
+async def test_a_note_written_after_its_session_was_left_is_closed_by_itself(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        ref = (await house.turn(CLI, "hello")).ref
+        await house.cross(CLI, New())
+        await Desk(house, tmp_path).add("late", ref=ref)
+        await house.settled()
+    assert diary.book.told(ref.session_id) == ["switch", "hello", "end", "late", "end"]
+
+
+async def test_every_version_of_a_note_is_kept(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        note = await desk.add("likes tea")
+        await desk.replace(note.note_id, "likes coffee")
+        gone = NoteChange(NoteAction.REMOVE, NoteTarget.MEMORY, note_id=note.note_id)
+        await house.lifecycle.write_note(gone, owner=ME)
+        versions = await house.store.read(lambda uow: uow.notes.versions(note.note_id))
+        assert [(v.version, v.action.value, v.content) for v in versions] == [
+            (1, "add", "likes tea"),
+            (2, "replace", "likes coffee"),
+            (3, "remove", ""),
+        ]
+        assert await desk.notes() == []
+        with pytest.raises(NotFound):
+            await desk.replace(note.note_id, "back again")
+
+
+@pytest.mark.parametrize(
+    ("content", "error"), [("", BadInput), (" \n", BadInput), ("x" * (NOTE_CHARS_MAX + 1), TooLarge)]
+)
+async def test_a_note_has_words_and_a_bound(tmp_path: Path, content: str, error: type[Exception]) -> None:
+    async with House(tmp_path) as house:
+        with pytest.raises(error):
+            await Desk(house, tmp_path).add(content)
+
+
+async def test_nobody_writes_to_another_owners_notes_or_sessions(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk, theirs = Desk(house, tmp_path), (await house.turn(CLI, "hello", owner="you")).ref
+        note = await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "theirs"), owner="you")
+        with pytest.raises(NotFound):
+            await desk.replace(note.note_id, "mine")
+        with pytest.raises(NotFound):
+            await desk.add("mine", ref=theirs)
+
+
+async def test_nothing_more_is_written_to_a_forgotten_session(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        ref = (await house.turn(CLI, "hello")).ref
+        await house.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
+        with pytest.raises(Gone):
+            await Desk(house, tmp_path).add("late", ref=ref)
+
+
+# --- Store and file in step ---
+
+
+async def test_notes_appear_in_a_file_for_the_owners_eyes_only(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("one")
+        await desk.add("two")
+        assert await desk.sync() == 0
+        assert desk.file.read_text() == f"one{SEPARATOR}two\n"
+        assert desk.file.stat().st_mode & 0o777 == 0o600
+        assert not list(desk.file.parent.glob("*.new"))
+
+
+async def test_a_second_look_changes_nothing(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("one")
+        await desk.sync()
+        written = desk.file.stat().st_mtime_ns
+        assert await desk.sync() == 0
+        assert desk.file.stat().st_mtime_ns == written
+
+
+async def test_an_edit_is_imported_as_new_versions_and_reaches_providers(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        desk = Desk(house, tmp_path)
+        first = await desk.add("likes tea")
+        await desk.add("stays")
+        await desk.sync()
+        desk.edit(lambda text: text.replace("likes tea", "likes coffee") + "§\nis new\n")
+        assert await desk.sync() == 2
+        assert await desk.notes() == ["likes coffee", "stays", "is new"]
+        assert [v.content for v in await house.store.read(lambda uow: uow.notes.versions(first.note_id))] == [
+            "likes tea",
+            "likes coffee",
+        ]
+        await house.settled()
+    assert [(call.more["action"], call.text) for call in diary.book.of("on_memory_write")] == [
+        ("add", "likes tea"),
+        ("add", "stays"),
+        ("replace", "likes coffee"),
+        ("add", "is new"),
+    ]
+
+
+async def test_an_entry_taken_out_of_the_file_is_removed(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("one")
+        await desk.add("two")
+        await desk.sync()
+        desk.edit(lambda text: "two\n")
+        assert await desk.sync() == 1
+        assert await desk.notes() == ["two"]
+
+
+async def test_a_file_that_was_there_first_is_imported(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        desk.edit(lambda text: "one\n§\ntwo")
+        assert await desk.sync() == 2
+        assert await desk.notes() == ["one", "two"]
+        assert desk.file.read_text() == "one\n§\ntwo\n"
+
+
+async def test_a_file_that_was_deleted_is_written_again(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("one")
+        await desk.sync()
+        desk.file.unlink()
+        assert await desk.sync() == 0
+        assert desk.file.read_text() == "one\n"
+
+
+async def test_what_the_agent_wrote_since_the_file_was_written_outlives_an_edit_of_the_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        changed = await desk.add("likes tea")
+        await desk.add("stays")
+        await desk.sync()
+        await desk.add("written meanwhile")
+        await desk.replace(changed.note_id, "likes coffee")
+        desk.edit(lambda text: text + "§\nfrom the person\n")
+        await desk.sync()
+        assert sorted(await desk.notes()) == ["from the person", "likes coffee", "stays", "written meanwhile"]
+
+
+async def test_a_note_that_holds_the_separator_outlives_an_edit_of_the_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("two\n§\nparts")
+        await desk.add("two\r\nlines")
+        await desk.sync()
+        desk.edit(lambda text: text + "§\nfrom the person\n")
+        await desk.sync()
+        assert await desk.notes() == ["two\n§\nparts", "two\r\nlines", "from the person"]
+
+
+async def test_a_file_too_large_to_read_is_refused_and_takes_no_note_with_it(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        for letter in "abc":
+            await desk.add(letter)
+        await desk.sync()
+        desk.edit(lambda text: "x" * (FILE_CHARS_MAX + 1))
+        with pytest.raises(TooLarge, match="MEMORY.md"):
+            await desk.sync()
+        assert await desk.notes() == ["a", "b", "c"]
+        assert len(desk.file.read_text()) == FILE_CHARS_MAX + 1
+
+
+async def test_more_notes_than_a_file_is_read_of_are_all_kept(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        for number in range(FILE_CHARS_MAX // NOTE_CHARS_MAX + 2):
+            await desk.add(f"{number:03}" + "x" * (NOTE_CHARS_MAX - 3))
+        before = await desk.notes()
+        await desk.sync()
+        assert await desk.sync() == 0
+        assert await desk.notes() == before
+
+
+# --- Forgotten facts and the file ---
+
+
+async def test_a_forgotten_fact_leaves_the_file(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        secret = await desk.add("a secret")
+        await desk.add("stays")
+        await desk.sync()
+        await house.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
+        await desk.sync()
+        assert desk.file.read_text() == "stays\n"
+        assert await desk.notes() == ["stays"]
+
+
+async def test_a_file_edited_meanwhile_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        secret = await desk.add("a secret")
+        await desk.sync()
+        await house.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
+        desk.edit(lambda text: "A  Secret\n§\nfrom the person\n")
+        await desk.sync()
+        assert await desk.notes() == ["from the person"]
+        assert desk.file.read_text() == "from the person\n"
+
+
+async def test_a_fact_that_was_learned_again_is_not_taken_away_by_the_next_edit(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        secret = await desk.add("likes tea")
+        await house.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
+        await desk.add("likes tea")
+        await desk.sync()
+        desk.edit(lambda text: text + "§\nfrom the person\n")
+        await desk.sync()
+        assert await desk.notes() == ["likes tea", "from the person"]
+
+
+async def test_an_edit_that_two_see_at_once_is_imported_once(tmp_path: Path) -> None:
+    async with House(tmp_path) as house:
+        desk = Desk(house, tmp_path)
+        await desk.add("likes tea")
+        await desk.sync()
+        desk.edit(lambda text: text + SEPARATOR + "likes cake")
+        assert sorted(await asyncio.gather(*(desk.sync() for _ in range(5)))) == [0, 0, 0, 0, 1]
+        assert await desk.notes() == ["likes tea", "likes cake"]

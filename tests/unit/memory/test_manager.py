@@ -1,0 +1,334 @@
+"""What one provider's trouble may cost a turn: at most the hook's time limit, and nothing of the other providers."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.runtime import CLI, TELEGRAM, AsyncDiary, Call, Gate, House, until
+
+from everthread.adapters.lanes.local import LEASE_S
+from everthread.domain.errors import Unavailable
+from everthread.domain.model import Lease, SessionRef
+from everthread.memory import manager
+from everthread.memory.circuit_breaker import Breakers
+from everthread.memory.delivery import Limits
+from everthread.memory.provider_calls import Caller
+from everthread.memory.recall import REST_S
+from everthread.ports.memory import Capability, MemoryProvider, RecallItem
+from everthread.store.cursors import ProviderRow
+from everthread.store.unit_of_work import UnitOfWork
+
+REF = SessionRef("s1", 0, CLI, 1, "me")
+
+
+class Helper(MemoryProvider):
+    """Takes part in every hook of a turn, and does as it is told when it starts and when it is asked for its tools."""
+
+    def __init__(self, name: str, *, starting: Callable[[], object] | None = None, tools: Any = ()) -> None:
+        super().__init__()
+        self.name = name
+        self.capabilities = Capability.RECALL
+        self.starting = starting
+        self.tools = tools
+        self.asked: list[str] = []
+
+    def initialize(self, **settings: Any) -> None:
+        if self.starting is not None:
+            self.starting()
+
+    def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
+        self.asked.append("on_turn_start")
+
+    def system_prompt_block(self, *, ref: SessionRef) -> str:
+        self.asked.append("system_prompt_block")
+        return f"block of {self.name}"
+
+    def on_pre_compress(self, messages: Any, *, ref: SessionRef) -> str:
+        self.asked.append("on_pre_compress")
+        return f"summary of {self.name}"
+
+    def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> list[RecallItem]:
+        self.asked.append("prefetch")
+        return [RecallItem(f"{query} of {self.name}")]
+
+    def get_tool_schemas(self) -> Any:
+        return self.tools() if callable(self.tools) else self.tools
+
+
+async def a_turn(house: House) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    await house.memory.on_turn_start("hello", ref=REF)
+    blocks = await house.memory.system_prompt_blocks(ref=REF)
+    return blocks, await house.memory.on_pre_compress([], ref=REF)
+
+
+# --- Stuck while starting ---
+
+
+async def test_one_that_is_stuck_while_starting_costs_a_turn_its_hooks_time_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
+    with Gate() as gate:
+        stuck, well = Helper("stuck", starting=gate.wait), Helper("well")
+        async with House(tmp_path, stuck, well) as house:
+            begun = time.monotonic()
+            assert await a_turn(house) == (("block of well",), ("summary of well",))
+            assert time.monotonic() - begun < 10
+    assert (stuck.asked, len(well.asked)) == ([], 3)
+
+
+async def test_starting_and_the_call_share_one_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_s: list[float] = []
+
+    async def call(self: Caller, hook: str, *args: Any, timeout_s: float, **kwargs: Any) -> None:
+        if hook == "handle_tool_call":
+            left_s.append(timeout_s)
+
+    monkeypatch.setattr(Caller, "call", call)
+    async with House(tmp_path, Helper("slow", starting=lambda: time.sleep(0.2))) as house:
+        await house.memory.handle_tool_call("slow", "look", {}, ref=REF)
+    assert 0 < left_s[0] < manager.TOOL_S_MAX - 0.19
+
+
+async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_start_behind(tmp_path: Path) -> None:
+    with Gate() as gate:
+        stuck = Helper("stuck", starting=gate.wait)
+        async with House(tmp_path, stuck, Helper("well")) as house:
+            await house.memory.recall("warm up", ref=REF, deadline_s=0.5)
+            before = len(asyncio.all_tasks())
+            for _ in range(2):
+                house.clock.ahead_s += REST_S
+                recall = await house.memory.recall("tea", ref=REF, deadline_s=0.5)
+                assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
+            await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
+            gate.open()
+            await until(lambda: len(asyncio.all_tasks()) < before, "the start has come to its end")
+            house.clock.ahead_s += REST_S
+            assert (await house.memory.recall("tea", ref=REF)).missing == ()
+    assert stuck.asked == ["prefetch"]
+
+
+# --- Tools ---
+
+
+def broken() -> None:
+    raise KeyError("tools")
+
+
+async def test_tools_come_from_those_that_answer(tmp_path: Path) -> None:
+    good = Helper("good", tools=[{"name": "look"}, {"name": "find"}])
+    others = [Helper("broken", tools=broken), Helper("none", tools=()), AsyncDiary("diary")]
+    async with House(tmp_path, good, *others) as house:
+        assert await house.memory.tool_schemas() == {
+            "good": ({"name": "look"}, {"name": "find"}),
+            "none": (),
+            "diary": (),
+        }
+
+
+@pytest.mark.parametrize("answer", [None, 7, "look", ["look"], [None]])
+async def test_one_that_answers_nonsense_brings_no_tools(tmp_path: Path, answer: Any) -> None:
+    async with House(tmp_path, Helper("odd", tools=answer), Helper("good", tools=[{"name": "look"}])) as house:
+        assert await house.memory.tool_schemas() == {"good": ({"name": "look"},)}
+
+
+async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
+    with Gate() as gate:
+        async with House(tmp_path, Helper("slow", tools=gate.wait), Helper("good")) as house:
+            asking = asyncio.ensure_future(house.memory.tool_schemas())
+            await until(gate.reached.is_set)
+            assert not asking.done()
+            assert await asking == {"good": ()}
+
+
+# --- Breakers ---
+
+
+class Listener(Helper):
+    """One that is told of turns, and so can fail at it."""
+
+    async def sync_turn(self, user: str, assistant: str, **more: Any) -> None: ...
+
+
+async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -> None:
+    ill, well = Listener("ill"), Helper("well")
+    async with House(tmp_path, ill, well, limits=Limits(breaker_s=60.0)) as house:
+
+        def open_breaker(uow: UnitOfWork) -> None:
+            row = uow.cursors.provider("ill")
+            assert row is not None
+            uow.cursors.save_provider(replace(row, open_until=house.clock.now() + 30))
+
+        await house.store.write(open_breaker)
+        assert await a_turn(house) == (("block of well",), ("summary of well",))
+        assert [item.text for item in (await house.memory.recall("tea", ref=REF)).items] == ["tea of well"]
+        assert ill.asked == []
+        await house.later(31)
+        assert await a_turn(house) == (("block of ill", "block of well"), ("summary of ill", "summary of well"))
+
+
+async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_because_of_it(tmp_path: Path) -> None:
+    ill = AsyncDiary("ill")
+
+    async def refuse(call: Call) -> None:
+        raise Unavailable("ill", "connection refused")
+
+    ill.before = refuse
+    async with House(tmp_path, ill, limits=Limits(breaker_failures=1, breaker_s=60.0)) as house:
+        await house.turn(CLI, "tea")
+        await until(lambda: house.memory.journal.breakers.open_until("ill", house.clock.now()) is not None)
+        read = 0
+        read_inline = house.store.read_inline
+
+        async def counted(work: Callable[[UnitOfWork], Any]) -> Any:
+            nonlocal read
+            read += 1
+            return await read_inline(work)
+
+        house.store.read_inline = counted
+        assert (await house.memory.recall("tea", ref=REF)).items == ()
+        due = await house.memory.journal.drain("ill", Lease("journal:ill", "me", 1))
+        assert due is not None
+        assert due > house.clock.now() + 30
+        assert read == 0
+        ill.before = None
+        await house.later(61)
+        house.lanes.wake(manager.lane_name("ill"))
+        await house.settled()
+        assert house.memory.journal.breakers.open_until("ill", house.clock.now()) is None
+
+
+async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembered(tmp_path: Path) -> None:
+    slow, arrive = AsyncDiary("slow"), asyncio.Event()
+
+    async def one_waits_and_one_fails(call: Call) -> None:
+        if call.text == "fails":
+            raise Unavailable("slow", "connection refused")
+        if call.hook == "sync_turn":
+            await arrive.wait()
+
+    slow.before = one_waits_and_one_fails
+    limits = Limits(breaker_failures=1, breaker_s=60.0)
+    async with House(tmp_path, slow, limits=limits) as house:
+
+        def is_open() -> bool:
+            return house.memory.journal.breakers.open_until("slow", house.clock.now()) is not None
+
+        await house.turn(CLI, "waits")
+        await until(lambda: any(call.text == "waits" for call in slow.book.begun))
+        await house.turn(TELEGRAM, "fails")
+        await until(is_open)
+        arrive.set()
+        await until(lambda: not is_open())
+        slow.before = None
+        await house.later(2)
+        await house.settled()
+    assert sorted(call.text for call in slow.book.of("sync_turn")) == ["fails", "waits"]
+
+
+def test_a_breaker_is_remembered_until_its_end_or_a_delivery_and_no_longer_if_the_clock_is_put_back() -> None:
+    breakers = Breakers(60.0)
+    assert breakers.open_until("ill", 100.0) is None
+    breakers.seen([ProviderRow("ill", 0, open_until=130.0)])
+    assert breakers.open_until("ill", 129.0) == 130.0
+    assert breakers.open_until("well", 129.0) is None
+    assert breakers.open_until("ill", 130.0) is None
+    assert breakers.open_until("ill", 10.0) is None
+    breakers.end("ill")
+    assert breakers.open_until("ill", 129.0) is None
+
+
+# --- A call that cancels itself ---
+
+
+async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tmp_path: Path) -> None:
+    diary, tries = AsyncDiary(), 0
+
+    async def cancel_twice(call: Call) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise asyncio.CancelledError
+
+    diary.before = cancel_twice
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "hello")
+        await house.reported("memory:diary", "the call was cancelled by itself")
+        await house.settled()
+    assert "hello" in diary.book.words()
+
+
+async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_has_it(tmp_path: Path) -> None:
+    """A full disk keeps a process from renewing its lease, and from noticing that another has it."""
+
+    async def down(call: Call) -> None:
+        raise Unavailable("diary", "down")
+
+    diary = AsyncDiary()
+    diary.before = down
+    async with House(tmp_path, diary, limits=Limits(backoff_s=0.2, backoff_s_max=0.2, breaker_failures=99)) as house:
+        await house.turn(CLI, "hello")
+        await house.reported("memory:diary", "down")
+        now = house.clock.now()
+
+        def taken_over(uow: UnitOfWork) -> Lease | None:
+            return uow.lanes.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
+
+        assert await house.store.write(taken_over) is not None
+        diary.before = None
+        tried = len(diary.book.begun)
+        await asyncio.sleep(0.6)
+        assert len(diary.book.begun) == tried
+
+
+async def test_whoever_loses_its_lease_while_it_delivers_delivers_nothing_more(tmp_path: Path) -> None:
+    """The next entry is read with the note of how the last one went: by then another may have the lane."""
+    diary, gate = AsyncDiary(), asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await gate.wait()
+
+    diary.before = wait
+    async with House(tmp_path, diary, limits=Limits(lanes_max=1)) as house:
+        await house.turn(CLI, "one")
+        await house.turn(CLI, "two")
+        await until(lambda: diary.book.begun)
+        now = house.clock.now()
+        taken = await house.store.write(
+            lambda uow: uow.lanes.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
+        )
+        assert taken is not None
+        gate.set()
+        await asyncio.sleep(0.3)
+        assert len(diary.book.begun) == 1
+        # It is not even noted that it went well: whoever has the lane now may be just about to deliver it.
+        cursor = await house.store.read(lambda uow: uow.cursors.get("diary", diary.book.begun[0].session))
+        assert cursor is not None
+        assert cursor.seq == 0
+
+
+async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with House(tmp_path, diary) as house:
+        await house.turn(CLI, "one")
+        await house.settled()
+        written: list[str] = []
+        write = house.store.write
+
+        async def counted(work: Any) -> Any:
+            written.append(work.__qualname__)
+            return await write(work)
+
+        house.store.write = counted  # pyright: ignore[reportAttributeAccessIssue] - looked over its shoulder
+        await house.turn(CLI, "two")
+        await house.settled()
+        of_journal = [name for name in written if name.startswith("Journal")]
+    # One to see that there is something new, and one to note that it has arrived and that nothing is left.
+    assert of_journal == ["Journal._discover.<locals>.discover"] * 2 + ["Journal._record.<locals>.record"]
