@@ -1,10 +1,12 @@
-"""Plant each bug in a copy of the project and see that something notices.
+"""Apply each mutant to a copy of the project and check that a test or the simulator fails.
 
-    make mutants                     all of them
-    python -m tests.mutants.run 03   those whose file name begins with 03
+    make mutants                                  run all mutants
+    python -m tests.mutants.run delivery          run the mutants of one subject
+    python -m tests.mutants.run turns/late_reply  run the mutants whose path begins with this
 
-A mutant is a small patch: a file, the words to replace, the words to put there, and who should notice (`sim`, `sim
-agents`, or tests). It is a bug that systems of this kind have really had. One that nobody notices makes the run fail.
+A mutant is a patch in a TOML file: the file to change, the text to replace, its replacement, and the checks that must
+fail (`sim`, `sim agents`, or pytest arguments). Each mutant is a bug that a system of this kind has had. The run fails
+if a mutant survives.
 """
 
 from __future__ import annotations
@@ -49,11 +51,12 @@ class Mutant:
     @classmethod
     def read(cls, path: Path) -> Mutant:
         given = tomllib.loads(path.read_text())
-        return cls(path.stem, given["bug"], given["file"], given["old"], given["new"], tuple(given["noticed_by"]))
+        name = path.relative_to(HERE).with_suffix("").as_posix()
+        return cls(name, given["bug"], given["file"], given["old"], given["new"], tuple(given["noticed_by"]))
 
 
-def planted(mutant: Mutant, into: Path) -> None:
-    """A copy of the project with the bug in it."""
+def apply_mutant(mutant: Mutant, into: Path) -> None:
+    """Copy the project and apply the mutant to the copy."""
     for part in ("src", "tests", "pyproject.toml"):
         source = ROOT / part
         if source.is_dir():
@@ -64,17 +67,15 @@ def planted(mutant: Mutant, into: Path) -> None:
     text = file.read_text()
     count = text.count(mutant.old)
     if count != 1:
-        raise SystemExit(
-            f"{mutant.name}: its old text stands {count} times in {mutant.file}; bring the mutant up to date"
-        )
+        raise SystemExit(f"{mutant.name}: its old text occurs {count} times in {mutant.file}; update the mutant")
     file.write_text(text.replace(mutant.old, mutant.new))
 
 
-def noticed(mutant: Mutant) -> str | None:
-    """Who noticed, and what they said; `None` if nobody did."""
+def find_failure(mutant: Mutant) -> str | None:
+    """Return the check that failed with its message, or None if the mutant survived."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
-        planted(mutant, copy)
+        apply_mutant(mutant, copy)
         environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         for who in mutant.noticed_by:
             if who in SEEDS:
@@ -86,23 +87,24 @@ def noticed(mutant: Mutant) -> str | None:
                     command, cwd=copy, env=environment, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False
                 )
             except subprocess.TimeoutExpired:
-                # Slow is not noticed: nobody has said what is wrong.
+                # A timeout does not count as a failure: no check reported the bug.
                 continue
             if done.returncode == 1:
                 said = [line for line in done.stdout.splitlines() if line.startswith(("seed ", "FAILED ", "E   "))]
                 return f"{who.split('/')[-1]}: {said[-1][:110] if said else 'failed'}"
             if done.returncode != 0:
-                raise SystemExit(f"{mutant.name}: {who} could not be run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+                raise SystemExit(f"{mutant.name}: {who} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return None
 
 
 def main() -> int:
     chosen = tuple(sys.argv[1:]) or ("",)
-    mutants = [Mutant.read(path) for path in sorted(HERE.glob("*.toml")) if path.name.startswith(chosen)]
+    mutants = [Mutant.read(path) for path in sorted(HERE.rglob("*.toml"))]
+    mutants = [mutant for mutant in mutants if mutant.name.startswith(chosen)]
     started = time.monotonic()
     survivors: list[str] = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for mutant, by in zip(mutants, pool.map(noticed, mutants), strict=True):
+        for mutant, by in zip(mutants, pool.map(find_failure, mutants), strict=True):
             print(f"{'killed  ' if by else 'SURVIVED'}  {mutant.name:45} {by or mutant.bug}", flush=True)
             if by is None:
                 survivors.append(mutant.name)

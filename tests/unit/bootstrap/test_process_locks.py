@@ -14,8 +14,8 @@ from everthread.bootstrap.process_locks import ProcessLocks
 STAYS = """
 import subprocess, sys, time
 from pathlib import Path
-from everthread.bootstrap.process_locks import Presence
-presence = Presence(Path(sys.argv[1]), "other")
+from everthread.bootstrap.process_locks import ProcessLocks
+presence = ProcessLocks(Path(sys.argv[1]), "other")
 presence.enter()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(child.pid, flush=True)

@@ -512,7 +512,7 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
                 raise StoreError("the disk is full")
             return found
 
-        monkeypatch.setattr(house.store, "peek", peek_later)
+        monkeypatch.setattr(house.store, "read_inline", peek_later)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert failed

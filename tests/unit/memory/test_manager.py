@@ -329,6 +329,8 @@ async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
         house.store.write = counted  # pyright: ignore[reportAttributeAccessIssue] - looked over its shoulder
         await house.turn(CLI, "two")
         await house.settled()
-        of_journal = [name for name in written if name.startswith("Journal")]
+        of_delivery = [name for name in written if name.startswith("DeliveryService")]
     # One to see that there is something new, and one to note that it has arrived and that nothing is left.
-    assert of_journal == ["Journal._discover.<locals>.discover"] * 2 + ["Journal._record.<locals>.record"]
+    assert of_delivery == ["DeliveryService._discover.<locals>.discover"] * 2 + [
+        "DeliveryService._record.<locals>.record"
+    ]

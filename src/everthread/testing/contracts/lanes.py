@@ -97,7 +97,7 @@ class MoodyStore:
         return await self._store.read(work)
 
     async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
-        self._refuse("peek")
+        self._refuse("read_inline")
         return await self._store.read_inline(work)
 
     async def index(self) -> None:

@@ -548,7 +548,7 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
                 await house.agent.compress(CLI, house.choices[0], owner=ME)
             return await read_inline(work)
 
-        monkeypatch.setattr(house.store, "peek", meanwhile)
+        monkeypatch.setattr(house.store, "read_inline", meanwhile)
         # Of another model nothing is known yet, so it is measured.
         await house.compressor.before_turn(CLI, house.model.choice("fake/other"), measure, house.heard.append)
         assert house.passes == 1, "what has gone on is not summarised again"

@@ -40,11 +40,11 @@ from everthread.testing.contracts.store.fixtures import (
 )
 
 T = TypeVar("T")
-EITHER_WAY = pytest.mark.parametrize("how", ["write", "jot"])
+EITHER_WAY = pytest.mark.parametrize("how", ["write", "write_inline"])
 
 
 def put(store: Store, how: str, work: Callable[[UnitOfWork], T]) -> Awaitable[T]:
-    return store.write_inline(work) if how == "jot" else store.write(work)
+    return store.write_inline(work) if how == "write_inline" else store.write(work)
 
 
 class UnitsOfWork(OnAStore):
@@ -226,7 +226,18 @@ class UnitsOfWork(OnAStore):
 
     @in_loop
     async def test_what_is_asked_for_first_is_written_first_whichever_way(self, open_store: OpenStore) -> None:
-        ways = ["jot", "jot", "write", "jot", "write", "write", "jot", "jot", "jot", "write"]
+        ways = [
+            "write_inline",
+            "write_inline",
+            "write",
+            "write_inline",
+            "write",
+            "write",
+            "write_inline",
+            "write_inline",
+            "write_inline",
+            "write",
+        ]
         async with aclosing(await open_store()) as store:
             for steps in range(3):
                 order: list[int] = []
