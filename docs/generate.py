@@ -23,8 +23,8 @@ _SHELL_WORDS = re.compile(r"(?<![\w`/.-])(--[a-z][a-z-]*|-[a-z]\b|\$[A-Z_]+[\w/]
 
 def pages() -> dict[Path, str]:
     """Every page that is made, whole or in part, with all of its text."""
-    commands = REFERENCE / "commands.md"
-    return {REFERENCE / "verbs.md": verbs(), commands: _between(commands.read_text(), slash_table())}
+    commands = REFERENCE / "slash-commands.md"
+    return {REFERENCE / "cli.md": verbs(), commands: _between(commands.read_text(), slash_table())}
 
 
 # --- Verbs -----------------------------------------------------------------------------------------------------------
@@ -36,11 +36,11 @@ def verbs() -> str:
         f"{_indent(c)}- [`{_name(c)}`](#{_anchor(c)}): {_as_code(first_sentence(c.command))}" for c in walked[1:]
     ]
     opening = [
-        "# Verbs",
+        "# CLI commands",
         BEGIN,
-        "What `everthread` can do from a shell, as `--help` tells it. [The command](command.md) has what they share: "
-        "how sessions are named, exit codes, JSON. Each takes `--home PATH`, the folder to work on, `--json`, to print "
-        "JSON for programs, and `--help`.",
+        "Every command of `everthread`, as `--help` prints it. [CLI conventions](cli-conventions.md) describes what they "
+        "share: session names, exit codes, JSON. Each command takes `--home PATH` (the data folder), `--json` (print "
+        "JSON) and `--help`.",
         "\n".join(contents),
     ]
     return "\n\n".join([*opening, *(part for context in walked for part in _verb(context))]) + "\n"
@@ -145,7 +145,7 @@ def _between(page: str, made: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise SystemExit("commands.md has lost the marks of the part that is made")
+        raise SystemExit("slash-commands.md lacks the markers of its generated part")
     return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"
 
 

@@ -28,10 +28,10 @@ entry 5, replay 0: closed, missing (3,)
 }
 SHOWN_IN = {
     "first_session.py": "README.md",
-    "forget_a_fact.py": "docs/how-to/forget-on-request.md",
-    "older_provider.py": "docs/how-to/write-a-memory-provider.md",
-    "plugin.py": "docs/how-to/write-a-plugin.md",
-    "use_shelf.py": "docs/how-to/write-a-memory-provider.md",
+    "forget_a_fact.py": "docs/how-to/memory/forget-on-request.md",
+    "older_provider.py": "docs/how-to/extend/write-a-memory-provider.md",
+    "plugin.py": "docs/how-to/extend/write-a-plugin.md",
+    "use_shelf.py": "docs/how-to/extend/write-a-memory-provider.md",
 }
 
 
@@ -80,7 +80,7 @@ def test_what_was_parked_arrives_after_a_retry(tmp_path: Path) -> None:
     run(script, cwd=tmp_path)
     (tmp_path / "pictures-allowed").touch()
     assert run("-m", "everthread", "journal", "retry", "album", "Lisbon", cwd=tmp_path).returncode == 0
-    page = (ROOT / "docs/how-to/recover-a-stuck-provider.md").read_text()
+    page = (ROOT / "docs/how-to/operate/recover-a-stuck-provider.md").read_text()
     assert run(script, cwd=tmp_path).stdout in page
 
 

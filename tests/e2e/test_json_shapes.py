@@ -13,7 +13,7 @@ from tests.e2e.test_command import Lived, everthread, lived, original
 
 __all__ = ["lived", "original"]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command.md").read_text().partition("\n## JSON\n")[2]
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli-conventions.md").read_text().partition("\n## JSON\n")[2]
 
 # Each shape by names that only its example has.
 EXAMPLES = {

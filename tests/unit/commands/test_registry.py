@@ -98,7 +98,7 @@ def test_what_can_wait_for_the_answer_before_it_does() -> None:
 
 
 def test_the_reference_has_the_table_as_it_is() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "commands.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "slash-commands.md").read_text()
     rows = re.findall(r"^\| `(/(?:[^`\\]|\\.)*)` \| (.+) \| (at once|in its turn) \|$", page, re.MULTILINE)
     told = [(usage.replace("\\|", "|"), acts == "at once") for usage, _, acts in rows]
     assert told == [(command.usage, command.skips_queue) for command in COMMANDS]

@@ -1,8 +1,8 @@
 """Any memory plugin of Hermes Agent's as a memory, unmodified, in a process of its own for each person.
 
 The plugin runs under the interpreter of an environment that has `hermes-agent`. It holds one session at a time, so
-each session has an instance of its own there; see `child.py` for that side, and docs/how-to/hermes-plugins.md for what
-can't be promised of plugins that know no delivery keys and can't forget.
+each session has an instance of its own there; see `plugin_host.py` for that side, and
+docs/how-to/memory/hermes-plugins.md for what can't be promised of plugins that know no delivery keys and can't forget.
 """
 
 from __future__ import annotations

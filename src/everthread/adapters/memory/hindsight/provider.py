@@ -1,7 +1,7 @@
 """Hindsight as a memory: a person is a bank, and each entry of a session's log is a document of its own in it.
 
 A turn is the document `SESSION/0003`. Nothing is ever appended, and no document stands for a whole session: so a later
-session, or half a write, has nothing to overwrite. Spoken to in plain HTTP: see docs/how-to/hindsight.md for why.
+session, or half a write, has nothing to overwrite. Uses plain HTTP: see docs/how-to/memory/hindsight.md.
 """
 
 from __future__ import annotations

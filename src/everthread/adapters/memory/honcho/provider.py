@@ -1,7 +1,7 @@
 """Honcho as a memory: each person is a peer with conversations, and Honcho draws conclusions about them.
 
 A profile is a workspace. A person and the agent as this person knows it are two peers, a session is a session, the two
-sides of a turn are messages, and a note is a conclusion. Spoken to in plain HTTP: see docs/how-to/honcho.md for why.
+sides of a turn are messages, and a note is a conclusion. Uses plain HTTP: see docs/how-to/memory/honcho.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The library is slow to import, blocks whoever calls it, and can hang. So it has a process of its own, which is started
 in the background, spoken to in lines of JSON, and killed if it has not answered for long. Nothing is lost by that: see
-docs/adr/0037-mem0-in-a-child.md.
+docs/adr/0039-mem0-in-a-child-process.md.
 """
 
 from __future__ import annotations

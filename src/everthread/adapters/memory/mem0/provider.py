@@ -1,7 +1,7 @@
 """Mem0 as a memory: its library on this machine, or its platform. A model draws facts from each turn, or none does.
 
 A person is a user of Mem0's, a session is a run. Metadata say which entry of which session something comes from, so
-that what comes twice is there once, and what is recalled leads back. See docs/how-to/mem0.md.
+that what comes twice is there once, and what is recalled leads back. See docs/how-to/memory/mem0.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenViking as a memory: each person is a user there, a session is a session, and a close is a commit.
 
 Memories are drawn from what is committed, in the background. The log counts a close as delivered only when that is
-done; until then the transcript can be said again. Spoken to in plain HTTP: see docs/how-to/openviking.md for why.
+done; until then the transcript can be said again. Uses plain HTTP: see docs/how-to/memory/openviking.md.
 """
 
 from __future__ import annotations

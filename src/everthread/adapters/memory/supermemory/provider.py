@@ -2,7 +2,7 @@
 
 The ids of documents are made from ours, so that what comes twice is the same document. What is given is queued there,
 and can fail later: at each close it is looked whether all of the session was taken in. Spoken to in plain HTTP: see
-docs/how-to/supermemory.md for why.
+docs/how-to/memory/supermemory.md for why.
 """
 
 from __future__ import annotations
