@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +21,9 @@ from everthread.memory import MemoryManager
 from everthread.memory.note_files import Notebook
 from everthread.store.unit_of_work import Store, UnitOfWork
 
+if TYPE_CHECKING:
+    from everthread.config.settings import Settings
+
 _SHOWN_MAX = 20
 NONE_YET = "There is no conversation here yet; say something, or start one with /new TITLE."
 
@@ -27,6 +31,26 @@ NONE_YET = "There is no conversation here yet; say something, or start one with 
 def no_choices(model: str) -> Sequence[ModelChoice]:
     """`choices` of a desk where nobody said which models there are."""
     raise BadConfig("no model can be asked here")
+
+
+class CommandRuntime(Protocol):
+    """The part of a wired-up runtime that slash commands use."""
+
+    settings: Settings
+    lifecycle: Lifecycle
+    store: Store
+    agent: Agent
+    memory: MemoryManager
+    notebook: Notebook
+
+    @property
+    def skills(self) -> SkillFolders: ...
+    def choices(self, model: str = "") -> Sequence[ModelChoice]: ...
+    def known_models(self) -> tuple[str, ...]: ...
+
+
+Reaches = Callable[[UnitOfWork, SessionKey, str], bool]
+"""Tells whether a reply sent to a key reaches that owner."""
 
 
 class CommandContext(Struct, frozen=True):
@@ -60,7 +84,7 @@ class CommandContext(Struct, frozen=True):
     """Who asks, by the platform's own id, as in `Inbound`."""
     stop_next: Callable[[], Awaitable[bool]] | None = None
     """Stops what is about to be answered here and was said before this; false if there is nothing."""
-    reaches: Callable[[UnitOfWork, SessionKey, str], bool] = lambda uow, key, owner: True
+    reaches: Reaches = lambda uow, key, owner: True
     """Whether what is sent to a key reaches that owner: the account is there, and theirs."""
     only_into: str = ""
     """The session that a message must go to which a command takes in; empty is wherever the key is."""
@@ -74,6 +98,39 @@ class CommandContext(Struct, frozen=True):
     """Lets in whoever was shown a code; `None` if whoever asks may not, or not from here."""
     decide: Callable[[str, bool], CommandResult] | None = None
     """Answers the question of that code, yes or no; `None` where questions are answered otherwise."""
+
+    @classmethod
+    def build(
+        cls,
+        runtime: CommandRuntime,
+        key: SessionKey,
+        owner: str,
+        reaches: Reaches,
+        *,
+        model: str = "",
+        withheld: Collection[str] = (),
+    ) -> CommandContext:
+        """Build the context of a command that `owner` gives at `key`. Every front end builds it here."""
+        settings, is_guest = runtime.settings, owner != runtime.settings.owner
+        return cls(
+            runtime.lifecycle,
+            runtime.store,
+            runtime.agent,
+            runtime.memory,
+            runtime.notebook,
+            key,
+            owner,
+            settings.memory.notes_chars,
+            settings.memory.user_chars,
+            model=model,
+            choices=runtime.choices,
+            known_models=runtime.known_models(),
+            spend_per_day=settings.spend_per_day_of(owner),
+            skills=None if is_guest else runtime.skills,
+            reaches=reaches,
+            guest=is_guest,
+            withheld=withheld,
+        )
 
 
 class Offer(Struct, frozen=True):

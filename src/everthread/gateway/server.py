@@ -157,26 +157,9 @@ class Gateway:
         )
 
     def desk_at(self, key: SessionKey, owner: str, model: str) -> CommandContext:
-        runtime, settings = self._runtime, self.settings
-        return CommandContext(
-            runtime.lifecycle,
-            runtime.store,
-            runtime.agent,
-            runtime.memory,
-            runtime.notebook,
-            key,
-            owner,
-            settings.memory.notes_chars,
-            settings.memory.user_chars,
-            model=model,
-            choices=self.choices,
-            known_models=runtime.known_models(),
-            spend_per_day=settings.spend_per_day_of(owner),
-            skills=runtime.skills if owner == settings.owner else None,
-            withheld=withheld(settings.gateway.admin_commands, admin=False),
-            guest=self.is_guest(owner),
-            reaches=self.access.reaches,
-        )
+        withheld_here = withheld(self.settings.gateway.admin_commands, admin=False)
+        reaches = self.access.reaches
+        return CommandContext.build(self._runtime, key, owner, reaches, model=model, withheld=withheld_here)
 
     def showing(self, platform: str) -> LiveReply | None:
         there = self.platforms.get(platform)

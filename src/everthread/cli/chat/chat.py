@@ -257,23 +257,8 @@ class Chat:
         from everthread.gateway.access import Access
 
         runtime, settings = self._runtime, self._runtime.settings
-        return CommandContext(
-            runtime.lifecycle,
-            runtime.store,
-            runtime.agent,
-            runtime.memory,
-            runtime.notebook,
-            self._key,
-            self._owner,
-            settings.memory.notes_chars,
-            settings.memory.user_chars,
-            model=self._model,
-            choices=runtime.choices,
-            known_models=runtime.known_models(),
-            spend_per_day=settings.limits.spend_per_day,
-            skills=runtime.skills,
-            reaches=Access(runtime.store, settings.gateway, settings.platforms, settings.owner).reaches,
-        )
+        reaches = Access(runtime.store, settings.gateway, settings.platforms, settings.owner).reaches
+        return CommandContext.build(runtime, self._key, self._owner, reaches, model=self._model)
 
     # --- What the face asks for --------------------------------------------------------------------------------------
 
