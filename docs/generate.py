@@ -38,9 +38,9 @@ def verbs() -> str:
     opening = [
         "# CLI commands",
         BEGIN,
-        "Every command of `everthread`, as `--help` prints it. [CLI conventions](cli-conventions.md) describes what they "
-        "share: session names, exit codes, JSON. Each command takes `--home PATH` (the data folder), `--json` (print "
-        "JSON) and `--help`.",
+        "Every command of `everthread`, as `--help` prints it. [CLI conventions](cli-conventions.md) describes what "
+        "they share: session names, exit codes, JSON. Each command takes `--home PATH` (the data folder), `--json` "
+        "(print JSON) and `--help`.",
         "\n".join(contents),
     ]
     return "\n\n".join([*opening, *(part for context in walked for part in _verb(context))]) + "\n"
