@@ -29,7 +29,7 @@ _STEPS = {"up": -1, "down": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -(2*
 _KEYS = "up/down move, type to narrow, Enter takes, Esc or q leaves"
 
 
-class Choosing(Struct, frozen=True):
+class PickerState(Struct, frozen=True):
     """What is typed so far, which rows fit it, and which of them is marked."""
 
     rows: tuple[str, ...]
@@ -38,7 +38,7 @@ class Choosing(Struct, frozen=True):
     at: int = 0
 
     @classmethod
-    def among(cls, rows: Sequence[str]) -> Choosing:
+    def among(cls, rows: Sequence[str]) -> PickerState:
         return cls(tuple(one_line(row) for row in rows), fitting=tuple(range(len(rows))))
 
     @property
@@ -46,10 +46,10 @@ class Choosing(Struct, frozen=True):
         """The marked row's index among all; none if no row fits."""
         return self.fitting[self.at] if self.fitting else None
 
-    def moved(self, by: int) -> Choosing:
+    def moved(self, by: int) -> PickerState:
         return replace(self, at=max(0, min(self.at + by, len(self.fitting) - 1)))
 
-    def narrowed(self, typed: str) -> Choosing:
+    def narrowed(self, typed: str) -> PickerState:
         """The rows that hold every word that was typed, wherever it stands in them."""
         typed = typed[:FILTER_CHARS_MAX]
         words = typed.casefold().split()
@@ -96,7 +96,7 @@ async def pick(title: str, rows: Sequence[str]) -> int | None:
         layout=Layout(Window(FormattedTextControl(lambda: picker.lines(app.output.get_size().rows)))),
         key_bindings=picker.keys(),
         erase_when_done=True,
-        before_render=Clearing(),
+        before_render=ClearOnResize(),
         output=_terminal(),
     )
     # A lone Esc is told from the beginning of an arrow key by the time that passes after it.
@@ -105,7 +105,7 @@ async def pick(title: str, rows: Sequence[str]) -> int | None:
     return await app.run_async(handle_sigint=False)
 
 
-class Clearing:
+class ClearOnResize:
     """A terminal that changes its size moves what is on it about: nobody knows any more where the list begins."""
 
     def __init__(self, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -124,7 +124,7 @@ class Picker:
 
     def __init__(self, title: str, rows: Sequence[str], done: Callable[[int | None], None]) -> None:
         self._title = one_line(title)
-        self._choosing = Choosing.among(rows)
+        self._choosing = PickerState.among(rows)
         self._done = done
 
     def lines(self, rows: int) -> StyleAndTextTuples:

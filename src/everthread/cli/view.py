@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class ChatView(Protocol):
     interactive: bool
     """Somebody is there, who can be asked."""
-    capable: bool
+    rich: bool
     """It has a line of its own for where one is, and lists to choose from."""
 
     @property
-    def gone(self) -> bool:
+    def closed(self) -> bool:
         """Nobody can read what is shown any more."""
         ...
 
@@ -29,36 +29,36 @@ class ChatView(Protocol):
         """Be there, until the end of the block; afterwards things can still be said."""
         ...
 
-    async def message(self) -> Typed | None:
+    async def read_message(self) -> Typed | None:
         """What is entered next; `None` at the end."""
         ...
 
-    def hear(self, event: TurnEvent) -> None: ...
-    def answer(self, text: str) -> None:
+    def show_event(self, event: TurnEvent) -> None: ...
+    def show_answer(self, text: str) -> None:
         """A whole answer that was written elsewhere, or before."""
         ...
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Something whole, on lines of its own."""
         ...
 
-    def notice(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         """Something beside the conversation."""
         ...
 
-    def complain(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         """Something that went wrong."""
         ...
 
-    def ask(self, question: str) -> None:
+    def show_question(self, question: str) -> None:
         """A question that the next thing entered answers."""
         ...
 
-    def prompt(self) -> None:
+    def show_prompt(self) -> None:
         """It is the user's turn."""
         ...
 
-    def recap(self, recap: Recap) -> None:
+    def show_recap(self, recap: Recap) -> None:
         """Where one is now, and what was said there last."""
         ...
 

@@ -9,7 +9,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from everthread.cli.picker import Choosing, pick
+from everthread.cli.picker import PickerState, pick
 
 ROWS = ["Trip to Lisbon", "Taxes 2026", "Trip to Oslo", "日本旅行"]
 DOWN, UP, ENTER, ESC = "\x1b[B", "\x1b[A", "\r", "\x1b"
@@ -57,19 +57,19 @@ def test_nothing_to_choose_from_asks_nobody() -> None:
 
 
 def test_the_marked_row_stays_marked_while_it_fits() -> None:
-    choosing = Choosing.among(ROWS).moved(2).narrowed("trip")
+    choosing = PickerState.among(ROWS).moved(2).narrowed("trip")
     assert choosing.chosen == 2
     assert choosing.narrowed("lisbon").chosen == 0
     assert choosing.narrowed("zzz").chosen is None
 
 
 def test_the_window_follows_the_mark_and_never_leaves_the_rows() -> None:
-    choosing = Choosing.among([str(n) for n in range(100)])
+    choosing = PickerState.among([str(n) for n in range(100)])
     assert choosing.window(10) == range(0, 10)
     assert choosing.moved(50).window(10) == range(45, 55)
     assert choosing.moved(99).window(10) == range(90, 100)
-    assert Choosing.among(ROWS).moved(1).window(10) == range(0, 4)
+    assert PickerState.among(ROWS).moved(1).window(10) == range(0, 4)
 
 
 def test_a_row_can_not_move_the_cursor() -> None:
-    assert Choosing.among(["a\x1b[31m\nb"]).rows == ("a [31m b",)
+    assert PickerState.among(["a\x1b[31m\nb"]).rows == ("a [31m b",)

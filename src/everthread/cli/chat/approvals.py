@@ -15,24 +15,24 @@ _SHORT = 5
 """A word as short as this is meant as an answer; anything longer was typed ahead, and is the next message."""
 
 
-class Approving:
+class ApprovalPrompt:
     """One question at a time. Where nobody is there to answer, the answer is no."""
 
-    def __init__(self, face: ChatView) -> None:
-        self._face = face
-        self._somebody_there = face.interactive
+    def __init__(self, view: ChatView) -> None:
+        self._view = view
+        self._somebody_there = view.interactive
         self._question: asyncio.Future[bool] | None = None
         self._one_at_a_time = asyncio.Lock()
 
     async def approve(self, call: ToolCall, ref: SessionRef) -> bool:
         wanted = call_in_words(call.name, call.arguments)
         if not self._somebody_there:
-            self._face.notice(f"Not allowed, as there is nobody to ask: {wanted}")
+            self._view.show_notice(f"Not allowed, as there is nobody to ask: {wanted}")
             return False
         async with self._one_at_a_time:
             self._question = asyncio.get_running_loop().create_future()
             try:
-                self._face.ask(f"{wanted}\n{_ALLOW}")
+                self._view.show_question(f"{wanted}\n{_ALLOW}")
                 return await self._question
             finally:
                 self._question = None
@@ -45,7 +45,7 @@ class Approving:
         if len(reply) > _SHORT or len(reply.split()) > 1:
             return False
         if reply not in _YES and reply not in _NO:
-            self._face.notice("Please answer y or n.")
+            self._view.show_notice("Please answer y or n.")
         elif not self._question.done():
             self._question.set_result(reply in _YES)
         return True
@@ -53,7 +53,7 @@ class Approving:
     def remind(self) -> None:
         """Ask again, if a question is open."""
         if self._question is not None and not self._question.done():
-            self._face.ask(_ALLOW)
+            self._view.show_question(_ALLOW)
 
     def nobody_is_left(self) -> None:
         """What is asked from here on is denied."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from everthread.agent.events import Reviewed, TurnEnded
-from everthread.cli.chat.approvals import Approving
+from everthread.cli.chat.approvals import ApprovalPrompt
 from everthread.cli.chat.recovery import Recovery
 from everthread.cli.chat.session import ChatOptions, entered, left, made_ready
 from everthread.cli.chat.status import asked_before, look_around
@@ -38,35 +38,35 @@ _LOOK_S = 0.01
 
 async def chat(runtime: CliRuntime, wish: ChatOptions, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
-    face = face_for(wish, runtime.settings.terminal.background, interactive=interactive)
-    talk = Chat(runtime, wish, await entered(runtime, wish), face)
+    view = view_for(wish, runtime.settings.terminal.background, interactive=interactive)
+    talk = Chat(runtime, wish, await entered(runtime, wish), view)
     try:
         return await talk.run()
     finally:
         await runtime.stop(close_memory=not talk.cut_off)
 
 
-def face_for(wish: ChatOptions, background: Background, *, interactive: bool) -> ChatView:
+def view_for(wish: ChatOptions, background: Background, *, interactive: bool) -> ChatView:
     shown_on = display(background)
     if interactive and shown_on.term != "dumb":
-        from everthread.cli.terminal.view import Terminal
+        from everthread.cli.terminal.view import TerminalView
 
-        return Terminal(shown_on, verbose=wish.verbose)
-    from everthread.cli.chat.plain_view import Plain
+        return TerminalView(shown_on, verbose=wish.verbose)
+    from everthread.cli.chat.plain_view import PlainView
 
-    return Plain(interactive=interactive, verbose=wish.verbose)
+    return PlainView(interactive=interactive, verbose=wish.verbose)
 
 
 class Chat:
     """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
 
-    def __init__(self, runtime: CliRuntime, wish: ChatOptions, key: SessionKey, face: ChatView) -> None:
+    def __init__(self, runtime: CliRuntime, wish: ChatOptions, key: SessionKey, view: ChatView) -> None:
         self._runtime = runtime
         self._wish = wish
         self._model = wish.model
         self._key = key
         self._owner = runtime.settings.owner
-        self._face = face
+        self._view = view
         self._jobs: asyncio.Queue[ParsedCommand | None] = asyncio.Queue()
         """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
         self._busy = False
@@ -77,11 +77,11 @@ class Chat:
         """What answers and commands need is there."""
         self._left = asyncio.Event()
         self._look = asyncio.Event()
-        self._approving = Approving(face)
+        self._approving = ApprovalPrompt(view)
         self._answering = Answering(
             runtime,
             key,
-            face,
+            view,
             self._approving,
             model=lambda: self._model,
             fail=self._fail,
@@ -97,11 +97,11 @@ class Chat:
         with self._signals():
             try:
                 # Before all else, so that nobody waits to type: what is entered meanwhile is read when all is there.
-                async with self._face.open(self):
+                async with self._view.open(self):
                     if await self._get_ready():
-                        if self._face.interactive:
+                        if self._view.interactive:
                             await self._welcome()
-                        self._face.prompt()
+                        self._view.show_prompt()
                         await self._talk()
             finally:
                 await self._goodbye()
@@ -109,14 +109,14 @@ class Chat:
 
     async def _get_ready(self) -> bool:
         """Have everything there that is needed; false if the user would not wait for it."""
-        getting = asyncio.ensure_future(made_ready(self._runtime, self._face.notice))
+        getting = asyncio.ensure_future(made_ready(self._runtime, self._view.show_notice))
         leaving = asyncio.ensure_future(self._left.wait())
         try:
             await asyncio.wait({getting, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
                 return False
             for problem in getting.result():
-                self._face.complain(problem)
+                self._view.show_error(problem)
         finally:
             getting.cancel()
             leaving.cancel()
@@ -125,11 +125,11 @@ class Chat:
 
     async def _talk(self) -> None:
         work = [self._work(), self._read()]
-        if self._face.interactive:
+        if self._view.interactive:
             settle_at_once()
             work.append(self._recovery.run())
             self._runtime.agent.attend_to_reviews(self._reviewed)
-        work += [self._watch()] if self._face.capable else []
+        work += [self._watch()] if self._view.rich else []
         try:
             async with asyncio.TaskGroup() as tasks:
                 going = [tasks.create_task(each) for each in work]
@@ -143,20 +143,20 @@ class Chat:
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        while not self._left.is_set() and (typed := await self._face.message()) is not None:
+        while not self._left.is_set() and (typed := await self._view.read_message()) is not None:
             self._hinted = False
             await self._take(typed)
             self._approving.remind()
-            if not self._face.interactive:
+            if not self._view.interactive:
                 # In order: what a script says is not meant to interrupt what it said before.
                 await self._jobs.join()
-            if self._face.gone:
+            if self._view.closed:
                 self._leave(REFUSED)
             if not self._busy and self._jobs.empty() and not self._left.is_set():
-                self._face.prompt()
+                self._view.show_prompt()
         self._approving.nobody_is_left()
         if self._busy and not self._left.is_set():
-            self._face.notice("Finishing what was asked; Ctrl-C leaves at once.")
+            self._view.show_notice("Finishing what was asked; Ctrl-C leaves at once.")
         await self._jobs.join()
         self._leave()
 
@@ -170,7 +170,7 @@ class Chat:
         if not text.strip():
             return
         if typed.spoiled:
-            self._face.notice(SPOILED)
+            self._view.show_notice(SPOILED)
         match found:
             case Unknown():
                 self._fail(found.answer)
@@ -188,7 +188,7 @@ class Chat:
 
     def _queue(self, job: ParsedCommand | None, text: str) -> None:
         if self._busy:
-            self._face.notice(f"Queued: {excerpt(text)}")
+            self._view.show_notice(f"Queued: {excerpt(text)}")
             self._answering.queued += [text] if job is None else []
         self._jobs.put_nowait(job)
         self._look.set()
@@ -199,7 +199,7 @@ class Chat:
         from everthread.commands.registry import carry_out
 
         said = await carry_out(self._desk(), order)
-        if said.offers and self._face.capable:
+        if said.offers and self._view.rich:
             if not said.ok:
                 self._fail(said.text)
             offer = await self._chosen(order, said.offers)
@@ -214,7 +214,7 @@ class Chat:
     async def _chosen(self, order: ParsedCommand, offers: Sequence[Offer]) -> ParsedCommand | None:
         from everthread.commands.registry import ParsedCommand, parse
 
-        index = await self._face.pick(
+        index = await self._view.pick(
             f"/{order.command.name} {order.argument}".rstrip(), [offer.label for offer in offers]
         )
         chosen = parse(offers[index].command) if index is not None else None
@@ -225,7 +225,7 @@ class Chat:
         if said.quits:
             self._leave()
         elif said.ok:
-            self._face.say(said.text)
+            self._view.show_text(said.text)
         else:
             self._fail(said.text)
         if said.model is not None:
@@ -233,7 +233,7 @@ class Chat:
         if said.document is not None:
             self._write(said.document)
         if said.recap is not None:
-            self._face.recap(said.recap)
+            self._view.show_recap(said.recap)
         if said.wakes:
             self._jobs.put_nowait(None)
 
@@ -245,11 +245,11 @@ class Chat:
         except EverthreadError as error:
             self._fail(str(error))
         else:
-            self._face.say(f"Written to {document.name}")
+            self._view.show_text(f"Written to {document.name}")
 
     def _fail(self, text: str) -> None:
-        self._face.complain(text)
-        if not self._face.interactive:
+        self._view.show_error(text)
+        if not self._view.interactive:
             self._code = REFUSED
 
     def _desk(self) -> CommandContext:
@@ -263,7 +263,7 @@ class Chat:
     # --- What the face asks for --------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        interactive = self._face.interactive
+        interactive = self._view.interactive
         twice = self._answering.stopping or self._runtime.clock.now() - self._stopped_at < TWICE_S
         if not interactive or (self._busy and twice):
             self._leave(0 if interactive else INTERRUPTED)
@@ -274,7 +274,7 @@ class Chat:
             self._leave()
         else:
             self._hinted = True
-            self._face.notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
+            self._view.show_notice("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands.")
 
     async def candidates(self, text: str) -> Sequence[Candidate]:
         from everthread.commands.completion import candidates
@@ -303,7 +303,7 @@ class Chat:
                 self._jobs.task_done()
                 self._look.set()
             if self._jobs.empty() and not self._left.is_set():
-                self._face.prompt()
+                self._view.show_prompt()
 
     # --- Finishing what an earlier process began ---------------------------------------------------------------------
 
@@ -314,22 +314,22 @@ class Chat:
         asked = excerpt(turn.user_text if turn else "")
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and here.session_id == session_id:
-            self._face.notice(f"Finished an answer that was cut off: {asked}")
-            self._face.answer(ended.text or ended.problem)
-            self._face.prompt()
+            self._view.show_notice(f"Finished an answer that was cut off: {asked}")
+            self._view.show_answer(ended.text or ended.problem)
+            self._view.show_prompt()
         else:
-            self._face.notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
+            self._view.show_notice(f"Finished an answer that was cut off: {asked} - /resume {session_id} to see it")
 
     def _not_finished(self, why: str) -> None:
         if self._wish.verbose:
-            self._face.notice(why)
+            self._view.show_notice(why)
 
     def _reviewed(self, event: Reviewed) -> None:
         """A process may carry out the review of anybody's conversation; what it wrote is for its owner to read."""
         if event.ref.owner == self._owner and not self._left.is_set():
-            self._face.hear(event)
+            self._view.show_event(event)
             if not self._busy:
-                self._face.prompt()
+                self._view.show_prompt()
 
     # --- Coming and going --------------------------------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ class Chat:
         while True:
             self._look.clear()
             status = await look_around(self._runtime, self._key, self._model, self._answering.context)
-            self._face.show_status(status)
+            self._view.show_status(status)
             if not self._answering.running:
                 await self._show_others()
             try:
@@ -382,13 +382,13 @@ class Chat:
         news = await self._answering.others.news()
         if news.earlier:
             session_id = news.turns[-1].session_id if news.turns else ""
-            self._face.notice(
+            self._view.show_notice(
                 f"Said elsewhere before what follows: {counted(news.earlier, 'more turn')}; "
                 f"`everthread sessions show {session_id}` has them all."
             )
         for turn in news.turns:
-            self._face.notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
-            self._face.answer(turn.assistant_text)
+            self._view.show_notice(f"Said elsewhere in this conversation: {excerpt(turn.user_text)}")
+            self._view.show_answer(turn.assistant_text)
 
     async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""
@@ -400,28 +400,28 @@ class Chat:
             choice = self._runtime.choices(self._model)[0]
             model, small = choice.name, choice.traits.small
         except EverthreadError as error:
-            self._face.complain(str(error))
+            self._view.show_error(str(error))
             model = "no model yet"
 
         last = await recap_here(self._desk())
         where = f"back in {called(last.title, last.session_id)}" if last else "a new conversation"
-        self._face.notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
+        self._view.show_notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
         if last is not None and last.exchanges:
-            self._face.recap(last)
+            self._view.show_recap(last)
         if small:
-            self._face.notice(
+            self._view.show_notice(
                 "This is a small model for trying things out; it is often wrong. Set `model` for another."
             )
 
     async def _goodbye(self) -> None:
         if self.cut_off:
-            self._face.notice("Cut off; `everthread -c` goes on with it.")
+            self._view.show_notice("Cut off; `everthread -c` goes on with it.")
             return
         aside = await left(self._runtime, self._key)
         if aside:
             from everthread.commands.context import listed
 
-            self._face.notice(f"Set aside without an answer: {listed(aside)}")
+            self._view.show_notice(f"Set aside without an answer: {listed(aside)}")
         here = await self._runtime.lifecycle.current(self._key)
-        if here is not None and self._face.interactive:
-            self._face.notice(f"everthread -r {here.session_id} goes on from here.")
+        if here is not None and self._view.interactive:
+            self._view.show_notice(f"everthread -r {here.session_id} goes on from here.")

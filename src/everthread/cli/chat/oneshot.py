@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
 from everthread.agent.turn import TurnOptions
 from everthread.cli import output as show
-from everthread.cli.chat.plain_output import Hearing, Screen
+from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
 from everthread.cli.chat.session import ChatOptions, answer_when_free, entered, left, made_ready
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED, code_of
@@ -27,18 +27,18 @@ TITLE_S_MAX = 2.0
 
 async def ask_once(runtime: CliRuntime, wish: ChatOptions, prompt: str, *, as_json: bool) -> int:
     """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
-    screen = Screen()
-    text = await _whole(prompt, screen)
-    for problem in await made_ready(runtime, screen.notice if wish.verbose else _nothing):
-        screen.complain(problem)
+    output = PlainOutput()
+    text = await _whole(prompt, output)
+    for problem in await made_ready(runtime, output.show_notice if wish.verbose else _nothing):
+        output.show_error(problem)
     choices = runtime.choices(wish.model)
     key = await entered(runtime, wish)
     settings = runtime.settings
     await runtime.lifecycle.accept(Inbound(key, settings.owner, text))
     stop = _Stop(runtime)
     # As JSON, and for a program, the answer is told once it is stored.
-    screen.streams = screen.streams and not as_json
-    show_turn = Hearing(screen, verbose=wish.verbose)
+    output.streams = output.streams and not as_json
+    show_turn = TurnPrinter(output, verbose=wish.verbose)
 
     def hear(event: TurnEvent) -> None:
         if isinstance(event, TurnBegan):
@@ -49,28 +49,30 @@ async def ask_once(runtime: CliRuntime, wish: ChatOptions, prompt: str, *, as_js
     manner = TurnOptions(choices, hear, lasting=False)
 
     async def approve(call: ToolCall, ref: SessionRef) -> bool:
-        screen.notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")
+        output.show_notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")
         return False
 
     with stop:
         try:
-            ended = await answer_when_free(runtime, key, replace(manner, approve=approve), screen.notice, stop.wanted)
+            ended = await answer_when_free(
+                runtime, key, replace(manner, approve=approve), output.show_notice, stop.wanted
+            )
         except Busy as error:
             await left(runtime, key)
             raise Busy(f"{error}; what you asked is set aside there") from error
     if ended is None:
         raise Busy("another process has taken this turn over; `everthread sessions list` shows where it is")
     if as_json:
-        screen.say(show.as_json(_as_json(ended)))
+        output.show_text(show.as_json(_as_json(ended)))
     if ended.problem:
-        screen.complain("interrupted" if stop.wanted() else ended.problem)
+        output.show_error("interrupted" if stop.wanted() else ended.problem)
     else:
         await runtime.agent.settle_titles(TITLE_S_MAX)
     await runtime.stop(close_memory=True)
-    return _code(ended, stopped=stop.wanted(), gone=screen.gone)
+    return _code(ended, stopped=stop.wanted(), gone=output.closed)
 
 
-async def _whole(prompt: str, screen: Screen) -> str:
+async def _whole(prompt: str, output: PlainOutput) -> str:
     """The prompt, and behind it what is piped in."""
     given = await Lines().rest() if prompt == STDIN or not _is_terminal() else Typed("")
     piped = given.text.strip("\r\n")
@@ -78,7 +80,7 @@ async def _whole(prompt: str, screen: Screen) -> str:
     if not text.strip():
         raise BadInput("there is no prompt; give one with -p, or on stdin")
     if given.spoiled:
-        screen.notice(SPOILED)
+        output.show_notice(SPOILED)
     return text
 
 

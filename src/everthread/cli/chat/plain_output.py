@@ -32,13 +32,13 @@ from everthread.config.terminal import display
 from everthread.domain.model import TurnStatus
 
 
-class Screen:
+class PlainOutput:
     """Prints. If the reader of stdout has gone, it says so (`gone`) and goes on quietly."""
 
     def __init__(self, *, prompts: bool = False) -> None:
         self.streams = sys.stdout is not None and sys.stdout.isatty()
         """Answers are shown as they come."""
-        self.gone = sys.stdout is None
+        self.closed = sys.stdout is None
         self._prompts = prompts
         self._styled = display().term != "dumb"
         self._mid_line = False
@@ -56,34 +56,34 @@ class Screen:
             self._put("\n")
             self._mid_line = False
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Something whole, on lines of its own."""
         self._leave_prompt()
         self.end_line()
         self._put((shown(text) if self.streams else text) + "\n")
 
-    def notice(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         """Something beside the conversation."""
         self._beside(text, dim=True)
 
-    def complain(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         """Something that went wrong."""
         self._beside(f"everthread: {text}", dim=False)
 
-    def ask(self, question: str) -> None:
+    def show_question(self, question: str) -> None:
         self._leave_prompt()
         self.end_line()
         self._put(shown(question))
         self._mid_line = True
 
-    def prompt(self) -> None:
+    def show_prompt(self) -> None:
         """Show that it is the user's turn."""
         if self._prompts and not self._at_prompt:
             self.end_line()
             self._put("> ")
             self._at_prompt = True
 
-    def prompt_no_more(self) -> None:
+    def stop_prompting(self) -> None:
         self._prompts = False
 
     def entered(self) -> None:
@@ -99,7 +99,7 @@ class Screen:
         with contextlib.suppress(OSError, ValueError):
             click.echo(click.style(shown(text), dim=True) if dim and self._styled else shown(text), err=True)
         if was_at_prompt:
-            self.prompt()
+            self.show_prompt()
 
     def _leave_prompt(self) -> None:
         if self._at_prompt:
@@ -107,16 +107,16 @@ class Screen:
             self._at_prompt = False
 
     def _put(self, text: str) -> None:
-        if self.gone:
+        if self.closed:
             return
         try:
             click.echo(text, nl=False)
         except (OSError, ValueError) as error:
-            self.gone = True
+            self.closed = True
             if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
                 # Nobody has closed it, so nobody knows: a full disk, say.
                 why = error.strerror or type(error).__name__
-                self.complain(f"stdout can't be written ({why}); what was said is kept, see everthread sessions list")
+                self.show_error(f"stdout can't be written ({why}); what was said is kept, see everthread sessions list")
             # What is left in the buffer would be tried again, and complained about, at the very end.
             with contextlib.suppress(OSError, ValueError):
                 with open(os.devnull, "wb") as nowhere:
@@ -126,29 +126,29 @@ class Screen:
 _DETAIL_CHARS_MAX = 100
 
 
-class Hearing:
+class TurnPrinter:
     """Shows the events of turns that run one after another."""
 
-    def __init__(self, screen: Screen, *, verbose: bool) -> None:
-        self._screen = screen
+    def __init__(self, output: PlainOutput, *, verbose: bool) -> None:
+        self._output = output
         self._verbose = verbose
         self._written = False
-        """Some of the answer that is being written is on the screen."""
+        """Some of the answer that is being written is on the output."""
 
     def __call__(self, event: TurnEvent) -> None:
         match event:
             case TurnBegan():
                 self._written = False
             case TextWritten():
-                if self._screen.streams:
-                    self._screen.write(event.text)
+                if self._output.streams:
+                    self._output.write(event.text)
                     self._written = True
             case TurnEnded():
                 self._ended(event)
             case ToolBegan() | Retrying() | Steered() | ToolEnded() | Recalled():
                 self._beside(event)
             case Compressing() | Compressed() | CompressionFailed() | Reviewed():
-                self._screen.notice(event.text)
+                self._output.show_notice(event.text)
             case _:
                 pass
 
@@ -156,25 +156,25 @@ class Hearing:
         match event:
             case ToolBegan():
                 self._written = False
-                self._screen.notice(f"* {event.call.name} {shortened(event.call.arguments, _DETAIL_CHARS_MAX)}")
+                self._output.show_notice(f"* {event.call.name} {shortened(event.call.arguments, _DETAIL_CHARS_MAX)}")
             case Retrying():
                 self._written = False
-                self._screen.notice(retrying_in_words(event))
+                self._output.show_notice(retrying_in_words(event))
             case Steered():
-                self._screen.notice(f"Taken up: {shortened(event.text, _DETAIL_CHARS_MAX)}")
+                self._output.show_notice(f"Taken up: {shortened(event.text, _DETAIL_CHARS_MAX)}")
             case ToolEnded():
                 if self._verbose:
-                    self._screen.notice(f"  {event.call.name}: {shortened(event.result, _DETAIL_CHARS_MAX)}")
+                    self._output.show_notice(f"  {event.call.name}: {shortened(event.result, _DETAIL_CHARS_MAX)}")
             case Recalled():
                 if self._verbose:
                     for line in recalled_in_lines(event):
-                        self._screen.notice(f"  {line}")
+                        self._output.show_notice(f"  {line}")
 
     def _ended(self, event: TurnEnded) -> None:
         """What was stopped because its place was left is told of by whoever left it."""
         if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
-            self._screen.end_line()
+            self._output.end_line()
             return
         if event.text and not self._written:
-            self._screen.write(event.text)
-        self._screen.end_line()
+            self._output.write(event.text)
+        self._output.end_line()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from everthread.agent.events import TurnEvent
-from everthread.cli.chat.plain_output import Hearing, Screen
+from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
 from everthread.cli.stdin import Lines, Typed
 from everthread.cli.view import ChatViewHost
 from everthread.domain.text_format import excerpt
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from everthread.commands.recap import Recap
 
 
-class Plain:
+class PlainView:
     """A `Face`."""
 
-    capable = False
+    rich = False
 
     def __init__(self, *, interactive: bool, verbose: bool) -> None:
         self.interactive = interactive
-        self._screen = Screen(prompts=interactive)
+        self._output = PlainOutput(prompts=interactive)
         self._lines = Lines()
-        self._hearing = Hearing(self._screen, verbose=verbose)
+        self._printer = TurnPrinter(self._output, verbose=verbose)
 
     @property
-    def gone(self) -> bool:
-        return self._screen.gone
+    def closed(self) -> bool:
+        return self._output.closed
 
     @asynccontextmanager
     async def open(self, helper: ChatViewHost) -> AsyncGenerator[None]:
@@ -42,38 +42,38 @@ class Plain:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-            self._screen.prompt_no_more()
+            self._output.stop_prompting()
 
-    async def message(self) -> Typed | None:
+    async def read_message(self) -> Typed | None:
         typed = await self._lines.message()
         if typed is not None:
-            self._screen.entered()
+            self._output.entered()
         return typed
 
-    def hear(self, event: TurnEvent) -> None:
-        self._hearing(event)
+    def show_event(self, event: TurnEvent) -> None:
+        self._printer(event)
 
-    def answer(self, text: str) -> None:
-        self._screen.say(text)
+    def show_answer(self, text: str) -> None:
+        self._output.show_text(text)
 
-    def say(self, text: str) -> None:
-        self._screen.say(text)
+    def show_text(self, text: str) -> None:
+        self._output.show_text(text)
 
-    def notice(self, text: str) -> None:
-        self._screen.notice(text)
+    def show_notice(self, text: str) -> None:
+        self._output.show_notice(text)
 
-    def complain(self, text: str) -> None:
-        self._screen.complain(text)
+    def show_error(self, text: str) -> None:
+        self._output.show_error(text)
 
-    def ask(self, question: str) -> None:
-        self._screen.ask(f"{question} ")
+    def show_question(self, question: str) -> None:
+        self._output.show_question(f"{question} ")
 
-    def prompt(self) -> None:
-        self._screen.prompt()
+    def show_prompt(self) -> None:
+        self._output.show_prompt()
 
-    def recap(self, recap: Recap) -> None:
+    def show_recap(self, recap: Recap) -> None:
         if recap.exchanges:
-            self._screen.notice(f"The last thing said: {excerpt(recap.exchanges[-1].asked)}")
+            self._output.show_notice(f"The last thing said: {excerpt(recap.exchanges[-1].asked)}")
 
     def show_status(self, status: Status) -> None:
         """There is no place for it."""

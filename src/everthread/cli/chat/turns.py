@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from everthread.agent.events import Compressed, TurnBegan, TurnEnded, TurnEvent
-from everthread.cli.chat.approvals import Approving
-from everthread.cli.chat.other_clients import Others
+from everthread.cli.chat.approvals import ApprovalPrompt
+from everthread.cli.chat.other_clients import OtherClients
 from everthread.cli.chat.session import answer_when_free
 from everthread.cli.context import CliRuntime
 from everthread.cli.view import ChatView
@@ -25,8 +25,8 @@ class Answering:
         self,
         runtime: CliRuntime,
         key: SessionKey,
-        face: ChatView,
-        approving: Approving,
+        view: ChatView,
+        approving: ApprovalPrompt,
         *,
         model: Callable[[], str],
         fail: Callable[[str], None],
@@ -34,7 +34,7 @@ class Answering:
     ) -> None:
         self._runtime = runtime
         self._key = key
-        self._face = face
+        self._view = view
         self._approving = approving
         self._model = model
         self._fail = fail
@@ -43,7 +43,7 @@ class Answering:
         """The session in which a message is being answered."""
         self.stopping = False
         """The user wants what is being done to stop."""
-        self.others = Others(runtime.store, key)
+        self.others = OtherClients(runtime.store, key)
         self.context: dict[str, int] = {}
         """How much of the model's window the last turn took, by its session."""
         self.queued: list[str] = []
@@ -66,7 +66,9 @@ class Answering:
                 self._fail(f"{error} ({_UNDO})" if kept else str(error))
                 return kept
             manner = TurnOptions(choices, self._hear, self._approving.approve)
-            ended = await answer_when_free(self._runtime, self._key, manner, self._face.notice, lambda: self.stopping)
+            ended = await answer_when_free(
+                self._runtime, self._key, manner, self._view.show_notice, lambda: self.stopping
+            )
         except EverthreadError as error:
             self._fail(str(error))
             return False
@@ -87,14 +89,14 @@ class Answering:
             self._changed()
             if event.text in self.queued:
                 self.queued.remove(event.text)
-                self._face.notice(f"Answering {excerpt(event.text)}")
+                self._view.show_notice(f"Answering {excerpt(event.text)}")
             if self.stopping:
                 # It is told of before it can be stopped.
                 asyncio.get_running_loop().call_soon(self.stop)
         elif isinstance(event, Compressed):
             self.context = {event.ref.session_id: event.tokens_after}
             self._changed()
-        self._face.hear(event)
+        self._view.show_event(event)
 
     def _conclude(self, ended: TurnEnded) -> None:
         if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
@@ -105,7 +107,7 @@ class Answering:
         if not ended.problem:
             return
         if self.stopping:
-            self._face.notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
+            self._view.show_notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
         elif ended.committed.status is TurnStatus.INTERRUPTED and ended.problem != "stopped":
             self._fail(f"{ended.problem} ({_UNDO})")
         elif ended.problem != "stopped":

@@ -24,11 +24,11 @@ from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from everthread.cli.picker import Clearing, Picker
+from everthread.cli.picker import ClearOnResize, Picker
 from everthread.cli.prompt_output import drawn_on
 from everthread.cli.terminal.pastes import Pastes
 from everthread.cli.terminal.resize import RewrappedRenderer
-from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.view import ChatViewHost
 from everthread.config.terminal import Display, Resized
 
@@ -54,13 +54,13 @@ _STYLE = Style.from_dict(
 )
 
 
-class Lower:
+class InputArea:
     """One prompt_toolkit application, which lives as long as the conversation."""
 
     def __init__(
         self,
         helper: ChatViewHost,
-        ink: Ink,
+        ink: TextStyle,
         display: Display,
         *,
         status: Callable[[], str],
@@ -87,9 +87,9 @@ class Lower:
     def _application(self, resized: Resized) -> Application[None]:
         search = SearchToolbar()
         self.buffer = Buffer(
-            completer=_Candidates(self._helper),
+            completer=_CommandCompleter(self._helper),
             complete_while_typing=Condition(lambda: self.buffer.text.startswith("/")),
-            history=_Asked(self._helper),
+            history=_StoredHistory(self._helper),
             multiline=True,
             enable_history_search=False,
             on_completions_changed=self._candidates_came,
@@ -122,7 +122,7 @@ class Lower:
             style=_STYLE,
             include_default_pygments_style=False,
             erase_when_done=True,
-            before_render=Clearing(lambda: self._picker is not None),
+            before_render=ClearOnResize(lambda: self._picker is not None),
             # What is typed is shown at once, however much else there is to do.
             max_render_postpone_time=None,
             output=self.output,
@@ -272,7 +272,7 @@ def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
     ]
 
 
-class _Candidates(Completer):
+class _CommandCompleter(Completer):
     def __init__(self, helper: ChatViewHost) -> None:
         self._helper = helper
 
@@ -288,7 +288,7 @@ class _Candidates(Completer):
             yield Completion(found.text, start_position=-found.start, display_meta=found.note)
 
 
-class _Asked(History):
+class _StoredHistory(History):
     """What was asked before comes from the store: no second copy of it is kept, so there is none to be forgotten."""
 
     def __init__(self, helper: ChatViewHost) -> None:

@@ -9,7 +9,7 @@ from markdown_it.tree import SyntaxTreeNode
 
 from everthread.cli.output import shown
 from everthread.cli.terminal.highlight import highlighted
-from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.tables import Cell, table_lines
 from everthread.cli.terminal.text import Line, Span, wrapped_spans, written
 
@@ -24,10 +24,10 @@ _BOLD, _FAINT, _ITALIC, _UNDERLINE, _STRUCK = "1", "2", "3", "4", "9"
 _INLINE_LOOKS = {"strong": _BOLD, "em": _ITALIC, "s": _STRUCK}
 
 
-class Drawing:
+class MarkdownRenderer:
     """Draws for one terminal; its width is asked for each time, because it may change."""
 
-    def __init__(self, ink: Ink) -> None:
+    def __init__(self, ink: TextStyle) -> None:
         self._ink = ink
         # What is dropped here would be dropped from the answer: so tags are shown as they were written, and so are the
         # addresses of links that stand apart, which are drawn by themselves; and what is nested deeper is left out.

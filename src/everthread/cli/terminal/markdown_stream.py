@@ -11,7 +11,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}(\s|$)")
 _ITEM = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
 
 
-class Blocks:
+class MarkdownStream:
     """Takes text in as it comes, and gives back the blocks that nothing that follows can change."""
 
     def __init__(self) -> None:

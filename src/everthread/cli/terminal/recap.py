@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from everthread.cli.output import counted, local_time, shortened
-from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.styles import TextStyle
 from everthread.commands.recap import Exchange, Recap, tools_in_words
 
 _COLUMNS_MAX = 100
@@ -13,7 +13,7 @@ _MARKS = re.compile(r"^#{1,6} |\*\*|`")
 """Of Markdown, what only disturbs where it is not drawn."""
 
 
-def recap_panel(recap: Recap, columns: int, ink: Ink) -> str:
+def recap_panel(recap: Recap, columns: int, ink: TextStyle) -> str:
     """A panel with an open right side: text of any script may stand in it."""
     width = min(columns, _COLUMNS_MAX) - 2
     heading = f"{recap.title or recap.session_id} · {counted(recap.turns, 'turn')} · {local_time(recap.active_at)}"
@@ -23,7 +23,7 @@ def recap_panel(recap: Recap, columns: int, ink: Ink) -> str:
     return "\n".join([*lines, "╰─"]) + "\n"
 
 
-def _exchange(exchange: Exchange, width: int, ink: Ink) -> list[str]:
+def _exchange(exchange: Exchange, width: int, ink: TextStyle) -> list[str]:
     lines = [ink.bold("> " + shortened(exchange.asked, width - 2))]
     if exchange.tools:
         lines.append(ink.faint("  " + shortened(f"[{tools_in_words(exchange.tools)}]", width - 2)))

@@ -7,7 +7,7 @@ from msgspec import Struct
 _RESET = "\x1b[0m"
 
 
-class Ink(Struct, frozen=True):
+class TextStyle(Struct, frozen=True):
     colour: bool = True
     """False where the user wants none: weights stay, colours go."""
     dark: bool = True

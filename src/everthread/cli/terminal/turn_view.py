@@ -26,13 +26,13 @@ from everthread.agent.events import (
 )
 from everthread.cli.event_text import recalled_in_lines, retrying_in_words
 from everthread.cli.output import shortened, shown
-from everthread.cli.terminal.markdown_stream import Blocks
-from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.markdown_stream import MarkdownStream
+from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrapped
 from everthread.domain.model import ToolCall, TurnStatus
 
 if TYPE_CHECKING:
-    from everthread.cli.terminal.markdown import Drawing
+    from everthread.cli.terminal.markdown import MarkdownRenderer
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINS_PER_S = 10
@@ -48,15 +48,17 @@ class _Tool(Struct):
     began: float
 
 
-class Live:
+class TurnView:
     """The turns of one conversation, which run one after another."""
 
-    def __init__(self, ink: Ink, draw: Callable[[], Drawing], now: Callable[[], float], *, verbose: bool) -> None:
+    def __init__(
+        self, ink: TextStyle, draw: Callable[[], MarkdownRenderer], now: Callable[[], float], *, verbose: bool
+    ) -> None:
         self._ink = ink
         self._draw = draw
         self._now = now
         self._verbose = verbose
-        self._blocks = Blocks()
+        self._blocks = MarkdownStream()
         self._began: float | None = None
         self._doing = ""
         self._tools: dict[str, _Tool] = {}
@@ -76,7 +78,7 @@ class Live:
             case TurnBegan():
                 self._began, self._doing, self._written = self._now(), "recalling", False
                 self._below_tool = False
-                self._blocks = Blocks()
+                self._blocks = MarkdownStream()
                 self._tools.clear()
             case TextWritten():
                 self._doing, self._written = "", True
@@ -112,7 +114,7 @@ class Live:
                 return "".join(self._note(line, columns) for line in lines)
             case Retrying():
                 lost = self._written
-                self._blocks, self._written, self._doing = Blocks(), False, "asking again"
+                self._blocks, self._written, self._doing = MarkdownStream(), False, "asking again"
                 more = "; what is above of this answer counts no more" if lost else ""
                 return self._note(retrying_in_words(event) + more, columns)
             case ToolBegan():
@@ -154,7 +156,7 @@ class Live:
 
     def drawn(self, text: str, columns: int) -> str:
         """A whole answer."""
-        blocks = Blocks()
+        blocks = MarkdownStream()
         return self._finished([*blocks.feed(shown(text)), *blocks.end()], columns)
 
     def _finished(self, blocks: list[str], columns: int) -> str:

@@ -17,16 +17,16 @@ from everthread.agent.events import TurnBegan, TurnEvent
 from everthread.cli.output import shown
 from everthread.cli.status_line import Status, status_line
 from everthread.cli.stdin import Typed
-from everthread.cli.terminal.layout import Lower
-from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.layout import InputArea
+from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrapped
-from everthread.cli.terminal.turn_view import Live
+from everthread.cli.terminal.turn_view import TurnView
 from everthread.cli.view import ChatViewHost
 from everthread.concurrency import in_daemon_thread
 from everthread.config.terminal import Display
 
 if TYPE_CHECKING:
-    from everthread.cli.terminal.markdown import Drawing
+    from everthread.cli.terminal.markdown import MarkdownRenderer
     from everthread.commands.recap import Recap
 
 REDRAW_S = 0.05
@@ -40,19 +40,19 @@ _LOWER_ROWS = 8
 """The input, the menu and the status line want some rows too."""
 
 
-class Terminal:
+class TerminalView:
     """A `Face`. Everything is drawn from the event loop; nothing here waits for the terminal."""
 
     interactive = True
-    capable = True
+    rich = True
 
     def __init__(self, display: Display, *, verbose: bool) -> None:
-        self.gone = False
+        self.closed = False
         self._display = display
-        self._ink = Ink(display.colour, display.dark)
-        self._live = Live(self._ink, self._drawing, time.monotonic, verbose=verbose)
-        self._drawer: Drawing | None = None
-        self._lower: Lower | None = None
+        self._ink = TextStyle(display.colour, display.dark)
+        self._live = TurnView(self._ink, self._drawing, time.monotonic, verbose=verbose)
+        self._drawer: MarkdownRenderer | None = None
+        self._input: InputArea | None = None
         self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
         self._early: list[str | None] | None = []
         """What was entered before anybody was welcomed: it is to stand below that. `None` is the end, as above."""
@@ -67,7 +67,7 @@ class Terminal:
 
     @asynccontextmanager
     async def open(self, helper: ChatViewHost) -> AsyncGenerator[None]:
-        self._lower = lower = Lower(
+        self._input = lower = InputArea(
             helper,
             self._ink,
             self._display,
@@ -90,7 +90,7 @@ class Terminal:
             loop.remove_signal_handler(signal.SIGINT)
             await self._close(lower, running)
 
-    async def _close(self, lower: Lower, running: asyncio.Future[None]) -> None:
+    async def _close(self, lower: InputArea, running: asyncio.Future[None]) -> None:
         if self._redraw is not None:
             self._redraw.cancel()
             self._redraw = None
@@ -100,17 +100,17 @@ class Terminal:
             await running
         except (EOFError, OSError):
             # The terminal was hung up.
-            self.gone = True
+            self.closed = True
 
-    async def message(self) -> Typed | None:
+    async def read_message(self) -> Typed | None:
         return await self._typed.get()
 
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
-        return await self._lower.pick(title, rows) if self._lower is not None and rows else None
+        return await self._input.pick(title, rows) if self._input is not None and rows else None
 
     # --- Saying ------------------------------------------------------------------------------------------------------
 
-    def hear(self, event: TurnEvent) -> None:
+    def show_event(self, event: TurnEvent) -> None:
         if isinstance(event, TurnBegan) and self._drawer is None:
             # It takes a while to import; the model takes longer.
             in_daemon_thread(_import_drawing, "import")
@@ -122,33 +122,33 @@ class Terminal:
             self._print(printed)
         self._redraw_soon(REDRAW_S)
 
-    def answer(self, text: str) -> None:
+    def show_answer(self, text: str) -> None:
         self._leave_a_gap()
         self._print(self._live.drawn(text, self._columns))
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         self._print(self._wrapped(text) + "\n")
 
-    def notice(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         self._print(self._ink.faint(self._wrapped(text)) + "\n")
 
-    def complain(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         self._print(self._ink.bad(self._wrapped(text)) + "\n")
 
-    def ask(self, question: str) -> None:
+    def show_question(self, question: str) -> None:
         self._print(self._ink.bold(self._wrapped(question)) + "\n")
-        if self._lower is not None:
-            self._lower.prefix = _QUESTION
+        if self._input is not None:
+            self._input.prefix = _QUESTION
 
-    def prompt(self) -> None:
+    def show_prompt(self) -> None:
         """The input is always there; what was asked may not be open any more."""
         early, self._early = self._early, None
         for text in early or ():
             self._submit(text)
-        if self._lower is not None:
-            self._lower.prefix = _PROMPT
+        if self._input is not None:
+            self._input.prefix = _PROMPT
 
-    def recap(self, recap: Recap) -> None:
+    def show_recap(self, recap: Recap) -> None:
         from everthread.cli.terminal.recap import recap_panel
 
         self._print(recap_panel(recap, self._columns, self._ink))
@@ -167,8 +167,8 @@ class Terminal:
         if text is None:
             self._typed.put_nowait(None)
             return
-        if self._lower is not None:
-            self._lower.prefix = _PROMPT
+        if self._input is not None:
+            self._input.prefix = _PROMPT
         if text.strip():
             self._print(self._echo(text))
         self._typed.put_nowait(Typed(text))
@@ -193,40 +193,40 @@ class Terminal:
     def _print(self, text: str) -> None:
         self._held.append(text)
         self._gap = text.endswith("\n\n")
-        if self._lower is not None:
+        if self._input is not None:
             self._let_go()
 
     def _let_go(self) -> None:
         text, self._held = "".join(self._held), []
-        if text and self._lower is not None and not self.gone:
+        if text and self._input is not None and not self.closed:
             try:
-                self._lower.print_above(text)
+                self._input.print_above(text)
             except OSError:
-                self.gone = True
+                self.closed = True
 
     def _show_live(self) -> None:
-        if self._lower is not None:
-            rows = max(self._lower.output.get_size().rows - _LOWER_ROWS, 3)
-            self._lower.show_live(self._live.lines(self._columns, rows))
+        if self._input is not None:
+            rows = max(self._input.output.get_size().rows - _LOWER_ROWS, 3)
+            self._input.show_live(self._live.lines(self._columns, rows))
 
     def _redraw_soon(self, seconds: float) -> None:
-        if self._redraw is None and self._lower is not None and self._lower.app.is_running:
+        if self._redraw is None and self._input is not None and self._input.app.is_running:
             self._redraw = asyncio.get_running_loop().call_later(seconds, self._redraw_now)
 
     def _redraw_now(self) -> None:
         self._redraw = None
         self._show_live()
-        if self._lower is not None:
-            self._lower.app.invalidate()
+        if self._input is not None:
+            self._input.app.invalidate()
         if self._live.running:
             # The spinner turns, and the seconds pass.
             self._redraw_soon(_TICK_S)
 
-    def _drawing(self) -> Drawing:
+    def _drawing(self) -> MarkdownRenderer:
         if self._drawer is None:
-            from everthread.cli.terminal.markdown import Drawing
+            from everthread.cli.terminal.markdown import MarkdownRenderer
 
-            self._drawer = Drawing(self._ink)
+            self._drawer = MarkdownRenderer(self._ink)
         return self._drawer
 
     @property

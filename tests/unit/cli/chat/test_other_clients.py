@@ -7,13 +7,13 @@ from pathlib import Path
 from tests.agent_runtime import CLI, AgentHouse
 from tests.fake_model import FakeModel
 
-from everthread.cli.chat.other_clients import AT_ONCE_MAX, Others
+from everthread.cli.chat.other_clients import AT_ONCE_MAX, OtherClients
 
 
 async def test_of_many_turns_from_elsewhere_the_last_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     async with AgentHouse(tmp_path, FakeModel(["fine"])) as house:
         await house.ask("before")
-        others = Others(house.store, CLI)
+        others = OtherClients(house.store, CLI)
         assert not (await others.news()).turns
         for number in range(AT_ONCE_MAX + 3):
             ended = await house.ask(f"question {number}")

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from everthread.agent.events import Compressed, Compressing, CompressionEvent, CompressionFailed, Reviewed
-from everthread.cli.chat.plain_output import Hearing, Screen
-from everthread.cli.terminal.styles import Ink
-from everthread.cli.terminal.turn_view import Live
+from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
+from everthread.cli.terminal.styles import TextStyle
+from everthread.cli.terminal.turn_view import TurnView
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.review_window import Window
 
@@ -36,11 +36,11 @@ EVENTS: list[tuple[CompressionEvent | Reviewed, str]] = [
 
 @pytest.mark.parametrize(("event", "text"), EVENTS)
 def test_every_face_says_it(event: CompressionEvent | Reviewed, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Hearing(Screen(), verbose=False)(event)
+    TurnPrinter(PlainOutput(), verbose=False)(event)
     shown = capsys.readouterr()
     assert text in shown.err
     assert shown.out == "", "it is no part of an answer"
-    drawn = Live(Ink(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False).hear(
+    drawn = TurnView(TextStyle(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False).hear(
         event, 200
     )
     assert text in " ".join(re.sub(r"\x1b\[[0-9;]*m", "", drawn).split())

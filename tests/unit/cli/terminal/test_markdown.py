@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from everthread.cli.terminal.highlight import highlighted
-from everthread.cli.terminal.markdown import Drawing
-from everthread.cli.terminal.styles import Ink
+from everthread.cli.terminal.markdown import MarkdownRenderer
+from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import Span, wrapped_spans
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -46,7 +46,7 @@ _MARKDOWN = st.lists(
 
 
 def _seen(text: str, columns: int = 60) -> list[str]:
-    return _CODES.sub("", Drawing(Ink()).markdown(text, columns)).splitlines()
+    return _CODES.sub("", MarkdownRenderer(TextStyle()).markdown(text, columns)).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,10 @@ def test_wrapping_leaves_nothing_out(texts: list[str], columns: int) -> None:
 
 def test_colours_go_and_weights_stay_where_none_are_wanted() -> None:
     text = "**bold** `code`\n\n```python\nreturn 1\n```"
-    coloured, plain = Drawing(Ink()).markdown(text, 60), Drawing(Ink(colour=False)).markdown(text, 60)
+    coloured, plain = (
+        MarkdownRenderer(TextStyle()).markdown(text, 60),
+        MarkdownRenderer(TextStyle(colour=False)).markdown(text, 60),
+    )
     assert set(re.findall(r"\x1b\[([0-9;]+)m", plain)) == {"1", "0"}
     assert {"36", "94"} <= set(re.findall(r"\x1b\[([0-9;]+)m", coloured))
     assert _CODES.sub("", plain) == _CODES.sub("", coloured)
@@ -132,7 +135,7 @@ def test_code_is_drawn_for_what_is_behind_it() -> None:
 
 @pytest.mark.parametrize("text", ["`code`", "- item", "1. item"])
 def test_what_stands_out_can_be_read_on_white_too(text: str) -> None:
-    dark, light = (Drawing(Ink(dark=dark)).markdown(text, 60) for dark in (True, False))
+    dark, light = (MarkdownRenderer(TextStyle(dark=dark)).markdown(text, 60) for dark in (True, False))
     assert "\x1b[36m" in dark
     assert "\x1b[34m" in light
     assert "\x1b[36m" not in light
@@ -163,7 +166,7 @@ def test_no_words_of_an_answer_are_left_out(text: str) -> None:
 
 def test_what_a_terminal_obeys_is_not_written_for_it_by_name() -> None:
     for text in ("real&#13;fake", "[real&#13;fake](https://h)", "| a |\n|-|\n| real&#13;fake |", "real&#12;&#9;fake"):
-        drawn = _CODES.sub("", Drawing(Ink()).markdown(text, 60))
+        drawn = _CODES.sub("", MarkdownRenderer(TextStyle()).markdown(text, 60))
         assert set(drawn) - {"\n"} == {c for c in drawn if c.isprintable()}
         assert "real" in drawn
         assert "fake" in drawn
