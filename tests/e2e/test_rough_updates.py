@@ -13,6 +13,7 @@ from tests.gateway import Plaza, plaza
 from tests.runtime import until
 
 from everthread.config.settings import PlatformAccount
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import DiskFull, PlatformUnavailable, StoreBusy, StoreError
 from everthread.domain.model import ChatType
 from everthread.gateway import server as serving
@@ -96,7 +97,7 @@ async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is
 async def test_what_can_not_be_stored_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: StoreError
 ) -> None:
-    monkeypatch.setattr(serving, "RETRY_S", 0.01)
+    monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 15.0))
     async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
         accept, tries = there.gateway.lifecycle.accept, 0
 
@@ -137,8 +138,7 @@ async def test_in_a_shared_group_nothing_said_is_nothing_to_answer(tmp_path: Pat
 async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "RETRY_S", 0.01)
-    monkeypatch.setattr(serving, "RETRY_S_MAX", 0.5)
+    monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 0.5))
 
     class Shaky(FakePlatform):
         runs = 0
@@ -170,7 +170,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
 async def test_a_platform_that_says_how_long_to_wait_is_asked_again_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "RETRY_S", 0.01)
+    monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 15.0))
 
     class Busy(FakePlatform):
         runs = 0

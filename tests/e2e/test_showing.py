@@ -12,6 +12,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import ANNA, plaza
 from tests.runtime import until
 
+from everthread.domain.backoff import Backoff
 from everthread.domain.boundary import New
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.model import ReplyState
@@ -48,7 +49,8 @@ class Sluggish(FakePlatform):
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(delivery, "BACKOFF", Backoff(0.01, 60.0))
+    monkeypatch.setattr(delivery, "STORE_RETRY_S", 0.02)
 
 
 async def test_where_nobody_is_shown_typing_one_message_is_begun_as_well(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
 from everthread.concurrency import until_done
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import (
     BudgetSpent,
     ModelError,
@@ -26,8 +27,7 @@ from everthread.ports.clock import Clock
 from everthread.ports.model import Answer, Delta, ModelClient, Request, Traits, Usage
 
 ATTEMPTS_MAX = 4
-BACKOFF_S = 0.5
-BACKOFF_S_MAX = 20.0
+BACKOFF = Backoff(first_s=0.5, max_s=20.0)
 RETRY_AFTER_S_MAX = 60.0
 """An endpoint that wants more time than this is given up for the next model."""
 
@@ -135,7 +135,7 @@ class ModelCaller(Struct, frozen=True):
         """How long to wait before the next attempt; `None` if that is too long to be worth it."""
         if retry_after_s is not None and retry_after_s > RETRY_AFTER_S_MAX:
             return None
-        backoff_s = min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_S_MAX) * (0.5 + self.random())
+        backoff_s = BACKOFF.delay_s(attempt) * (0.5 + self.random())
         return max(backoff_s, retry_after_s or 0.0)
 
     async def _once(

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from everthread.agent.model_call import ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import Fenced, StoreError, TurnTooLong
 from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, TurnClaim
 from everthread.ports.clock import Clock
@@ -56,8 +57,7 @@ class Running(Struct):
 
 log = logging.getLogger("everthread.agent")
 
-PAUSE_S = 1.0
-PAUSE_S_MAX = 60.0
+BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
 
 class TurnReleaser:
@@ -75,16 +75,14 @@ class TurnReleaser:
         task.add_done_callback(self._going.discard)
 
     async def _until_given_back(self, ticket: TurnClaim) -> None:
-        pause_s = PAUSE_S
-        while True:
-            await self._clock.sleep(pause_s)
+        for delay_s in BACKOFF.delays():
+            await self._clock.sleep(delay_s)
             try:
                 await self._lifecycle.abandon_turn(ticket)
             except Fenced:
                 return
             except StoreError as error:
                 log.warning("turn %s can't be given back yet: %s", ticket.turn_id, error)
-                pause_s = min(2 * pause_s, PAUSE_S_MAX)
             else:
                 return
 

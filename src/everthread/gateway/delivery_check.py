@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.model import Reply, ReplyState
 from everthread.gateway import outbox_rows as outgoing
@@ -173,7 +174,7 @@ log = logging.getLogger("everthread.gateway")
 
 PATIENT_TIMES = 5
 PATIENT_S = 0.5
-PATIENT_S_MAX = 60.0
+BACKOFF = Backoff(first_s=0.5, max_s=60.0)
 TOLD_TO_WAIT_S_MAX = 60.0
 """Whoever is told to wait each time would begin to look for ever: after that, nobody can say."""
 
@@ -272,15 +273,14 @@ class Settling:
         """However long the platform is away; `None` if it was forgotten meanwhile. As long as it has certainly not gone
         out, whoever comes next is to take it up; but not with a file, which is gone once it is marked.
         """
-        pause_s = PATIENT_S
+        delays = BACKOFF.delays()
         while await self._ledger.has_its_words(reply):
             try:
                 return await act()
             except PlatformUnavailable as error:
                 if not reply.file:
                     await self._ledger.mark(replace(reply, state=ReplyState.SENDING))
-                await self._clock.sleep(max(error.retry_after, pause_s))
-                pause_s = min(2 * pause_s, PATIENT_S_MAX)
+                await self._clock.sleep(max(error.retry_after, next(delays)))
                 if not reply.file:
                     await self._ledger.mark(replace(reply, state=ReplyState.AMBIGUOUS))
         return None

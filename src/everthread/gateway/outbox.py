@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from msgspec.structs import replace
 
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState
 from everthread.gateway import outbox_rows as outgoing
@@ -27,8 +28,8 @@ from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.gateway")
 
-BACKOFF_S = 0.5
-BACKOFF_S_MAX = 60.0
+BACKOFF = Backoff(first_s=1.0, max_s=60.0)
+STORE_RETRY_S = 2.0
 SWEPT_MAX = 1000
 AS_TEXT_BYTES_MAX = 400_000
 """Of a file that is said as text: more would be hundreds of messages."""
@@ -173,15 +174,13 @@ class Outbox:
                 tries = 0
             except PlatformUnavailable as error:
                 tries += 1
-                pause_s = max(
-                    error.retry_after, min(BACKOFF_S * 2 ** min(tries, 10), BACKOFF_S_MAX) * (0.5 + self._random() / 2)
-                )
+                pause_s = max(error.retry_after, BACKOFF.jittered_s(tries, self._random()))
                 where = {"platform": platform.name, "turn_id": turn_id}
                 log.info("%s: %s; tried again in %.1f s", platform.name, error, pause_s, extra=where)
                 await self._clock.sleep(pause_s)
             except StoreError as error:
                 log.warning("a reply waits: %s", error, extra={"platform": platform.name, "turn_id": turn_id})
-                await self._clock.sleep(BACKOFF_S * 4)
+                await self._clock.sleep(STORE_RETRY_S)
 
     async def _try(self, platform: Platform, turn_id: str) -> bool:
         """Send the next part; whether that was the last of it."""

@@ -15,6 +15,7 @@ from everthread.agent.events import TurnEnded
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.turn import Agent, TurnOptions
 from everthread.config.settings import Settings
+from everthread.domain.backoff import Backoff
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey
@@ -41,8 +42,7 @@ HAND_OVER_MAX = 12
 NEVER_ENDED = "to hand it over was tried {count} times and never came to an end; `everthread logs` says more"
 CLAIM_S = 2 * POST_S_MAX
 """So long nobody else hands it over; after that, whoever wanted to is gone."""
-RETRY_S = 10.0
-RETRY_S_MAX = 6 * 3600.0
+RETRY = Backoff(first_s=10.0, max_s=6 * 3600.0, factor=4.0)
 _OVER = ResetPolicy(idle_s=1.0)
 """The session of one time expires as soon as that is over."""
 
@@ -241,7 +241,7 @@ class Scheduler:
             await hand_over(self._settings, schedule, time, came, now)
         except NotHandedOver as error:
             last = error.for_good or time.attempts + 1 >= HAND_OVER_MAX
-            pause_s = min(RETRY_S * 4**time.attempts, RETRY_S_MAX)
+            pause_s = RETRY.delay_s(time.attempts + 1)
             log.warning("scheduled task %s: %s", schedule.name, error, extra={"schedule": schedule.id})
             await self._scheduling.not_handed_over(time, str(error), None if last else now + pause_s)
         else:

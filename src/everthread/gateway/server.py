@@ -19,6 +19,7 @@ from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands.registry import CommandContext, withheld
 from everthread.config.settings import Settings
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
@@ -45,8 +46,7 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 log = logging.getLogger("everthread.gateway")
 
 SWEEP_S = 5.0
-RETRY_S = 1.0
-RETRY_S_MAX = 15.0
+RESTART = Backoff(first_s=1.0, max_s=15.0)
 LEAVE_S = 0.3
 """What a platform gets to stop, or to close: one that takes longer is left behind."""
 HTTP = "http"
@@ -236,7 +236,7 @@ class Gateway:
         return platform in self.platforms or platform in (HTTP, "hooks")
 
     async def _listen(self, platform: Platform) -> None:
-        pause_s, state = RETRY_S, self.states[platform.name]
+        delays, state = RESTART.delays(), self.states[platform.name]
         while True:
             began_at, told_s = asyncio.get_running_loop().time(), 0.0
             try:
@@ -255,11 +255,11 @@ class Gateway:
             else:
                 state.problem = "it stopped"
             state.up = False
-            if asyncio.get_running_loop().time() - began_at > RETRY_S_MAX:
+            if asyncio.get_running_loop().time() - began_at > RESTART.max_s:
                 # What was wrong before that is over.
-                pause_s = RETRY_S
+                delays = RESTART.delays()
             # Who says how long to wait is asked again right after that; who says nothing, ever less often.
-            wait_s = max(told_s, RETRY_S) if told_s else pause_s
+            wait_s = max(told_s, RESTART.first_s) if told_s else next(delays)
             log.warning(
                 "%s: %s; tried again in %.0f s",
                 platform.name,
@@ -268,8 +268,6 @@ class Gateway:
                 extra={"platform": platform.name},
             )
             await self.clock.sleep(wait_s)
-            if not told_s:
-                pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     async def _sweep(self) -> None:
         """Now and then, look for what nobody was told of: a killed process's turns, a notice written by a timer."""

@@ -12,13 +12,14 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, PATIENCE_S, until
 
 from everthread.agent import turn_state as giving_back
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import DiskFull
 
 
 async def test_a_turn_that_can_not_even_be_given_back_is_given_back_once_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving_back, "PAUSE_S", 0.01)
+    monkeypatch.setattr(giving_back, "BACKOFF", Backoff(0.01, 60.0))
     async with AgentHouse(tmp_path, FakeModel(["lost", "found"])) as house:
         tried = 0
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.runtime import House, until
 
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import delivery_check as finding
@@ -28,9 +29,10 @@ CHAT = Address("42")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(0.01, 60.0))
+    monkeypatch.setattr(module, "STORE_RETRY_S", 0.02)
     monkeypatch.setattr(settling, "PATIENT_S", 0.005)
-    monkeypatch.setattr(settling, "PATIENT_S_MAX", 0.02)
+    monkeypatch.setattr(settling, "BACKOFF", Backoff(0.005, 0.02))
     monkeypatch.setattr(finding, "SETTLED_S", 0.1)
     monkeypatch.setattr(finding, "KNOWN_S", 0.2)
     monkeypatch.setattr(finding, "LOOK_S", 0.02)

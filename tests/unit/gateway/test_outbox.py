@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.runtime import House, until
 
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.gateway import outbox as module
@@ -24,7 +25,8 @@ from everthread.store.unit_of_work import Store
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(0.01, 60.0))
+    monkeypatch.setattr(module, "STORE_RETRY_S", 0.02)
     monkeypatch.setattr(ledger, "LATER_S", 0.02)
 
 

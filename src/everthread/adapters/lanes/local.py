@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import Lease
 from everthread.ports.clock import Clock
@@ -23,8 +24,7 @@ LEASE_S = 15.0
 POLL_S = 0.1
 _LIFE_LEASES_MAX = 4
 """A process says that it is there for less than that many times the time of a lease."""
-PAUSE_S = 1.0
-PAUSE_S_MAX = 60.0
+BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
 
 class _Lane:
@@ -87,7 +87,7 @@ class LocalLanes:
                 lane.lease = None
             except StoreError as error:
                 log.warning("%s: %s", lane.name, error)
-                wait_s = PAUSE_S
+                wait_s = BACKOFF.first_s
             except (Exception, asyncio.CancelledError) as error:
                 if _is_being_cancelled():
                     raise
@@ -101,7 +101,7 @@ class LocalLanes:
         lane.failures += 1
         if problem != lane.reported:
             await self._report(lane, problem)
-        await self._clock.sleep(min(PAUSE_S * 2 ** min(lane.failures - 1, 20), PAUSE_S_MAX))
+        await self._clock.sleep(BACKOFF.delay_s(lane.failures))
 
     async def _report(self, lane: _Lane, problem: str) -> None:
         """Say it once where people see it, if the store lets us."""
@@ -165,7 +165,7 @@ class LocalLanes:
                 await work()
             except StoreError as error:
                 log.warning("lanes: %s", error)
-                wait_s = max(every_s, PAUSE_S)
+                wait_s = max(every_s, BACKOFF.first_s)
             await self._clock.sleep(wait_s)
 
     async def _give_back(self) -> None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from everthread.adapters.mcp.text import one_line
 from everthread.adapters.mcp.tool_list import Away, Listing
 from everthread.config.settings import McpServer
+from everthread.domain.backoff import Backoff
+from everthread.domain.circuit_breaker import CircuitBreaker
 from everthread.domain.errors import ToolFailed
 from everthread.ports.clock import Clock
 
 if TYPE_CHECKING:
     from everthread.adapters.mcp.connection import Connection
 
-BACKOFF_S_MIN = 1.0
-BACKOFF_S_MAX = 60.0
+BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
 
 class Server:
@@ -41,8 +42,7 @@ class Server:
         self._connection: Connection | None = None
         self._replaced: list[Connection] = []
         self._failed: Connection | None = None
-        self._backoff_s = 0.0
-        self._retry_at = 0.0
+        self._breaker = CircuitBreaker()
         self._announced = False
         """The server has said that its tools are others now."""
         self._closed = False
@@ -51,7 +51,7 @@ class Server:
     def changed(self) -> bool:
         """Whether `refresh` may bring other tools: the server said so, came back with others, or may be tried again."""
         connection = self._connection
-        if connection is None or self._closed or 0 < self._retry_at - self._clock.now() <= BACKOFF_S_MAX:
+        if connection is None or self._closed or self._is_paused():
             return False
         return bool(connection.lost) or self._announced or connection.listing not in (None, self.listing)
 
@@ -81,7 +81,7 @@ class Server:
                     listing = await connection.listed_again()
             asked = False
             self.listing = listing
-            self._backoff_s = self._retry_at = 0.0
+            self._breaker = CircuitBreaker()
         except (Away, TimeoutError):
             if connection is not None and (asked or connection.lost):
                 self._pause()
@@ -108,9 +108,8 @@ class Server:
     async def _connected(self) -> Connection:
         connection = self._connection
         if connection is None or connection.lost:
-            pause_s = self._retry_at - self._clock.now()
-            # More than we ever wait for: the clock was put back.
-            if connection is not None and 0 < pause_s <= BACKOFF_S_MAX:
+            if connection is not None and self._is_paused():
+                pause_s = self._breaker.open_until - self._clock.now()
                 raise Away(f"{connection.lost} (next try in {pause_s:.0f} s)")
             connection = self._begin(self.settings.timeout_s)
         try:
@@ -119,7 +118,7 @@ class Server:
         except Away:
             self._pause_after(connection)
             raise
-        self._backoff_s = self._retry_at = 0.0
+        self._breaker = CircuitBreaker()
         return connection
 
     def _begin(self, open_s: float) -> Connection:
@@ -137,8 +136,11 @@ class Server:
             self._pause()
 
     def _pause(self) -> None:
-        self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_S_MIN), BACKOFF_S_MAX)
-        self._retry_at = self._clock.now() + self._backoff_s
+        delay_s = BACKOFF.delay_s(self._breaker.failures + 1)
+        self._breaker = self._breaker.after_failure(self._clock.now(), delay_s)
+
+    def _is_paused(self) -> bool:
+        return self._breaker.is_open(self._clock.now(), BACKOFF.max_s)
 
     def _note_change(self) -> None:
         self._announced = True

@@ -17,6 +17,8 @@ from everthread.adapters.memory.hermes_bridge.acknowledged import Ledger
 from everthread.adapters.memory.hermes_bridge.child_process import Answer, Child, Failed
 from everthread.adapters.memory.hermes_bridge.plugin_home import Place
 from everthread.concurrency import in_daemon_thread
+from everthread.domain.backoff import Backoff
+from everthread.domain.circuit_breaker import CircuitBreaker
 from everthread.domain.errors import Rejected, StartOver, Unavailable
 from everthread.domain.events import Delivery
 
@@ -27,8 +29,7 @@ GRACE_S = 3.0
 """Between the end of somebody's patience with a delivery and the end of the process."""
 ATTEMPTS_MAX = 8
 """Errors of unknown kind, before an entry counts as one that the plugin will never take."""
-PAUSE_S = 0.25
-PAUSE_S_MAX = 15.0
+RESTART = Backoff(first_s=0.5, max_s=15.0)
 
 T = TypeVar("T")
 
@@ -81,8 +82,7 @@ class Person:
         self._starting: asyncio.Future[Child] | None = None
         self._order = asyncio.Lock()
         self._in_flight: object = None
-        self._deaths = 0
-        self._not_before = 0.0
+        self._breaker = CircuitBreaker()
         self._tells: set[asyncio.Future[None]] = set()
         self._is_closed = False
         self.greeting = Answer(0)
@@ -148,7 +148,7 @@ class Person:
                 raise self._failure(error, delivery) from None
             finally:
                 self._in_flight = None
-            self._deaths = 0
+            self._breaker = CircuitBreaker()
             await self._kept(
                 lambda: self._ledger.add(delivery.key, session_id, delivery.seq, life if call.holds else "")
             )
@@ -181,8 +181,7 @@ class Person:
         if self._starting is None:
             if self._child is not None:
                 await self._bury()
-            if self._not_before > now:
-                pause_s = self._not_before - now
+            if (pause_s := self._breaker.open_until - now) > 0:
                 raise Unavailable(
                     self._provider,
                     f"its process has ended, and is started again in {pause_s:.1f} s",
@@ -226,9 +225,8 @@ class Person:
             await child.aclose()
 
     def _pause(self) -> None:
-        self._deaths += 1
-        pause_s = min(PAUSE_S * 2 ** min(self._deaths, 20), PAUSE_S_MAX)
-        self._not_before = asyncio.get_running_loop().time() + pause_s
+        delay_s = RESTART.delay_s(self._breaker.failures + 1)
+        self._breaker = self._breaker.after_failure(asyncio.get_running_loop().time(), delay_s)
 
     def _use(self) -> None:
         self.used_at = asyncio.get_running_loop().time()

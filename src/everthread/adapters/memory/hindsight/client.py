@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from everthread.adapters.memory.common.http import NotThere, Sleep, Wire
 from everthread.adapters.memory.hindsight.codec import Document
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import ProviderError, Rejected, Unavailable
 
 SETTLE_S_MAX = 40.0
@@ -20,7 +21,7 @@ LOOK_S_MAX = 10.0
 PAGE = 100
 PAGES_MAX = 10_000
 RECALL_TOKENS = 2_048
-_PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
+_POLL = Backoff(first_s=0.05, max_s=2.0, factor=1.5)
 _OF_PARTS = "batch_retain"
 _TAKING_IN = ("retain", _OF_PARTS)
 _NO_MODEL = "not_configured"
@@ -173,13 +174,12 @@ class Banks:
         all the same, and then the document would be there after all.
         """
         now = asyncio.get_running_loop().time
-        deadline, pause_s = now() + SETTLE_S_MAX, _PAUSE_S
+        deadline, delays = now() + SETTLE_S_MAX, _POLL.delays()
         works = await self._unfinished(bank, beginning, holding)
         while any(work.is_under_way for work in works):
             if now() > deadline:
                 raise Unavailable(self._provider, "is still at work on what is to be forgotten", retry_after_s=5)
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+            await self._sleep(next(delays))
             works = await self._unfinished(bank, beginning, holding)
         # The whole goes last: without it nobody would find its parts.
         for work in sorted(works, key=lambda work: work.task_type == _OF_PARTS):
@@ -253,7 +253,7 @@ class Banks:
     async def _settled(self, bank: str, operation: str) -> None:
         path = f"{_path(bank)}/operations/{operation}"
         now = asyncio.get_running_loop().time
-        deadline, pause_s, has_tried_again = now() + SETTLE_S_MAX, _PAUSE_S, False
+        deadline, delays, has_tried_again = now() + SETTLE_S_MAX, _POLL.delays(), False
         while (status := (await self._wire.ask("GET", path, into=_Operation)).status) != "completed":
             if status in ("failed", "cancelled"):
                 # Sending it again would do nothing: the server knows that operation already.
@@ -263,8 +263,7 @@ class Banks:
                 has_tried_again = True
             elif status == "not_found" or now() > deadline:
                 raise Unavailable(self._provider, f"has not taken it in yet ({status[:20]})", retry_after_s=5)
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+            await self._sleep(next(delays))
 
     async def _why_not(self, bank: str) -> ProviderError:
         """Whether the server can take in nothing at present, or this one document never."""

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from everthread.adapters.memory.common.encoding import encoded, named
 from everthread.adapters.memory.common.http import NotThere, Sleep, Wire
 from everthread.adapters.memory.mem0.codec import Entry, Remembered, fits, repeated
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.model import FORGOTTEN
 
@@ -27,7 +28,7 @@ IDS_MAX = 1_000
 TAKES_IN_S_MAX = 40.0
 """How long one delivery waits until the platform has carried it out. It goes on with it meanwhile."""
 FAILURES_MAX = 3
-_PAUSE_S, _PAUSE_S_MAX = 0.1, 2.0
+_POLL = Backoff(first_s=0.1, max_s=2.0)
 _GONE_S_MAX = 20.0
 _DONE, _FAILED = "SUCCEEDED", "FAILED"
 
@@ -138,7 +139,7 @@ class Platform:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _carried_out(self, event_id: str, attempt: int) -> None:
-        pause_s, waited_s = _PAUSE_S, 0.0
+        delays, waited_s = _POLL.delays(), 0.0
         while event_id:
             status = (await self._wire.ask("GET", f"/v1/event/{encoded(event_id)}/", into=_Event)).status
             if status == _DONE:
@@ -148,9 +149,8 @@ class Platform:
                 raise (Rejected if attempt >= FAILURES_MAX else Unavailable)(self._provider, words)
             if waited_s >= TAKES_IN_S_MAX:
                 raise Unavailable(self._provider, f"has not carried something out after {TAKES_IN_S_MAX:g} s")
-            await self._sleep(pause_s)
+            await self._sleep(pause_s := next(delays))
             waited_s += pause_s
-            pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
     async def _sweep(self, found: Sequence[Remembered]) -> None:
         for id in repeated(found):
@@ -164,8 +164,8 @@ class Platform:
                 await self._wire.ask("DELETE", "/v1/memories/", into=Any, query=whose)  # pyright: ignore[reportArgumentType] - anything will do
             elif waited_s >= _GONE_S_MAX:
                 raise Unavailable(self._provider, f"a deletion is not done after {_GONE_S_MAX:g} s", retry_after_s=30)
-            await self._sleep(_PAUSE_S)
-            waited_s += _PAUSE_S
+            await self._sleep(_POLL.first_s)
+            waited_s += _POLL.first_s
 
     async def _all(self, filters: dict[str, Any], **about: str | int) -> list[Remembered]:
         """Oldest first. The platform looks for one thing in the metadata, and the rest is looked at here."""

@@ -39,6 +39,7 @@ from everthread.adapters.memory.openviking.codec import (
     turns,
 )
 from everthread.adapters.memory.openviking.memories import Memories
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import Unavailable
 
 KNOWN_MAX = 1024
@@ -178,7 +179,7 @@ class Held:
 FOLLOW_S_MAX = 45.0
 """How long one delivery waits until memories are drawn. The server goes on with it meanwhile."""
 ROUNDS_MAX = 1000
-_PAUSE_S, _PAUSE_S_MAX = 0.05, 1.0
+_POLL = Backoff(first_s=0.05, max_s=1.0, factor=1.5)
 
 
 class _Queued(Struct, frozen=True):
@@ -357,7 +358,7 @@ class Rooms:
     async def _is_drawn(self, user: str, task: str) -> bool:
         """Follow a task to its end; whether that is a good one."""
         now = asyncio.get_running_loop().time
-        deadline, pause_s = now() + FOLLOW_S_MAX, _PAUSE_S
+        deadline, delays = now() + FOLLOW_S_MAX, _POLL.delays()
         while (status := await self._api.task(user, task)) != "completed":
             if status in ("", "failed", "cancelled"):
                 return False
@@ -365,6 +366,5 @@ class Rooms:
                 raise Unavailable(
                     self._provider, f"has not drawn memories from it yet ({status[:20]})", retry_after_s=5
                 )
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+            await self._sleep(next(delays))
         return True
