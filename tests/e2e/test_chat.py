@@ -825,7 +825,7 @@ def test_json_has_all_there_is_to_know(home: Home, run: Run) -> None:
 def test_one_question_goes_on_with_the_latest_conversation(home: Home, run: Run) -> None:
     done = run("-c", "-p", "hello")
     assert done.returncode == 1
-    assert "no conversation to go on with yet" in done.stderr
+    assert "no conversation to continue yet" in done.stderr
     first = json.loads(run("-p", "one", "--json").stdout)
     second = json.loads(run("-c", "-p", "two", "--json").stdout)
     assert (second["session"], second["turn"]) == (first["session"], 2)

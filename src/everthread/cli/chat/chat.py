@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.chat.approvals import ApprovalPrompt
 from everthread.cli.chat.recovery import Recovery
-from everthread.cli.chat.session import ChatOptions, entered, left, made_ready
+from everthread.cli.chat.session import ChatOptions, enter_session, leave_session, prepare_runtime, question_of
 from everthread.cli.chat.status import asked_before, look_around
-from everthread.cli.chat.turns import Answering
+from everthread.cli.chat.turns import ChatTurns
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED
 from everthread.cli.files import written_whole
@@ -39,7 +39,7 @@ _LOOK_S = 0.01
 async def chat(runtime: CliRuntime, wish: ChatOptions, *, interactive: bool) -> int:
     """Talk until the user leaves; the exit code."""
     view = view_for(wish, runtime.settings.terminal.background, interactive=interactive)
-    talk = Chat(runtime, wish, await entered(runtime, wish), view)
+    talk = Chat(runtime, wish, await enter_session(runtime, wish), view)
     try:
         return await talk.run()
     finally:
@@ -78,7 +78,7 @@ class Chat:
         self._left = asyncio.Event()
         self._look = asyncio.Event()
         self._approving = ApprovalPrompt(view)
-        self._answering = Answering(
+        self._answering = ChatTurns(
             runtime,
             key,
             view,
@@ -109,7 +109,7 @@ class Chat:
 
     async def _get_ready(self) -> bool:
         """Have everything there that is needed; false if the user would not wait for it."""
-        getting = asyncio.ensure_future(made_ready(self._runtime, self._view.show_notice))
+        getting = asyncio.ensure_future(prepare_runtime(self._runtime, self._view.show_notice))
         leaving = asyncio.ensure_future(self._left.wait())
         try:
             await asyncio.wait({getting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -310,8 +310,7 @@ class Chat:
     async def _finished(self, ended: TurnEnded) -> None:
         session_id = ended.committed.ref.session_id
         self._answering.others.mine(session_id, ended.committed.number)
-        turn = await self._runtime.store.read(lambda uow: uow.turns.get(session_id, ended.committed.number))
-        asked = excerpt(turn.user_text if turn else "")
+        asked = await question_of(self._runtime, ended)
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and here.session_id == session_id:
             self._view.show_notice(f"Finished an answer that was cut off: {asked}")
@@ -417,7 +416,7 @@ class Chat:
         if self.cut_off:
             self._view.show_notice("Cut off; `everthread -c` goes on with it.")
             return
-        aside = await left(self._runtime, self._key)
+        aside = await leave_session(self._runtime, self._key)
         if aside:
             from everthread.commands.context import listed
 

@@ -1,18 +1,25 @@
-"""`everthread -p`: one question, one answer, for scripts and for people in a hurry."""
+"""`everthread -p`: answer one prompt and exit."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
-from msgspec.structs import replace
-
-from everthread.agent.events import TurnBegan, TurnEnded, TurnEvent
+from everthread.agent.events import TurnEnded, TurnEvent
 from everthread.agent.turn import TurnOptions
 from everthread.cli import output as show
 from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
-from everthread.cli.chat.session import ChatOptions, answer_when_free, entered, left, made_ready
+from everthread.cli.chat.session import (
+    ChatOptions,
+    TurnStopper,
+    answer_when_free,
+    enter_session,
+    leave_session,
+    prepare_runtime,
+)
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED, code_of
 from everthread.cli.stdin import SPOILED, Lines, Typed
@@ -22,64 +29,60 @@ from everthread.domain.text_format import call_in_words
 
 STDIN = "-"
 TITLE_S_MAX = 2.0
-"""The answer is there; so long may it take to find a title for its conversation."""
+"""Wait at most this long for a title after the answer."""
 
 
 async def ask_once(runtime: CliRuntime, wish: ChatOptions, prompt: str, *, as_json: bool) -> int:
-    """Have the prompt answered; the exit code. Only the answer, or the JSON object, goes to stdout."""
+    """Answer the prompt and return the exit code. Only the answer, or the JSON object, goes to stdout."""
     output = PlainOutput()
-    text = await _whole(prompt, output)
-    for problem in await made_ready(runtime, output.show_notice if wish.verbose else _nothing):
+    text = await _read_prompt(prompt, output)
+    for problem in await prepare_runtime(runtime, output.show_notice if wish.verbose else _ignore):
         output.show_error(problem)
     choices = runtime.choices(wish.model)
-    key = await entered(runtime, wish)
+    key = await enter_session(runtime, wish)
     settings = runtime.settings
     await runtime.lifecycle.accept(Inbound(key, settings.owner, text))
-    stop = _Stop(runtime)
-    # As JSON, and for a program, the answer is told once it is stored.
+    stopper = TurnStopper(runtime)
+    # JSON output, and a pipe, get the answer once it is stored.
     output.streams = output.streams and not as_json
     show_turn = TurnPrinter(output, verbose=wish.verbose)
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, TurnBegan):
-            stop.began(event.ref)
+        stopper.hear(event)
         if not (as_json and isinstance(event, TurnEnded)):
             show_turn(event)
-
-    manner = TurnOptions(choices, hear, lasting=False)
 
     async def approve(call: ToolCall, ref: SessionRef) -> bool:
         output.show_notice(f"Not allowed, as there is nobody to ask: {call_in_words(call.name, call.arguments)}")
         return False
 
-    with stop:
+    options = TurnOptions(choices, hear, approve, lasting=False)
+    with _interrupts(stopper):
         try:
-            ended = await answer_when_free(
-                runtime, key, replace(manner, approve=approve), output.show_notice, stop.wanted
-            )
+            ended = await answer_when_free(runtime, key, options, output.show_notice, lambda: stopper.requested)
         except Busy as error:
-            await left(runtime, key)
+            await leave_session(runtime, key)
             raise Busy(f"{error}; what you asked is set aside there") from error
     if ended is None:
         raise Busy("another process has taken this turn over; `everthread sessions list` shows where it is")
     if as_json:
         output.show_text(show.as_json(_as_json(ended)))
     if ended.problem:
-        output.show_error("interrupted" if stop.wanted() else ended.problem)
+        output.show_error("interrupted" if stopper.requested else ended.problem)
     else:
         await runtime.agent.settle_titles(TITLE_S_MAX)
     await runtime.stop(close_memory=True)
-    return _code(ended, stopped=stop.wanted(), gone=output.closed)
+    return _exit_code(ended, stopped=stopper.requested, gone=output.closed)
 
 
-async def _whole(prompt: str, output: PlainOutput) -> str:
-    """The prompt, and behind it what is piped in."""
-    given = await Lines().rest() if prompt == STDIN or not _is_terminal() else Typed("")
-    piped = given.text.strip("\r\n")
+async def _read_prompt(prompt: str, output: PlainOutput) -> str:
+    """Join the prompt and the piped input."""
+    stdin = await Lines().rest() if prompt == STDIN or not _is_terminal() else Typed("")
+    piped = stdin.text.strip("\r\n")
     text = piped if prompt == STDIN else "\n\n".join(part for part in (prompt, piped) if part.strip())
     if not text.strip():
         raise BadInput("there is no prompt; give one with -p, or on stdin")
-    if given.spoiled:
+    if stdin.spoiled:
         output.show_notice(SPOILED)
     return text
 
@@ -88,11 +91,11 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _nothing(line: str) -> None:
+def _ignore(line: str) -> None:
     pass
 
 
-def _code(ended: TurnEnded, *, stopped: bool, gone: bool) -> int:
+def _exit_code(ended: TurnEnded, *, stopped: bool, gone: bool) -> int:
     if stopped:
         return INTERRUPTED
     if not ended.problem:
@@ -118,29 +121,12 @@ def _as_json(ended: TurnEnded) -> dict[str, object]:
     }
 
 
-class _Stop:
-    """Ctrl-C stops the turn, so that it is stored with what there is of it."""
-
-    def __init__(self, runtime: CliRuntime) -> None:
-        self._runtime = runtime
-        self._running: set[str] = set()
-        self._wanted = False
-
-    def wanted(self) -> bool:
-        return self._wanted
-
-    def began(self, ref: SessionRef) -> None:
-        self._running.add(ref.session_id)
-        if self._wanted:
-            asyncio.get_running_loop().call_soon(self._stop)
-
-    def _stop(self) -> None:
-        self._wanted = True
-        for session_id in self._running:
-            self._runtime.agent.stop(session_id)
-
-    def __enter__(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+@contextmanager
+def _interrupts(stopper: TurnStopper) -> Generator[None]:
+    """Let Ctrl-C stop the turn, so that the partial answer is stored."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stopper.stop)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

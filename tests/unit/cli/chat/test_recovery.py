@@ -7,7 +7,7 @@ from tests.e2e.chat_worker import ScriptedRuntime
 
 from everthread.agent.events import TurnEnded
 from everthread.cli.chat.recovery import Recovery
-from everthread.cli.chat.session import ChatOptions, entered
+from everthread.cli.chat.session import ChatOptions, enter_session
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
@@ -25,7 +25,7 @@ async def recovered(runtime: ScriptedRuntime, inbounds: Sequence[Inbound]) -> li
     async def tell(ended: TurnEnded) -> None:
         finished.append(ended.text)
 
-    key = await entered(runtime, ChatOptions())
+    key = await enter_session(runtime, ChatOptions())
     await Recovery(runtime, key, runtime.choices, tell, finished.append).once()
     return finished
 
