@@ -23,7 +23,7 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef

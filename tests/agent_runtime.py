@@ -18,7 +18,8 @@ from everthread.agent.review import Reviewer, review_tools
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, TurnLimits, TurnOptions
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.config.settings import Compression, Review
 from everthread.domain import review_window as domain_review
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from everthread.agent.events import TextWritten, ToolBegan, ToolEnded, TurnEnded, TurnEvent
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
@@ -77,7 +77,7 @@ async def work(home: Path, url: str, life: int, message: str) -> None:
         await runtime.ready()
         manner = TurnOptions(runtime.choices(), heard)
         for turn_id in await runtime.lifecycle.recover():
-            await runtime.agent.go_on(turn_id, manner)
+            await runtime.agent.resume(turn_id, manner)
             say("recovered", turn_id)
         while await runtime.agent.answer(KEY, manner):
             say("caught up")

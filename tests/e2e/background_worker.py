@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.e2e.agent_worker import KEY, LIFE_S, OWNER, FastClock
 
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.model import Inbound
@@ -50,7 +50,7 @@ async def work(home: Path, url: str, life: int, message: str, *, compresses: boo
             await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
         runtime.agent.attend_to_reviews()
         for turn_id in await runtime.lifecycle.recover():
-            await runtime.agent.go_on(turn_id, manner)
+            await runtime.agent.resume(turn_id, manner)
         while await runtime.agent.answer(KEY, manner):
             pass
         here = await runtime.lifecycle.current(KEY)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.runtime import until
 
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Review, Settings
 from everthread.domain.boundary import New

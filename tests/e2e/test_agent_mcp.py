@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import McpServer, Provider, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall

@@ -14,7 +14,7 @@ import pytest
 from tests.agent_runtime import tool
 from tests.runtime import until
 
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Role, SessionKey, ToolCall, TurnStatus
@@ -96,7 +96,7 @@ async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: P
             await asyncio.wait({answering})
         async with agent(tmp_path, (server, kind_of(form)), looked=looked) as runtime:
             (turn_id,) = await runtime.lifecycle.recover()
-            ended = await runtime.agent.go_on(turn_id, TurnOptions(runtime.choices()))
+            ended = await runtime.agent.resume(turn_id, TurnOptions(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == ("done", "")
             assert ended.committed.status is TurnStatus.DONE

@@ -19,7 +19,8 @@ from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded
 from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, TurnLimits, TurnOptions
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.boundary import New
@@ -328,7 +329,7 @@ async def test_a_process_that_goes_leaves_both_and_the_next_one_goes_on_with_bot
 
     model, worker = FakeModel(["it is 42"]), FakeModel([DONE])
     async with DelegatingHouse(tmp_path, model, worker) as house:
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert (ended.text, len(worker.requests)) == ("it is 42", 1)
         assert DONE in model.sent()
@@ -356,7 +357,7 @@ async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Pat
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker, diary) as house:
         assert (await house.child()).ended_at is not None
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert worker.requests == []
         assert DONE in model.sent()
@@ -375,7 +376,7 @@ async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> N
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker) as house:
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert (ended.text, worker.requests) == ("it is 42", [])
         assert DONE in model.sent()
@@ -450,7 +451,7 @@ async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_ove
         async with Runtime(Settings(tmp_path, model="stub/one", providers=providers)) as runtime:
             await runtime.ready()
             (turn_id,) = await runtime.lifecycle.recover()
-            ended = await runtime.agent.go_on(turn_id, TurnOptions(runtime.choices()))
+            ended = await runtime.agent.resume(turn_id, TurnOptions(runtime.choices()))
             assert ended is not None
             assert (ended.text, ended.problem) == ("both are green", "")
             assert sorted(working) == ["first", "second", "second"]

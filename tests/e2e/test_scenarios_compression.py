@@ -19,7 +19,7 @@ from everthread.adapters.sqlite.store import SqliteStore
 from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, TurnEvent
 from everthread.agent.tools.memory import session_search
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey

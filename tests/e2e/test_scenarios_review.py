@@ -15,7 +15,7 @@ import pytest
 from tests.runtime import ME, AsyncDiary, until
 from tests.terminal_screen import CTRL_D, ENTER, Seen
 
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.commands.memory import author
 from everthread.commands.note_history import Curator

@@ -18,7 +18,7 @@ from everthread.agent.events import ToolEnded
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import Written, parse
 from everthread.agent.tools.skills import skill_tools
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.boundary import New

@@ -19,7 +19,7 @@ from everthread.agent.compression.summarizer import INSTRUCTION, SECTIONS
 from everthread.agent.events import Compressed
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import read_back
-from everthread.agent.turn import TurnLimits, TurnOptions
+from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
 from everthread.domain.errors import NotCompressed

@@ -26,7 +26,8 @@ from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, TurnLimits
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnLimits
 from everthread.config.settings import Settings
 from everthread.domain.model import Message, Role
 from everthread.domain.recurrence import Missed, occurrences

@@ -26,7 +26,8 @@ from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.titles import Titler
 from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.turn import Agent, TurnLimits, TurnOptions
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.config.settings import Compression
 from everthread.config.settings import Review as ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
@@ -253,4 +254,4 @@ class AgentServer(Server):
 
     async def _go_on(self, turn_id: str) -> None:
         with suppress(EverthreadError):
-            await self.agent.go_on(turn_id, self._manner())
+            await self.agent.resume(turn_id, self._manner())

@@ -20,7 +20,9 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import read_back
 from everthread.agent.tools.arguments import parsed
 from everthread.agent.tools.runner import Toolbox
-from everthread.agent.turn import STOP_S_MAX, Agent, TurnOptions
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnOptions
+from everthread.agent.turn_outcome import STOP_S_MAX
 from everthread.concurrency import unheard, until_done
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Gone, StoreError, ToolFailed
@@ -191,7 +193,7 @@ class Delegation:
         ended = await self._agent.answer(key, manner)
         if ended is None:
             cut_off = await self._store.read_inline(lambda uow: uow.slots.live(child))
-            ended = await self._agent.go_on(cut_off.turn_id, manner) if cut_off is not None else None
+            ended = await self._agent.resume(cut_off.turn_id, manner) if cut_off is not None else None
         if ended is not None:
             return Outcome(ended.text, ended.problem)
         return await self._store.read(lambda uow: _stored(uow, child))

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from msgspec import Struct, field
 
 from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
+from everthread.agent.transcript import taken_in
 from everthread.concurrency import until_done
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import (
@@ -59,6 +60,13 @@ class Progress(Struct):
     """What the last call was sent and has answered: as much of the window is taken."""
     model: str = ""
     """The one that answered last."""
+
+    def append(self, answer: Message) -> Message:
+        """Add a complete answer; return it with call ids that are unique within the turn."""
+        message = taken_in(answer, self.messages, self.model)
+        self.messages.append(message)
+        self.writing.clear()
+        return message
 
     def heard(self, model: str, usage: Usage) -> None:
         self.model = model

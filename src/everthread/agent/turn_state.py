@@ -1,94 +1,88 @@
-"""A turn while it runs: what it has come to, and how it is stopped.
-
-Giving back turns that failed while the store could not be written: later, and for as long as it takes.
-"""
+"""The state of a running turn: its messages so far, the request to stop it, the messages that steer it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from msgspec import Struct, field
 
+from everthread.agent.events import Listen, Steered
 from everthread.agent.model_call import ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared
-from everthread.domain.backoff import Backoff
-from everthread.domain.errors import Fenced, StoreError, TurnTooLong
+from everthread.agent.transcript import recovered
+from everthread.agent.turn_options import TurnLimits
+from everthread.concurrency import until_done
+from everthread.domain.errors import TurnTooLong
+from everthread.domain.model import Message, Role
 from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, TurnClaim
-from everthread.ports.clock import Clock
 
 MESSAGES_MAX = 1_000
+FENCE_MAX = 40
+"""Each attempt to run a turn raises its fence by one or two."""
 
 
-class Running(Struct):
-    ticket: TurnClaim
+class RunningTurn(Struct):
+    claim: TurnClaim
     progress: Progress
-    work: asyncio.Task[str] | None = None
-    stopped: str = ""
-    """Why it was stopped, if it was."""
-    stopping: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done once it is to be stopped."""
+    task: asyncio.Task[str] | None = None
+    """Runs the steps; its result is the answer."""
+    stop_reason: str = ""
+    """Empty until the turn is told to stop."""
+    stop_requested: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     steering: list[int] = field(default_factory=list[int])
+    """Inbox ids of the messages to take up before the next model call."""
     taking_up: asyncio.Task[None] | None = None
-    """The message that is becoming part of the turn, or the last that has."""
+    """Makes the newest steering message part of the turn; done once it is."""
     note: str = ""
-    """What the user should know about an answer that is there."""
+    """A remark for the user about a complete answer."""
     prepared: tuple[Prepared, ModelChoice] | None = None
+    """The start of the turn's requests, and the model it was encoded for."""
+
+    @classmethod
+    def start(cls, claim: TurnClaim) -> RunningTurn:
+        """Begin with the user's messages and, after a crash, the results of the tools that have run."""
+        first, *steered = (Message(Role.USER, text) for text in claim.texts)
+        return cls(claim, Progress([first, *recovered(claim.tools), *steered]))
 
     @property
     def has_steps_left(self) -> bool:
-        return self.work is None or not self.work.done()
+        return self.task is None or not self.task.done()
 
-    def stop(self, why: str) -> None:
-        self.stopped = self.stopped or why
-        if not self.stopping.done():
-            self.stopping.set_result(None)
-        if self.work is not None:
-            self.work.cancel()
+    def stop(self, reason: str) -> None:
+        """Cancel the steps. The first reason counts."""
+        self.stop_reason = self.stop_reason or reason
+        if not self.stop_requested.done():
+            self.stop_requested.set_result(None)
+        if self.task is not None:
+            self.task.cancel()
 
-    def go_on(self) -> None:
-        """Raises if it was stopped, whoever swallowed that, or has become more than can be stored."""
-        if self.stopped:
+    def check_limits(self, step: int, limits: TurnLimits) -> None:
+        """Raise if the turn must end before its next model call, `step` calls having been made."""
+        if self.stop_reason:
+            # A tool may have swallowed the cancellation.
             raise asyncio.CancelledError
+        if self.claim.fence > FENCE_MAX:
+            raise TurnTooLong("given up: the turn was started several times and never finished")
         messages = self.progress.messages
         if len(messages) > MESSAGES_MAX or sum(len(text) for m in messages for text in m.texts()) > TURN_CHARS_MAX // 2:
-            raise TurnTooLong("stopped: this turn has become too large to be stored; its last steps are left out")
+            raise TurnTooLong("stopped: the turn is too large to be stored; its last steps are left out")
+        if step >= limits.iterations:
+            raise TurnTooLong(f"stopped after {step} steps, the limit of a turn ({limits.section}.iterations)")
 
 
-log = logging.getLogger("everthread.agent")
+async def take_steering(turn: RunningTurn, lifecycle: Lifecycle, listen: Listen) -> None:
+    """Make the messages that steer the turn part of it. One that no longer waits is skipped."""
 
-BACKOFF = Backoff(first_s=1.0, max_s=60.0)
+    async def take_up(inbox_id: int) -> None:
+        row = await lifecycle.steer(turn.claim, inbox_id)
+        if row is not None:
+            turn.progress.messages.append(Message(Role.USER, row.inbound.text))
+            listen(Steered(row.inbound.text, row.id))
 
-
-class TurnReleaser:
-    """As long as this process lives, nobody else may take its turns: one that it never gave back would never end."""
-
-    def __init__(self, lifecycle: Lifecycle, clock: Clock) -> None:
-        self._lifecycle = lifecycle
-        self._clock = clock
-        self._going: set[asyncio.Task[None]] = set()
-
-    def later(self, ticket: TurnClaim) -> None:
-        """Nothing is waited for."""
-        task = asyncio.ensure_future(self._until_given_back(ticket))
-        self._going.add(task)
-        task.add_done_callback(self._going.discard)
-
-    async def _until_given_back(self, ticket: TurnClaim) -> None:
-        for delay_s in BACKOFF.delays():
-            await self._clock.sleep(delay_s)
-            try:
-                await self._lifecycle.abandon_turn(ticket)
-            except Fenced:
-                return
-            except StoreError as error:
-                log.warning("turn %s can't be given back yet: %s", ticket.turn_id, error)
-            else:
-                return
-
-    async def aclose(self) -> None:
-        """Once this process is gone, others take up what is left."""
-        for task in self._going:
-            task.cancel()
-        if self._going:
-            await asyncio.wait(self._going)
+    while turn.steering:
+        # A message that the store counts as part of the turn must be in it, even if the turn is stopped meanwhile.
+        turn.taking_up = asyncio.ensure_future(take_up(turn.steering.pop(0)))
+        cancelled = await until_done(turn.taking_up)
+        turn.taking_up.result()
+        if cancelled is not None:
+            raise cancelled

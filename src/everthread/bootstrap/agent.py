@@ -24,7 +24,8 @@ from everthread.agent.tools.memory import memory_tools
 from everthread.agent.tools.runner import Toolbox, ToolRunner, provider_tools
 from everthread.agent.tools.schedule import ScheduleTool
 from everthread.agent.tools.skills import skill_tools
-from everthread.agent.turn import Agent, TurnLimits
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnLimits
 from everthread.config.schema import built_in_providers
 from everthread.config.settings import McpServer, Provider, Settings, default_model
 from everthread.domain.errors import BadConfig

@@ -13,7 +13,8 @@ from contextlib import suppress
 
 from everthread.agent.events import TurnEnded
 from everthread.agent.model_call import ModelChoice
-from everthread.agent.turn import Agent, TurnOptions
+from everthread.agent.turn import Agent
+from everthread.agent.turn_options import TurnOptions
 from everthread.config.settings import Settings
 from everthread.domain.backoff import Backoff
 from everthread.domain.boundary import Expire
@@ -204,7 +205,7 @@ class Scheduler:
             running = (
                 await self._store.read_inline(lambda uow: uow.slots.live(session.id)) if session is not None else None
             )
-            return await self._agent.go_on(running.turn_id, manner) if running is not None else None
+            return await self._agent.resume(running.turn_id, manner) if running is not None else None
         except Busy:
             # Somebody has come to talk in its conversation: another time.
             return None

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 
 from everthread.agent.events import TurnEnded
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.commands.registry import ParsedCommand, parse
 from everthread.concurrency import until_done
 from everthread.domain.errors import BadConfig, Busy, StoreError
@@ -223,7 +223,7 @@ class Worker:
             turn_id = place.cut_off[0]
             await self._answer(
                 place,
-                lambda manner: self._bench.agent.go_on(turn_id, manner),
+                lambda manner: self._bench.agent.resume(turn_id, manner),
                 lambda: self._bench.lifecycle.resume_turn(turn_id),
             )
             place.cut_off.popleft()

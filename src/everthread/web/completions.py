@@ -111,7 +111,7 @@ class _Asking:
         limit_s = self._gateway.settings.limits.turn_s
         try:
             async with asyncio.timeout(limit_s):
-                return await self._gateway.agent.asker.ask(
+                return await self._gateway.agent.model.ask(
                     self._choices,
                     self._request_to,
                     ref=self._nowhere(),

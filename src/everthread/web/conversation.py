@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
-from everthread.agent.turn import WENT_WRONG
+from everthread.agent.turn_outcome import INTERNAL_ERROR
 from everthread.commands.registry import CommandResult, ParsedCommand, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.inbound import FOR_ADMINS, NEVER_TOO_MANY
@@ -307,7 +307,7 @@ def _unanswered(heard: TurnEnded, *, guest: bool) -> Refused:
 
 def _told(heard: TurnEnded) -> str:
     # What a bug says may name anything.
-    return WENT_WRONG if heard.problem.startswith(WENT_WRONG) else heard.problem or "there was no answer"
+    return INTERNAL_ERROR if heard.problem.startswith(INTERNAL_ERROR) else heard.problem or "there was no answer"
 
 
 def _in_words(said: CommandResult) -> str:

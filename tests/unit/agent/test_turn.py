@@ -19,7 +19,8 @@ from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer, fitting
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
-from everthread.agent.turn import FENCE_MAX, TurnLimits, TurnOptions
+from everthread.agent.turn_options import TurnLimits, TurnOptions
+from everthread.agent.turn_state import FENCE_MAX
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
     BadKey,
@@ -529,7 +530,7 @@ async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_
 async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
 ) -> None:
-    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.05)
+    monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.05)
     async with AgentHouse(tmp_path, FakeModel([LOOK, "to the left"])) as house:
         steer = house.lifecycle.steer
 
@@ -599,7 +600,7 @@ async def test_a_task_that_is_cancelled_leaves_its_turn_to_be_recovered(tmp_path
         await asyncio.wait({turn})
         assert turn.cancelled()
         (turn_id,) = await house.lifecycle.recover()
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert ended.text == "fresh"
 
@@ -628,7 +629,7 @@ async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_
             await answering
         monkeypatch.undo()
         (turn_id,) = await house.lifecycle.recover()
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert ended.text == "fine"
 
@@ -651,7 +652,7 @@ async def test_a_turn_whose_process_died_is_gone_on_with(tmp_path: Path) -> None
     async with AgentHouse(tmp_path, FakeModel(["a tree, I believe"]), tools=(tool("look", look),)) as house:
         await house.later(3600)
         (turn_id,) = await house.lifecycle.recover()
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert ended.text == "a tree, I believe"
         assert ran == []
@@ -670,7 +671,7 @@ async def test_a_turn_that_somebody_else_took_over_is_let_go(tmp_path: Path) -> 
         async with AgentHouse(tmp_path, FakeModel(["quick"])) as other:
             await other.later(3600)
             (turn_id,) = await other.lifecycle.recover()
-            ended = await other.agent.go_on(turn_id, other.manner())
+            ended = await other.agent.resume(turn_id, other.manner())
             assert ended is not None
             assert await turn is None
             assert len(await other.turns(ended.committed.ref.session_id)) == 1
@@ -943,7 +944,7 @@ async def test_a_turn_that_can_not_be_written_is_there_to_be_recovered(
             with pytest.raises(DiskFull):
                 await house.ask("hello")
         (turn_id,) = await house.lifecycle.recover()
-        ended = await house.agent.go_on(turn_id, house.manner())
+        ended = await house.agent.resume(turn_id, house.manner())
         assert ended is not None
         assert ended.text == "found"
 
@@ -974,7 +975,7 @@ async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> 
             ticket = await house.lifecycle.resume_turn(turn_id)
         assert ticket is not None
         await house.lifecycle.abandon_turn(ticket)
-        ended = await house.agent.go_on(ticket.turn_id, house.manner())
+        ended = await house.agent.resume(ticket.turn_id, house.manner())
         assert ended is not None
         assert "given up" in ended.problem
         assert house.model.requests == []
@@ -1024,7 +1025,7 @@ async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_
 async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.1)
+    monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.1)
     begun, released = asyncio.Event(), asyncio.Event()
 
     async def deaf(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -1064,7 +1065,7 @@ async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path
             await house.agent.answer(wrong, house.manner())
         house.choices = []
         ended = await house.ask("hello")
-        assert "went wrong inside" in ended.problem
+        assert "internal error" in ended.problem
         assert ended.committed.status is TurnStatus.INTERRUPTED
 
 
@@ -1126,7 +1127,7 @@ async def test_a_bug_is_not_spelled_out_to_whoever_writes_from_elsewhere(tmp_pat
         assert ended is not None
         assert "/home/me/key" in ended.problem
         assert ended.committed.reply is not None
-        assert "went wrong" in ended.committed.reply.text
+        assert "internal error" in ended.committed.reply.text
         assert "/home/me/key" not in ended.committed.reply.text
 
 
@@ -1142,7 +1143,7 @@ async def _reports(scene: Callable[[], Awaitable[None]]) -> list[str]:
 
 
 async def test_a_tool_that_was_left_behind_ends_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everthread.agent.turn.STOP_S_MAX", 0.05)
+    monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.05)
 
     async def scene() -> None:
         ended = asyncio.Event()
@@ -1244,3 +1245,17 @@ async def test_what_a_turn_has_cost_is_settled_though_it_is_left_to_be_recovered
         turn.cancel()
         await asyncio.wait({turn})
         assert 0 < await _spent(house) < 0.01
+
+
+async def test_a_process_that_was_suspended_does_not_take_over_its_own_turn(tmp_path: Path) -> None:
+    async with AgentHouse(tmp_path, FakeModel(["slow and sure"], pause_s=0.05)) as house:
+        await house.say("hello")
+        turn = asyncio.ensure_future(house.agent.answer(CLI, house.manner()))
+        await until(lambda: house.model.requests)
+        await house.later(3600)
+        (turn_id,) = await house.lifecycle.recover()
+        assert await house.agent.resume(turn_id, house.manner()) is None
+        ended = await turn
+        assert ended is not None
+        assert ended.text == "slow and sure"
+        assert len(house.model.requests) == 1

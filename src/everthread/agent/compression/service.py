@@ -19,6 +19,7 @@ from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, b
 from everthread.agent.compression.state import COOL_DOWN_S, Known, KnownSessions, minutes
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
 from everthread.agent.model_call import ModelChoice
+from everthread.agent.prompt_cache import Prepared
 from everthread.concurrency import until_done
 from everthread.config.settings import Compression
 from everthread.domain.boundary import Refusal
@@ -308,6 +309,13 @@ class Compressor:
             task.cancel()
         if self._going:
             await asyncio.wait(self._going)
+
+
+def fill_of(
+    prepared: Prepared, room_bytes: int, *, context_tokens: int = 0, added_bytes: int = 0, too_long: bool = False
+) -> Fill:
+    """Measure a conversation by its prepared request and by what the last turn has added."""
+    return Fill(len(prepared.head), len(prepared.history) + added_bytes, room_bytes, context_tokens, too_long)
 
 
 def _given_up(known: Known) -> str:

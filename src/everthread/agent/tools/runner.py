@@ -129,8 +129,10 @@ class ToolRunner(Struct, frozen=True):
                     # Only what no tool can help: the store is gone, or the turn is somebody else's.
                     raise several.exceptions[0] from several
 
-    async def go_on(self, toolbox: Toolbox, ticket: TurnClaim, *, done: list[Message], listen: Listen) -> None:
+    async def resume(self, toolbox: Toolbox, ticket: TurnClaim, *, done: list[Message], listen: Listen) -> None:
         """Go on with the calls that a crash has cut off, where that can be done; what they come to goes into `done`."""
+        if not ticket.tools:
+            return
 
         async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
             text = await self._finished(tool, arguments, call, ticket, listen)

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from everthread.agent.events import TurnEnded, TurnEvent
-from everthread.agent.turn import TurnOptions
+from everthread.agent.turn_options import TurnOptions
 from everthread.cli import output as show
 from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
 from everthread.cli.chat.session import (

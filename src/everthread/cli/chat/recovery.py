@@ -15,7 +15,7 @@ from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from everthread.agent.model_call import ModelChoice
-    from everthread.agent.turn import TurnOptions
+    from everthread.agent.turn_options import TurnOptions
 
 RECOVER_S = 5.0
 
@@ -57,13 +57,13 @@ class Recovery:
     async def once(self) -> None:
         agent = self._runtime.agent
         for slot in await self._inbox.find_cut_off(self._is_mine, self._is_settled_here):
-            await self._finish(lambda options, turn_id=slot.turn_id: agent.go_on(turn_id, options))
+            await self._finish(lambda options, turn_id=slot.turn_id: agent.resume(turn_id, options))
         for key in await self._stranded_keys():
             while await self._finish(lambda options, key=key: agent.answer(key, options)):
                 pass
 
     async def _finish(self, run: Callable[[TurnOptions], Awaitable[TurnEnded | None]]) -> bool:
-        from everthread.agent.turn import TurnOptions
+        from everthread.agent.turn_options import TurnOptions
 
         self._stopper.begin()
         try:

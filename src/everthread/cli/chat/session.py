@@ -18,7 +18,7 @@ from everthread.domain.text_format import excerpt
 from everthread.lifecycle.session_lookup import find_session
 
 if TYPE_CHECKING:
-    from everthread.agent.turn import TurnOptions
+    from everthread.agent.turn_options import TurnOptions
 
 BUSY_S_MAX = 900.0
 """Longer than any turn may take."""
@@ -151,13 +151,13 @@ async def _finish_blocking_turn(
             f"an answer for {platform} was cut off in this conversation; it is finished once {platform} is served again"
         )
 
-    from everthread.agent.turn import TurnOptions
+    from everthread.agent.turn_options import TurnOptions
 
     def hear(event: TurnEvent) -> None:
         if isinstance(event, TurnBegan):
             options.listen(event)
 
-    ended = await runtime.agent.go_on(slot.turn_id, TurnOptions(options.choices, hear))
+    ended = await runtime.agent.resume(slot.turn_id, TurnOptions(options.choices, hear))
     if ended is not None:
         notice(f"Finished an answer that was cut off: {await question_of(runtime, ended)}")
     return ended is not None

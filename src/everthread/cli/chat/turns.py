@@ -58,7 +58,7 @@ class ChatTurns:
 
     async def answer(self) -> bool:
         """Answer the next message; return false if none waits or it cannot be answered."""
-        from everthread.agent.turn import TurnOptions
+        from everthread.agent.turn_options import TurnOptions
 
         self._stopper.begin()
         try:

@@ -1,0 +1,133 @@
+"""Commit a turn, then start the background work that follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from everthread.agent.compression.policy import bytes_of
+from everthread.agent.compression.service import Compressor, fill_of
+from everthread.agent.events import TurnEnded
+from everthread.agent.prompt_cache import Preparer
+from everthread.agent.review import Reviewer
+from everthread.agent.titles import Titler
+from everthread.agent.transcript import STOPPED, answered, as_stored
+from everthread.agent.turn_options import TurnOptions
+from everthread.agent.turn_outcome import TurnOutcome, claim_fields
+from everthread.agent.turn_release import retry_while_busy
+from everthread.agent.turn_state import RunningTurn
+from everthread.domain.errors import ContextTooLong
+from everthread.domain.model import Message, Role, Turn, TurnStatus
+from everthread.lifecycle import Committed, Lifecycle
+from everthread.memory import MemoryManager
+from everthread.ports.clock import Clock
+
+log = logging.getLogger("everthread.agent")
+
+
+class TurnCommitter:
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        memory: MemoryManager,
+        preparer: Preparer,
+        clock: Clock,
+        *,
+        titler: Titler | None,
+        compressor: Compressor | None,
+        reviewer: Reviewer | None,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._memory = memory
+        self._preparer = preparer
+        self._clock = clock
+        self._titler = titler
+        self._compressor = compressor
+        self._reviewer = reviewer
+
+    async def commit(self, turn: RunningTurn, outcome: TurnOutcome, options: TurnOptions) -> TurnEnded:
+        """Store the turn with what it has, once, in the session it began in; then tell the listener."""
+        progress = turn.progress
+        if turn.taking_up is not None:
+            await asyncio.wait({turn.taking_up})
+        messages = list(answered(as_stored(progress.messages), STOPPED))
+        if not outcome.complete and outcome.text:
+            messages.append(Message(Role.ASSISTANT, outcome.text))
+        reply = (outcome.text or outcome.reply or outcome.problem) if options.outbox else None
+        committed = await retry_while_busy(
+            self._clock,
+            lambda: self._lifecycle.commit_turn(
+                turn.claim, messages, reply, interrupted=not outcome.complete, spent=progress.spent
+            ),
+        )
+        self._start_background_work(turn, committed, messages, outcome, options)
+        ended = TurnEnded(
+            committed,
+            outcome.text,
+            outcome.problem,
+            outcome.error,
+            progress.model,
+            progress.usage,
+            progress.context_tokens,
+        )
+        try:
+            options.listen(ended)
+        except Exception:
+            # The turn is stored, and a front end that fails to show it must not make it run again.
+            log.exception(
+                "turn %s is stored, but its listener failed", turn.claim.turn_id, extra=claim_fields(turn.claim)
+            )
+        return ended
+
+    def _start_background_work(
+        self,
+        turn: RunningTurn,
+        committed: Committed,
+        messages: Sequence[Message],
+        outcome: TurnOutcome,
+        options: TurnOptions,
+    ) -> None:
+        self._extend_prompt_cache(turn, committed, messages)
+        if self._titler is not None and outcome.complete and committed.status is TurnStatus.DONE:
+            self._titler.consider(committed, messages, options.choices)
+        # Otherwise the user has left the session.
+        if committed.status in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
+            self._consider_compression(turn, committed, messages, outcome, options)
+        if self._reviewer is not None and options.lasting and committed.reviews_due:
+            self._reviewer.look()
+
+    def _extend_prompt_cache(self, turn: RunningTurn, committed: Committed, messages: Sequence[Message]) -> None:
+        if turn.prepared is None:
+            return
+        prepared, choice = turn.prepared
+        stored = Turn(
+            committed.ref.session_id,
+            committed.number,
+            turn.claim.turn_id,
+            committed.status,
+            self._clock.now(),
+            tuple(messages),
+        )
+        self._preparer.committed(prepared, stored, choice)
+
+    def _consider_compression(
+        self,
+        turn: RunningTurn,
+        committed: Committed,
+        messages: Sequence[Message],
+        outcome: TurnOutcome,
+        options: TurnOptions,
+    ) -> None:
+        if self._compressor is None or turn.prepared is None:
+            return
+        prepared, choice = turn.prepared
+        fill = fill_of(
+            prepared,
+            self._preparer.room(choice, prepared.head),
+            context_tokens=turn.progress.context_tokens,
+            added_bytes=sum(bytes_of(text) for message in messages for text in message.texts()),
+            # A model may reject a request that was counted as short enough.
+            too_long=prepared.left_out or isinstance(outcome.error, ContextTooLong),
+        )
+        self._compressor.consider(committed.ref, fill, choice, options.listen, lasting=options.lasting)
