@@ -13,7 +13,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.api_key import hashed
 from everthread.gc_tuning import settle
-from everthread.store.api_keys import Token
+from everthread.store.api_keys import ApiKey
 from everthread.testing.loopback.platform import LoopbackPlatform
 
 TOKEN = "42:a-token-for-measurements"
@@ -49,8 +49,8 @@ async def main() -> None:
         web = runtime.web(gateway)
         await web.start()
         for token in given["tokens"]:
-            row = Token(hashed(token), f"owner of {token}", "bench", runtime.clock.now())
-            await runtime.store.write(lambda uow, row=row: uow.tokens.add(row))
+            row = ApiKey(hashed(token), f"owner of {token}", "bench", runtime.clock.now())
+            await runtime.store.write(lambda uow, row=row: uow.api_keys.add(row))
         settle()
 
         def report() -> None:

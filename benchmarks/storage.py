@@ -50,7 +50,7 @@ async def stored(folder: Path) -> dict[str, Figure]:
 
 async def _searches(stage: Stage, *, ranked: bool) -> AsyncIterator[Calls]:
     def hits(uow: UnitOfWork) -> int:
-        return len(uow.turns.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked))
+        return len(uow.search.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked))
 
     async def search() -> None:
         await stage.store.index()

@@ -142,7 +142,7 @@ async def _one_row(stage: Stage, put: _Put) -> AsyncIterator[Calls]:
     """The least that a durable write can cost here: one fsync and, by the writer's thread, two changes of thread."""
 
     def work(uow: UnitOfWork) -> None:
-        uow.lanes.keep_alive(HOLDER, stage.clock.now(), 30.0)
+        uow.leases.keep_alive(HOLDER, stage.clock.now(), 30.0)
 
     for _ in range(BATCHES):
         yield [partial(put, work)] * BATCH

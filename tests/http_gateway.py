@@ -14,7 +14,7 @@ import msgspec
 
 from everthread.config.settings import Gateway, Http
 from everthread.domain.api_key import hashed, made_of
-from everthread.store.api_keys import Token
+from everthread.store.api_keys import ApiKey
 from everthread.testing.model_server.server import ModelServer
 from everthread.web import Web
 from tests.gateway import Plaza, plaza
@@ -51,8 +51,8 @@ class Place(Plaza):
     async def token(self, owner: str, name: str = "test") -> str:
         """A token of that owner; how it is sent."""
         token = made_of(f"{owner}-{name}".ljust(43, "x"))
-        row = Token(hashed(token), owner, name, 1.0)
-        await self.runtime.store.write(lambda uow: uow.tokens.add(row))
+        row = ApiKey(hashed(token), owner, name, 1.0)
+        await self.runtime.store.write(lambda uow: uow.api_keys.add(row))
         return token
 
     async def ask(self, method: str, path: str, body: Any = None, token: str = "", **headers: str) -> Answer:

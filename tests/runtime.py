@@ -35,7 +35,7 @@ from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange
 from everthread.memory import MemoryManager
 from everthread.memory.delivery import Limits
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
-from everthread.store.turns import Hit
+from everthread.store.search_index import Hit
 
 ME = "me"
 CLI = SessionKey.parse("agent:main:cli:dm:1")
@@ -356,7 +356,7 @@ class House:
 
     async def search(self, owner: str, query: str, *, limit: int) -> tuple[Hit, ...]:
         await self.store.index()
-        return await self.store.read(lambda uow: uow.turns.search(owner, query, limit=limit))
+        return await self.store.read(lambda uow: uow.search.search(owner, query, limit=limit))
 
     async def shown(self, session_id: str) -> list[str]:
         """What the person said in the turns that a session shows."""
@@ -369,14 +369,14 @@ class House:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             waiting = [status.lanes.waiting_entries for status in await self.memory.journal.status()]
-            hooks = await self.store.read(lambda uow: uow.lanes.hooks(1, self.hooks.names))
+            hooks = await self.store.read(lambda uow: uow.leases.hooks(1, self.hooks.names))
             if not any(waiting) and not hooks:
                 return
             await asyncio.sleep(0.003)
         raise AssertionError(f"something still waits: {await self.memory.journal.status()}, hooks {hooks}")
 
     async def incidents(self) -> list[str]:
-        found = await self.store.read(lambda uow: uow.lanes.incidents(100))
+        found = await self.store.read(lambda uow: uow.leases.incidents(100))
         return [f"{incident.source}: {incident.text}" for incident in found]
 
     async def reported(self, source: str, text: str) -> None:

@@ -38,8 +38,10 @@ def newest_sessions(path: Path, limit: int) -> Sequence[tuple[Session, int]] | N
 def _newest(connection: Any, limit: int) -> Sequence[tuple[Session, int]]:
     from everthread.store.session_list import conversations, shown_turns  # noqa: PLC0415 - as above
 
-    found = conversations(connection.execute, limit)
-    return [(session, shown_turns(connection.execute, session)) for session in found]
+    def execute(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return list(connection.execute(sql, parameters))
+
+    return [(session, shown_turns(execute, session)) for session in conversations(execute, limit)]
 
 
 def _is_as_expected(connection: Any) -> bool:

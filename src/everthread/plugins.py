@@ -201,7 +201,7 @@ class HookRunner:
         going = tuple(self._running)
         if len(going) >= AT_ONCE:
             return None
-        waiting = await self._store.read(lambda uow: uow.lanes.hooks(AT_ONCE, self.names, going))
+        waiting = await self._store.read(lambda uow: uow.leases.hooks(AT_ONCE, self.names, going))
         by_key: dict[SessionKey, list[QueuedHook]] = {}
         for hook in waiting:
             by_key.setdefault(hook.key, []).append(hook)
@@ -243,7 +243,7 @@ class HookRunner:
 
     async def _run(self, hooks: Sequence[QueuedHook], lease: Lease) -> None:
         for hook in hooks:
-            if not await self._write(lease, lambda uow, hook=hook: uow.lanes.hook_tried(hook.id)):
+            if not await self._write(lease, lambda uow, hook=hook: uow.leases.hook_tried(hook.id)):
                 continue  # called meanwhile by a process that has this hook among others
             problems = ["given up: it has taken the process down before"]
             if hook.attempts < ATTEMPTS_MAX:
@@ -265,14 +265,16 @@ class HookRunner:
         return problems
 
     def _done(self, uow: UnitOfWork, hook: QueuedHook, problems: list[str]) -> None:
-        uow.lanes.drop_hook(hook.id)
+        uow.leases.drop_hook(hook.id)
         for problem in problems:
             log.warning("%s: %s", hook.call.hook, problem)
-            uow.lanes.add_incident(Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, problem))
+            uow.leases.add_incident(
+                Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, problem)
+            )
 
     async def _write(self, lease: Lease, work: Callable[[UnitOfWork], T]) -> T:
         def checked(uow: UnitOfWork) -> T:
-            uow.lanes.check(lease)
+            uow.leases.check(lease)
             return work(uow)
 
         return await self._store.write(checked)

@@ -294,7 +294,7 @@ async def test_what_takes_long_is_done_by_the_writers_thread_although_it_was_jot
 
             return trace
 
-        writer = cast(Any, store)._writer._connection  # noqa: SLF001 - to see who writes
+        writer = cast(Any, store)._writer._database.connection  # noqa: SLF001 - to see who writes
         for _ in range(20):
             await talk.say("hello", KEY, answer="hi")
         writer.exec_trace = noted("short")
@@ -348,7 +348,7 @@ async def test_a_long_log_is_moved_into_the_file_and_new_words_are_indexed_meanw
         assert log.stat().st_size < 4 * 4096 * writing.LOG_PAGES_MAX
         # Of those after the last 128 nobody has indexed anything: nobody has searched.
         for _ in range(100):
-            found = await store.read(lambda uow: uow.turns.search("ann", "zanzibar", limit=1000))
+            found = await store.read(lambda uow: uow.search.search("ann", "zanzibar", limit=1000))
             if len(found) >= 256:
                 break
             await talk.say("what else", KEY)
@@ -444,7 +444,7 @@ def make_fail(store: SqliteStore, errors: dict[str, BaseException]) -> None:
             raise errors[sql]
         return True
 
-    cast(Any, store)._writer._connection.exec_trace = trace  # noqa: SLF001 - there is no other way to break just these
+    cast(Any, store)._writer._database.connection.exec_trace = trace  # noqa: SLF001 - there is no other way to break just these
 
 
 @pytest.mark.parametrize(

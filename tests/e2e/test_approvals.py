@@ -289,7 +289,7 @@ async def test_a_question_that_was_not_out_at_a_restart_stays_in(tmp_path: Path)
             await until(lambda: any("not approved" in text for text in platform.texts()))
             await there.rest()
             assert len([text for text in platform.texts() if text.startswith("May I")]) == 1
-            left = await there.runtime.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 10))
+            left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10))
             assert not left
 
 

@@ -646,7 +646,7 @@ def _forget_processes(home: Home) -> None:
         store = await SqliteStore.open(home.path / "everthread.db")
         try:
             for slot in await store.read(lambda uow: uow.slots.orphans(2**40)):
-                await store.write(lambda uow, holder=slot.holder: uow.lanes.leave(holder))
+                await store.write(lambda uow, holder=slot.holder: uow.leases.leave(holder))
         finally:
             await store.aclose()
 

@@ -149,7 +149,7 @@ async def test_nothing_of_it_is_ever_replied_to_anybody(tmp_path: Path) -> None:
         await house.ask("what is the answer?")
         child = await house.child()
         (turn,) = await house.turns(child.id)
-        assert await house.store.read(lambda uow: uow.inbox.reply(turn.turn_id)) is None
+        assert await house.store.read(lambda uow: uow.outbox.reply(turn.turn_id)) is None
 
 
 async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path: Path) -> None:

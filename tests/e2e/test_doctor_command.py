@@ -26,7 +26,7 @@ from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Reply, ReplyState, Role, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.ports.memory import MemoryProvider
-from everthread.store.api_keys import Token
+from everthread.store.api_keys import ApiKey
 from everthread.store.leases import Incident
 from everthread.testing.model_server.server import ModelServer
 
@@ -238,7 +238,7 @@ def test_parked_entries_are_told(tmp_path: Path) -> None:
 def test_incidents_of_the_last_day_are_told(home: Path) -> None:
     async def happen(runtime: Runtime, ago_s: float) -> None:
         incident = Incident(time.time() - ago_s, "hook:on_session_reset", None, "it broke")
-        await runtime.store.write(lambda uow: uow.lanes.add_incident(incident))
+        await runtime.store.write(lambda uow: uow.leases.add_incident(incident))
 
     in_home(home, lambda runtime: happen(runtime, 90_000))
     assert failed(home, "--offline") == {}
@@ -290,7 +290,7 @@ def test_replies_that_may_not_have_arrived_are_named_with_chat_and_time(home: Pa
         now = runtime.clock.now()
         replies = (_reply(ReplyState.AMBIGUOUS, now - 60), _reply(ReplyState.FAILED, now - 2 * 86_400, "8"))
         for reply in replies:
-            await runtime.store.write(lambda uow, reply=reply: uow.inbox.put_reply(reply))
+            await runtime.store.write(lambda uow, reply=reply: uow.outbox.put_reply(reply))
 
     in_home(home, leave)
     says, fix = failed(home, "--offline")["gateway"]
@@ -303,7 +303,7 @@ def test_replies_that_may_not_have_arrived_are_named_with_chat_and_time(home: Pa
 def test_what_waits_for_a_gateway_that_does_not_run_is_told(home: Path) -> None:
     async def leave(runtime: Runtime) -> None:
         await runtime.lifecycle.accept(Inbound(SessionKey.parse("agent:main:post:dm:7"), "post:anna", "hello?"))
-        await runtime.store.write(lambda uow: uow.inbox.put_reply(_reply(ReplyState.READY, runtime.clock.now())))
+        await runtime.store.write(lambda uow: uow.outbox.put_reply(_reply(ReplyState.READY, runtime.clock.now())))
 
     in_home(home, leave)
     says, fix = failed(home, "--offline")["gateway"]
@@ -319,8 +319,8 @@ def test_http_that_others_can_reach_without_a_token_is_told(home: Path) -> None:
     assert "everthread tokens new" in fix
 
     async def make(runtime: Runtime) -> None:
-        token = Token("hash", ME, "phone", runtime.clock.now())
-        await runtime.store.write(lambda uow: uow.tokens.add(token))
+        token = ApiKey("hash", ME, "phone", runtime.clock.now())
+        await runtime.store.write(lambda uow: uow.api_keys.add(token))
 
     in_home(home, make)
     assert failed(home, "--offline") == {}

@@ -76,10 +76,10 @@ async def test_once_there_is_a_token_everybody_needs_one_until_it_is_revoked(tmp
             answer = await there.ask("GET", "/api/sessions", token=wrong)
             assert (answer.status, answer.code) == (401, "invalid_api_key"), wrong
             assert answer.headers["WWW-Authenticate"] == "Bearer"
-        (row,) = await there.runtime.store.read(lambda uow: uow.tokens.all())
+        (row,) = await there.runtime.store.read(lambda uow: uow.api_keys.all())
         assert row.used_at is not None
         assert token not in repr(row)
-        await there.runtime.store.write(lambda uow: uow.tokens.remove("anna", "test"))
+        await there.runtime.store.write(lambda uow: uow.api_keys.remove("anna", "test"))
         assert (await there.ask("GET", "/api/sessions", token=token)).status == 401
         assert (await there.ask("GET", "/api/sessions", token="none")).status == 200
 
@@ -97,9 +97,9 @@ async def test_a_door_to_everybody_is_not_opened_without_tokens(tmp_path: Path) 
     async with ModelServer(MODEL) as model, plaza(tmp_path, model) as there:
         with pytest.raises(BadConfig, match="tokens new"):
             await bound_to(there, "0.0.0.0").start()
-        from everthread.store.api_keys import Token
+        from everthread.store.api_keys import ApiKey
 
-        await there.runtime.store.write(lambda uow: uow.tokens.add(Token("h", "anna", "x", 1.0)))
+        await there.runtime.store.write(lambda uow: uow.api_keys.add(ApiKey("h", "anna", "x", 1.0)))
         web = bound_to(there, "0.0.0.0")
         await web.start()
         assert web.port

@@ -67,11 +67,11 @@ async def test_a_fork_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, site(tmp_path, model) as there:
         elsewhere = await begun(there, "/new Taken", "hello", name="elsewhere")
         old = await begun(there, "one")
-        end = await there.runtime.store.read(lambda uow: uow.news.end())
+        end = await there.runtime.store.read(lambda uow: uow.activity.end())
         for name in ("fresh", "elsewhere"):
             fork = await there.ask("POST", f"/api/sessions/{old}/fork", {"title": "taken", "key": name})
             assert (fork.status, fork.code) == (409, "title_taken")
-        assert await there.runtime.store.read(lambda uow: uow.news.end()) == end
+        assert await there.runtime.store.read(lambda uow: uow.activity.end()) == end
         assert await there.runtime.lifecycle.current(key("fresh")) is None
         assert (await there.session(key("elsewhere"))).id == elsewhere
 
@@ -204,7 +204,7 @@ async def test_whoever_listens_is_let_go_when_the_token_is_revoked(tmp_path: Pat
         async with listen[0] as hers, listen[1] as his:
             for stream in (hers, his):
                 await stream.content.readuntil(b"\n\n")
-            await there.runtime.store.write(lambda uow: uow.tokens.remove("anna", "test"))
+            await there.runtime.store.write(lambda uow: uow.api_keys.remove("anna", "test"))
             async with asyncio.timeout(3):
                 assert await hers.content.read() == b""
             await there.say("hello", ben, X_Session_Key="desk")

@@ -50,11 +50,11 @@ async def test_nobody_reaches_anothers_session(tmp_path: Path, operation: Any) -
         async def ask(session: str, token: str) -> Any:
             return await there.ask(operation.method, operation.path.format(session_id=session), body, token)
 
-        before = await there.runtime.store.read(lambda uow: (uow.sessions.get(session_id), uow.news.end()))
+        before = await there.runtime.store.read(lambda uow: (uow.sessions.get(session_id), uow.activity.end()))
         theirs, unknown = await ask(session_id, ben), await ask("01NOSUCHSESSION", ben)
         assert (theirs.status, theirs.code) == (404, "session_not_found")
         assert (theirs.status, theirs.body) == (unknown.status, unknown.body)
-        assert await there.runtime.store.read(lambda uow: (uow.sessions.get(session_id), uow.news.end())) == before
+        assert await there.runtime.store.read(lambda uow: (uow.sessions.get(session_id), uow.activity.end())) == before
         # What is somebody's own and yet no conversation, or no more, is answered the same.
         assert (await ask("notes:ben", ben)).body == unknown.body
         mine = await ask(session_id, anna)
@@ -71,7 +71,7 @@ async def test_whose_a_session_is_is_decided_in_one_place(
     async with ModelServer(echo) as model, site(tmp_path, model) as there:
         anna = await there.token("anna")
         session_id = await talk(there, "mine", token=anna)
-        end = await there.runtime.store.read(lambda uow: uow.news.end())
+        end = await there.runtime.store.read(lambda uow: uow.activity.end())
         asked: list[tuple[str, str]] = []
 
         def nobodys(uow: Any, session: str, owner: str) -> None:
@@ -82,7 +82,7 @@ async def test_whose_a_session_is_is_decided_in_one_place(
         answer = await there.ask(operation.method, operation.path.format(session_id=session_id), body, anna)
         assert (answer.status, answer.code) == (404, "session_not_found")
         assert asked == [(session_id, "anna")]
-        assert await there.runtime.store.read(lambda uow: uow.news.end()) == end
+        assert await there.runtime.store.read(lambda uow: uow.activity.end()) == end
 
 
 def test_every_route_about_a_session_is_tried() -> None:
@@ -185,7 +185,7 @@ async def test_what_is_deleted_is_gone_from_every_answer(tmp_path: Path) -> None
         session_id = await talk(there, "my secret")
         assert (await there.ask("DELETE", f"/api/sessions/{session_id}")).json == {"id": session_id, "deleted": True}
         assert (await there.ask("GET", "/api/sessions")).json["data"] == []
-        found = await there.runtime.store.read(lambda uow: uow.turns.search("me", "secret", limit=9))
+        found = await there.runtime.store.read(lambda uow: uow.search.search("me", "secret", limit=9))
         assert found == ()
 
 

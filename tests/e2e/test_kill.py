@@ -37,9 +37,9 @@ from tests.e2e.kill_worker import (
     uses_a_tool,
 )
 
-from everthread.adapters.sqlite.connection import Connection, connect, connect_bare
+from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect, connect_bare
 from everthread.domain.model import Role, Session
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 WORKER = Path(__file__).parent / "kill_worker.py"
 MESSAGES_PER_LIFE = 10
@@ -197,7 +197,7 @@ class Found:
     """What is in the files in the end."""
 
     store: Connection
-    tables: Tables
+    tables: UnitOfWork
     back_end: sqlite3.Connection
 
     def rows(self, sql: str, *given: Any) -> list[Any]:
@@ -212,7 +212,7 @@ def check(home: Home) -> None:
     store = connect(str(store_path(str(home.folder))))
     back_end = open_back_end(str(home.folder))
     try:
-        found = Found(store, Tables(store.execute), back_end)
+        found = Found(store, UnitOfWork(SqliteDatabase(store)), back_end)
         assert found.rows("PRAGMA integrity_check") == [("ok",)]
         assert list(back_end.execute("PRAGMA integrity_check")) == [("ok",)]
         assert found.rows(UNREST) == [(0,)]
@@ -260,7 +260,7 @@ def _every_message_has_one_fate(home: Home, found: Found) -> None:
         assert turn.user_text == text
         assert said[text] == 1, f"{text} is stored {said[text]} times"
         assert where == session_id, f"{text} is in {where}, its row says {session_id}"
-        reply = found.tables.inbox.reply(turn_id)
+        reply = found.tables.outbox.reply(turn_id)
         match state, status:
             case "done", "done":
                 assert reply is not None

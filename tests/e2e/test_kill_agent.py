@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from tests.e2e.agent_worker import KEY, OWNER
 
-from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect
 from everthread.agent.transcript import OUTCOME_UNKNOWN
 from everthread.domain.model import Role, Turn, TurnStatus
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 WORKER = Path(__file__).parent / "agent_worker.py"
 KILLS = 20
@@ -73,7 +73,7 @@ def stored(home: Path) -> tuple[list[Turn], float, int]:
     """Every turn that is shown, what was spent, and how many slots are left."""
     connection = connect(str(home / "everthread.db"))
     try:
-        tables = Tables(connection.execute)
+        tables = UnitOfWork(SqliteDatabase(connection))
         sessions = [s for s in tables.sessions.of_owner(OWNER) if s.key == KEY]
         turns = [turn for session in sessions for turn in tables.turns.view(session).turns]
         slots = list(connection.execute("SELECT COUNT(*) FROM slots"))[0][0]

@@ -25,10 +25,10 @@ from tests.e2e.agent_worker import KEY, OWNER
 from tests.e2e.background_worker import REVIEW_EVERY
 from tests.simulator.store_consistency import inconsistencies
 
-from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect
 from everthread.domain.model import Cause, NoteTarget, ToolCall
 from everthread.ports.model import Usage
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -112,12 +112,12 @@ async def killed_lives(home: Path, *, compresses: bool, kill_at: tuple[str, ...]
 
 
 @contextmanager
-def opened(home: Path) -> Iterator[tuple[Tables, Any]]:
+def opened(home: Path) -> Iterator[tuple[UnitOfWork, Any]]:
     connection = connect(str(home / "everthread.db"))
     try:
         assert inconsistencies(connection) == []
         assert list(connection.execute("SELECT turn_id FROM slots")) == []
-        yield Tables(connection.execute), connection
+        yield UnitOfWork(SqliteDatabase(connection)), connection
     finally:
         connection.close()
 

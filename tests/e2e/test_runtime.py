@@ -70,7 +70,7 @@ async def say(runtime: Runtime, text: str) -> None:
 async def held_leases(runtime: Runtime, names: tuple[str, ...]) -> list[str]:
     """Those that another process would not get now."""
     now = runtime.clock.now()
-    got = await runtime.store.write(lambda uow: [uow.lanes.acquire(name, "other", now, 0.0) for name in names])
+    got = await runtime.store.write(lambda uow: [uow.leases.acquire(name, "other", now, 0.0) for name in names])
     return [name for name, lease in zip(names, got, strict=True) if lease is None]
 
 
@@ -195,7 +195,7 @@ async def test_a_process_that_has_drained_is_no_longer_thought_to_be_there(tmp_p
 
     async def heartbeat() -> None:
         now = runtime.clock.now()
-        await runtime.store.write(lambda uow: uow.lanes.keep_alive(runtime.holder, now, 60))
+        await runtime.store.write(lambda uow: uow.leases.keep_alive(runtime.holder, now, 60))
 
     runtime = Runtime(Settings(tmp_path), providers=[Diary(heartbeat)])
     async with runtime:

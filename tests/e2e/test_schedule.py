@@ -229,7 +229,7 @@ async def test_a_failure_is_told_and_kept(tmp_path: Path) -> None:
         assert time.state is OccurrenceState.FAILED
         assert time.problem
         assert "was not done" in there.platform.texts()[0]
-        incidents = await there.runtime.store.read(lambda uow: uow.lanes.incidents(5))
+        incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(5))
         assert any(incident.source == "schedule" for incident in incidents)
 
 
@@ -403,7 +403,7 @@ async def test_a_task_whose_zone_is_known_no_more_holds_up_nobody(tmp_path: Path
         left = await there.runtime.store.read(lambda uow: uow.schedules.get("0"))
         assert left is not None
         assert left.state is ScheduleState.PAUSED
-        (incident, *_) = await there.runtime.store.read(lambda uow: uow.lanes.incidents(5))
+        (incident, *_) = await there.runtime.store.read(lambda uow: uow.leases.incidents(5))
         assert "broken is paused" in incident.text
 
 

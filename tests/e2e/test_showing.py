@@ -149,7 +149,7 @@ async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_
             await until(lambda: platform.texts() != [], "a beginning")
             await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
         async with plaza(tmp_path, model, platform) as there:
-            left = await there.runtime.store.read(lambda uow: uow.inbox.replies(ReplyState.DRAFT, 9))
+            left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
             assert left == ()
 
 

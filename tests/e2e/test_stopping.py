@@ -143,7 +143,7 @@ async def test_a_beginning_of_which_nothing_was_heard_is_shown_as_such(tmp_path:
         beginning, answer = platform.texts()
         assert beginning.endswith("…")
         assert answer.strip() == ("word " * 40).strip(), "the answer is out once, and whole"
-        incidents = await there.runtime.store.read(lambda uow: uow.lanes.incidents(9))
+        incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(9))
         assert ["may stand beside it in fake chat 42" in one.text for one in incidents] == [True]
 
 

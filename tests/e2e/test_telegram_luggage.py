@@ -150,7 +150,7 @@ async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_
         assert kept(tmp_path) == [b"list 1", b"list 2"]
         await lifecycle.forget(ForgetOwner(), owner=first.owner)
         assert kept(tmp_path) == [b"list 2"], "nobody else's"
-        assert await there.runtime.store.read(lambda uow: uow.forgetting.discarded()) == ()
+        assert await there.runtime.store.read(lambda uow: uow.attachments.discarded()) == ()
 
 
 async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_next_gateway(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_ne
             file.unlink()
             file.mkdir()
             await there.runtime.lifecycle.forget(ForgetSession(session.id), owner=session.owner)
-            (incident,) = await there.runtime.store.read(lambda uow: uow.lanes.incidents(10))
+            (incident,) = await there.runtime.store.read(lambda uow: uow.leases.incidents(10))
             assert incident.text.endswith(f"remove media/telegram/{file.name}")
             file.rmdir()
             file.write_bytes(b"milk")

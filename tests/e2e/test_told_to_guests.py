@@ -13,7 +13,7 @@ from tests.http_gateway import site
 
 from everthread.config.settings import Gateway
 from everthread.domain.model import SessionKey
-from everthread.store.reviews import Rest
+from everthread.store.compression_pauses import CompressionPause
 from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.recording_provider import RecordingProvider
@@ -120,8 +120,8 @@ async def test_why_a_conversation_is_not_compressed_is_for_the_owner_to_know(tmp
         for who in ("7", "mine"):
             await there.hear("hello", who)
             session = await there.session(SessionKey.parse(f"agent:main:fake:dm:{who}"))
-            rest = Rest(session.id, "stub/one", poor, there.clock.now() + 600, "box-7 is down")
-            await there.runtime.store.write(lambda uow, rest=rest: uow.rests.put(rest))
+            rest = CompressionPause(session.id, "stub/one", poor, there.clock.now() + 600, "box-7 is down")
+            await there.runtime.store.write(lambda uow, rest=rest: uow.compression_pauses.put(rest))
         assert "box-7" in (await there.hear("/status", "mine"))[0]
         (guest,) = await there.hear("/status", "7")
         assert "Not compressed" in guest

@@ -100,9 +100,9 @@ async def test_what_nobody_can_send_any_more_does_not_hide_what_can_be(
         gone = SessionKey.parse("agent:main:gone:dm:42")
         for number in range(10):
             reply = Reply(f"old-{number}", gone, "", "me", "hello", ReplyState.READY, float(number))
-            await there.runtime.store.write(lambda uow, reply=reply: uow.inbox.put_reply(reply))
+            await there.runtime.store.write(lambda uow, reply=reply: uow.outbox.put_reply(reply))
         news = Reply("new", ANNA, "", "me", "a notice", ReplyState.READY, 100.0)
-        await there.runtime.store.write(lambda uow: uow.inbox.put_reply(news))
+        await there.runtime.store.write(lambda uow: uow.outbox.put_reply(news))
         for _ in range(10):
             await there.gateway.delivery.sweep()
         await until(lambda: there.platform.texts() == ["a notice"])

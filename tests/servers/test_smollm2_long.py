@@ -125,7 +125,7 @@ async def _nothing_is_lost(house: AgentHouse, compressed: Compressed, parent_id:
         assert all(f"## {name}" in system for name in SECTIONS)
     await house.store.index()
     for word, text in zip(("Bruno", "mast", "Fridays", "barrel"), SAID, strict=True):
-        hits = await house.store.read(lambda uow, word=word: uow.turns.search(ME, word, limit=9))
+        hits = await house.store.read(lambda uow, word=word: uow.search.search(ME, word, limit=9))
         assert text in [hit.content for hit in hits]
 
 

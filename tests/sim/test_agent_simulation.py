@@ -18,7 +18,7 @@ from tests.simulator.__main__ import Report, explain, made, run_seed
 from tests.simulator.agent_model import FAULTS
 
 from everthread.agent.compression import attempt as passes
-from everthread.store.reviews import ReviewTables
+from everthread.store.reviews import Reviews
 
 SEEDS = 60
 SEEDS_PER_TEST = 20
@@ -90,8 +90,8 @@ def _a_summary_stands_for_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_takes_a_review(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = ReviewTables.take
-    monkeypatch.setattr(ReviewTables, "take", lambda self, holder, now: take(self, holder, now + 1e6))
+    take = Reviews.take
+    monkeypatch.setattr(Reviews, "take", lambda self, holder, now: take(self, holder, now + 1e6))
 
 
 @pytest.mark.timeout(120)

@@ -29,6 +29,7 @@ from tests.simulator.environment import (
     fresh_database,
 )
 
+from everthread.adapters.sqlite.connection import SqliteDatabase
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Busy
 from everthread.domain.events import (
@@ -55,7 +56,7 @@ from everthread.lifecycle import Crossing, Lifecycle, NoteChange, TurnClaim
 from everthread.lifecycle import boundaries as crossing
 from everthread.memory.delivery import DeliveryService, Limits
 from everthread.memory.provider_calls import Caller
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 
@@ -355,7 +356,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.loop = SimLoop()
         self.clock = SimClock(self.loop)
         self.database = fresh_database()
-        self.tables = Tables(self.database.execute)
+        self.tables = UnitOfWork(SqliteDatabase(self.database))
         self.faults = Faults()
         self.backend = Backend(PROVIDER)
         self.model = Model()
@@ -376,7 +377,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.journal = DeliveryService(store, self.clock, {PROVIDER: caller}, random=lambda: 0.5, limits=LIMITS)
         self._run(self.journal.register())
         name, now = self.process.name, self.clock.now()
-        lease = self._run(store.write(lambda uow: uow.lanes.acquire(LANE, name, now, 10 * GONE_S)))
+        lease = self._run(store.write(lambda uow: uow.leases.acquire(LANE, name, now, 10 * GONE_S)))
         assert lease is not None
         self.lease = lease
         self.store = store

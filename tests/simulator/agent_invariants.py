@@ -20,7 +20,7 @@ from everthread.domain.boundary import Rewind
 from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
 from everthread.domain.review_window import Review, ReviewState, Window
 from everthread.lifecycle import Committed, Crossing
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 Place = tuple[str, Window]
 
@@ -178,7 +178,12 @@ def _is_of(key: SessionKey, turn_id: str) -> bool:
 
 
 def check_agents(
-    world: World, database: Connection, tables: Tables, backends: dict[str, Backend], ledger: Ledger, notes: NoteBook
+    world: World,
+    database: Connection,
+    tables: UnitOfWork,
+    backends: dict[str, Backend],
+    ledger: Ledger,
+    notes: NoteBook,
 ) -> None:
     ledger.look()
     notes.check_words()
@@ -194,7 +199,7 @@ def check_agents(
     hold(not left, f"slots are left: {left}")
 
 
-def _reviews_are_done(tables: Tables, session: ModelSession, stored: Session, ledger: Ledger) -> None:
+def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session, ledger: Ledger) -> None:
     rows = tables.reviews.of_session(session.id)
     if session.forgotten:
         hold(not rows, f"{session.id} was forgotten, its reviews are left: {rows}")
@@ -223,7 +228,7 @@ def _reviews_are_done(tables: Tables, session: ModelSession, stored: Session, le
         hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
 
 
-def _handed_over_work_is_over(tables: Tables, stored: Session, ledger: Ledger) -> None:
+def _handed_over_work_is_over(tables: UnitOfWork, stored: Session, ledger: Ledger) -> None:
     if stored.key.platform != HANDED_OVER:
         return
     hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")

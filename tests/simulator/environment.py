@@ -18,13 +18,13 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everthread.adapters.sqlite.connection import Connection, connect
+from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect
 from everthread.adapters.sqlite.migrate import migrate
 from everthread.domain.errors import DiskFull, Rejected, StoreBusy, StoreError, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import Message, SessionRef
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
-from everthread.store.unit_of_work import Tables, UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 
@@ -211,7 +211,7 @@ class SimStore:
         self._process = process
         self._faults = faults
         self._observe = observe
-        self._tables = Tables(self._execute)
+        self._tables = UnitOfWork(SqliteDatabase(connection, self._execute))
         self._crossed = False
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -244,7 +244,7 @@ class SimStore:
         return work(self._tables)
 
     async def index(self) -> None:
-        await self.write(lambda uow: uow.turns.index())
+        await self.write(lambda uow: uow.search.index())
 
     async def changed(self) -> int:
         await self._process.glance()

@@ -12,7 +12,7 @@ from tests.simulator.reference_types import Entry, ModelSession, hold
 
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import FORGOTTEN, Kind, SessionKey, SessionRef
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Evidence:
 
     world: World
     database: Connection
-    tables: Tables
+    tables: UnitOfWork
     backends: dict[str, Backend]
     heard: dict[SessionKey, list[tuple[str, str]]]
     time_was_bent: bool

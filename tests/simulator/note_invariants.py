@@ -19,7 +19,7 @@ from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import NoteTarget, NoteVersion
 from everthread.domain.review_window import ReviewState, Window
 from everthread.lifecycle import ForgetSession
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 _LEARNT = re.compile(r"learnt in m(\d+)\.|\b(w\d+t?)\.|[(+](k\d+|w\d+t?)(?=[+)])")
 
@@ -47,7 +47,7 @@ class NoteBook:
 
     world: World
     database: Connection
-    tables: Tables
+    tables: UnitOfWork
     counts: Counter[str]
     versions: list[NoteVersion] = field(default_factory=list[NoteVersion])
     said: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])

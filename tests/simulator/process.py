@@ -168,13 +168,13 @@ class Server(SimProcess):
 
     async def _run_hooks(self, lease: Lease) -> float | None:
         """Hooks as a plugin would see them, without threads."""
-        for hook in await self.store.read(lambda uow: uow.lanes.hooks(20)):
-            await self.store.write(lambda uow: uow.lanes.check(lease))
+        for hook in await self.store.read(lambda uow: uow.leases.hooks(20)):
+            await self.store.write(lambda uow: uow.leases.check(lease))
             self._town.heard[hook.key].append((hook.call.hook, hook.call.session_id))
 
             def done(uow: Any, hook_id: int = hook.id) -> None:
-                uow.lanes.check(lease)
-                uow.lanes.drop_hook(hook_id)
+                uow.leases.check(lease)
+                uow.leases.drop_hook(hook_id)
 
             await self.store.write(done)
         return None

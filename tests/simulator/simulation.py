@@ -16,6 +16,7 @@ from tests.simulator.reference_model import World
 from tests.simulator.reference_types import Violation, hold
 from tests.simulator.scenario import FAULTS, Step
 
+from everthread.adapters.sqlite.connection import SqliteDatabase
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import (
@@ -28,7 +29,7 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.store.sessions import BoundaryRow
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Town:
         self.loop = SimLoop()
         self.clock = SimClock(self.loop)
         self.database = fresh_database()
-        self.tables = Tables(self.database.execute)
+        self.tables = UnitOfWork(SqliteDatabase(self.database))
         self.faults = Faults()
         self.world = World(KEYS, self.policies)
         self.backends = {name: Backend(name) for name in PROVIDERS}

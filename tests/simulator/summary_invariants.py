@@ -14,7 +14,7 @@ from everthread.domain.model import Cause
 from everthread.domain.titles import split
 from everthread.lifecycle import Crossing
 from everthread.ports.context import Middle
-from everthread.store.unit_of_work import Tables
+from everthread.store.unit_of_work import UnitOfWork
 
 Name = tuple[str, int, str]
 """Of a summary: its session, the generation it was made from, what it says. Each says something else."""
@@ -23,7 +23,7 @@ Name = tuple[str, int, str]
 class Summaries:
     """The summaries that agents have made, and what was forgotten meanwhile."""
 
-    def __init__(self, world: World, tables: Tables) -> None:
+    def __init__(self, world: World, tables: UnitOfWork) -> None:
         self._world = world
         self._tables = tables
         self._forgotten: Counter[str] = Counter()
@@ -67,7 +67,7 @@ class Summaries:
             self._stale.add(name)
 
 
-def check_compression(world: World, tables: Tables, boundary: Compress, crossing: Crossing) -> None:
+def check_compression(world: World, tables: UnitOfWork, boundary: Compress, crossing: Crossing) -> None:
     """Called right after the crossing: nothing is lost between what is shown and what the summary stands for."""
     assert crossing.ref is not None
     assert crossing.left is not None

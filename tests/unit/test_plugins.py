@@ -67,7 +67,7 @@ def finalizing(
 
     def add(uow: UnitOfWork) -> None:
         for session in sessions:
-            uow.lanes.add_hook(key, HookCall(hook, session, key.platform), 0.0)
+            uow.leases.add_hook(key, HookCall(hook, session, key.platform), 0.0)
 
     return add
 
@@ -76,13 +76,13 @@ async def served_by_hand(house: House, plugin: object, wake: Callable[[str], Non
     """A runner that does nothing unless it is drained here."""
     manager = plugins.loaded([plugin], entry_points=False)
     runner = plugins.HookRunner(house.store, house.clock, manager, wake=wake, hook_s_max=60)
-    lease = await house.store.write(lambda uow: uow.lanes.acquire(runner.lane, "me", house.clock.now(), 60))
+    lease = await house.store.write(lambda uow: uow.leases.acquire(runner.lane, "me", house.clock.now(), 60))
     assert lease is not None
     return runner, lease
 
 
 async def waiting(house: House | Runtime) -> list[str]:
-    return [hook.call.session_id for hook in await house.store.read(lambda uow: uow.lanes.hooks(1000))]
+    return [hook.call.session_id for hook in await house.store.read(lambda uow: uow.leases.hooks(1000))]
 
 
 def test_only_what_some_plugin_implements_is_wanted() -> None:
@@ -219,10 +219,10 @@ async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_
         call = HookCall("on_session_finalize", "s1", "cli")
 
         def add(uow: Any) -> None:
-            uow.lanes.add_hook(CLI, call, 0.0)
-            [hook] = uow.lanes.hooks(10)
+            uow.leases.add_hook(CLI, call, 0.0)
+            [hook] = uow.leases.hooks(10)
             for _ in range(plugins.ATTEMPTS_MAX):
-                uow.lanes.hook_tried(hook.id)
+                uow.leases.hook_tried(hook.id)
 
         await house.store.write(add)
         await house.settled()
@@ -295,8 +295,8 @@ async def test_a_hook_that_another_process_has_called_meanwhile_is_not_called_ag
         async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
             await house.store.write(finalizing("s1", "s2", "s3"))
             await until(gate.reached.is_set)
-            hooks = await house.store.read(lambda uow: uow.lanes.hooks(9))
-            await house.store.write(lambda uow: uow.lanes.drop_hook(hooks[1].id))
+            hooks = await house.store.read(lambda uow: uow.leases.hooks(9))
+            await house.store.write(lambda uow: uow.leases.drop_hook(hooks[1].id))
             gate.open()
             await house.settled()
     assert called == ["s1", "s3"]

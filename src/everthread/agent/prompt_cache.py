@@ -222,7 +222,7 @@ def _fits(frozen: Frozen, choice: ModelChoice, schemas: tuple[ToolSchema, ...]) 
 
 
 def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
-    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.forgetting.burials(ref.owner)
+    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.burials(ref.owner)
 
 
 def _session(uow: UnitOfWork, ref: SessionRef) -> Session:
@@ -242,4 +242,4 @@ def _everything(
 ) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
     session = _session(uow, ref)
     notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
-    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.forgetting.burials(ref.owner)
+    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.burials(ref.owner)

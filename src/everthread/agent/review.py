@@ -265,7 +265,7 @@ class Reviewer:
             return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
         text = f"{review.window.words} were not reviewed, after {review.fence} attempts: {why}"
         incident = Incident(self._clock.now(), "review", ref.session_id, text)
-        await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+        await self._store.write(lambda uow: uow.leases.add_incident(incident))
         return ReviewState.FAILED, 0.0
 
     async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ class Reviewer:
         if room.missing:
             text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.words})"
             incident = Incident(self._clock.now(), "review", ref.session_id, text)
-            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+            await self._store.write(lambda uow: uow.leases.add_incident(incident))
         return room.missing
 
     async def _start(self, ref: SessionRef, choice: ModelChoice) -> Prepared:

@@ -205,7 +205,7 @@ class Runtime:
         """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
         self._presence.enter()
         for holder in self._presence.gone():
-            await self.store.write(lambda uow, holder=holder: uow.lanes.leave(holder))
+            await self.store.write(lambda uow, holder=holder: uow.leases.leave(holder))
             self._presence.forget(holder)
 
     async def ready(self) -> tuple[str, ...]:
@@ -430,7 +430,7 @@ class Runtime:
                 await self._shut_down_providers(shutdown_s)
             # The heartbeat went on until now: what this process had begun is anybody's from here on.
             if await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
-                await self.store.write(lambda uow: uow.lanes.leave(self.holder))
+                await self.store.write(lambda uow: uow.leases.leave(self.holder))
         except StoreError as error:
             log.warning("left to run out: %s", error)
         finally:
@@ -446,7 +446,7 @@ class Runtime:
 
     def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
         """Whether something can still be done before `until` by the lanes served here."""
-        if self._hooks and uow.lanes.hooks(1, self._hooks):
+        if self._hooks and uow.leases.hooks(1, self._hooks):
             return True
         end = uow.log.end()
         rows = [row for row in uow.cursors.providers() if row.name in self.memory.names and row.open_until <= until]
@@ -458,7 +458,7 @@ def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> Noteboo
         return await lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
-        return await store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+        return await store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
 
     return Notebook(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
 

@@ -21,7 +21,7 @@ async def search(desk: CommandContext, words: str) -> CommandResult:
         return refused(f"That is too much to search for; give at most {QUERY_CHARS_MAX} characters.")
     # What was just said is to be found as well.
     await desk.store.index()
-    hits = await desk.store.read(lambda uow: uow.turns.search(desk.owner, words, limit=FOUND_MAX))
+    hits = await desk.store.read(lambda uow: uow.search.search(desk.owner, words, limit=FOUND_MAX))
     sessions = await desk.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
     lines: list[str] = []
     offers: list[Offer] = []

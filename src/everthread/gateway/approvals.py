@@ -134,7 +134,7 @@ class Approvals:
         log.info("asked whether %s may run", call.name, extra=log_fields(key, ref.session_id))
         try:
             reply = Reply(name, key, ref.session_id, ref.owner, text, ReplyState.READY, self._clock.now())
-            stored = await self._store.write(lambda uow: uow.inbox.put_reply(reply))
+            stored = await self._store.write(lambda uow: uow.outbox.put_reply(reply))
             self._delivery.put(stored, (Button("Allow", f"/approve {code}"), Button("Deny", f"/deny {code}")))
             async with asyncio.timeout(self._wait_s):
                 yes = await question.answer
@@ -167,9 +167,9 @@ class Approvals:
 
 
 def _withdrawn(uow: UnitOfWork, name: str) -> Reply | None:
-    reply = uow.inbox.reply(name)
+    reply = uow.outbox.reply(name)
     if reply is not None and reply.state is ReplyState.READY:
-        uow.inbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
+        uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
         return None
     return reply
 

@@ -262,7 +262,7 @@ class Unpacking:
 
         def store(uow: UnitOfWork) -> tuple[bool, Reply | None]:
             waits = uow.inbox.unpack(row.id, text, kept)
-            return waits, uow.inbox.put_reply(notice) if waits and unpacked.notice else None
+            return waits, uow.outbox.put_reply(notice) if waits and unpacked.notice else None
 
         waits, told = await self._store.write(store)
         if told is not None:

@@ -75,7 +75,7 @@ class Finding:
         finders = {name: platform.finder for name, platform in platforms.items()}
         if not any(finders.values()):
             return
-        known = await self._store.read(lambda uow: uow.inbox.newest_known(KNOWN_MAX))
+        known = await self._store.read(lambda uow: uow.outbox.newest_known(KNOWN_MAX))
         moved = await self._store.read(lambda uow: {(name, now) for (name, _), now in uow.inbox.moved_chats().items()})
         for key, message_id in known:
             finder = finders.get(key.platform)
@@ -136,10 +136,10 @@ class Finding:
 
     async def _is_anothers(self, message_id: str, reply: Reply) -> bool:
         """Whether it is known as another reply's, or its beginning; or this one was forgotten, and becomes nothing."""
-        wanted = await self._store.read_inline(lambda uow: uow.inbox.reply(reply.turn_id))
+        wanted = await self._store.read_inline(lambda uow: uow.outbox.reply(reply.turn_id))
         if wanted is None or wanted.state is ReplyState.WITHHELD:
             return True
-        known = await self._store.read(lambda uow: uow.inbox.out_as(message_id, reply.at - RECORDED_S))
+        known = await self._store.read(lambda uow: uow.outbox.out_as(message_id, reply.at - RECORDED_S))
         place = reply.key.platform, reply.key.chat
         return any((one.key.platform, one.key.chat) == place and one.turn_id != reply.turn_id for one in known)
 

@@ -117,7 +117,7 @@ class InboundHandler:
         )
         log.warning("%s", text, extra={"platform": platform})
         incident = Incident(self._clock.now(), "platform", None, text)
-        await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+        await self._store.write(lambda uow: uow.leases.add_incident(incident))
 
     async def _take_in(self, update: Update) -> None:
         try:
@@ -189,7 +189,7 @@ class InboundHandler:
         self, update: Update, key: SessionKey, owner: str, who: Guest, order: ParsedCommand
     ) -> None:
         name = _name("said", update)
-        if await self._store.read_inline(lambda uow: uow.inbox.reply(name)) is not None:
+        if await self._store.read_inline(lambda uow: uow.outbox.reply(name)) is not None:
             return
         scope = account_of(update.platform, update.user)
         desk = replace(
@@ -211,7 +211,7 @@ class InboundHandler:
         """Once, however often the update is delivered."""
         reply = Reply(name, key, "", owner, text, ReplyState.READY, self._clock.now())
         stored = await self._store.write(
-            lambda uow: None if uow.inbox.reply(name) is not None else uow.inbox.put_reply(reply)
+            lambda uow: None if uow.outbox.reply(name) is not None else uow.outbox.put_reply(reply)
         )
         if stored is not None:
             self._delivery.put(stored)

@@ -138,7 +138,7 @@ class Outbox:
         self, state: ReplyState, after: tuple[float, str] | None
     ) -> tuple[tuple[Reply, ...], tuple[float, str] | None]:
         """The next ones, and behind which one there may be more."""
-        found = await self._store.read(lambda uow: uow.inbox.replies(state, SWEPT_MAX, after))
+        found = await self._store.read(lambda uow: uow.outbox.replies(state, SWEPT_MAX, after))
         return found, (found[-1].at, found[-1].turn_id) if len(found) == SWEPT_MAX else None
 
     async def finish(self, deadline: float) -> None:
@@ -208,7 +208,7 @@ class Outbox:
 
     async def _settle(self, platform: Platform, turn_id: str) -> bool:
         """Find out what became of a part that was handed over, and see to it; whether that was the last of it."""
-        reply = await self._store.read_inline(lambda uow: uow.inbox.reply(turn_id))
+        reply = await self._store.read_inline(lambda uow: uow.outbox.reply(turn_id))
         if reply is None or reply.state is not ReplyState.SENDING:
             self._settling.leave(turn_id)
             return True
@@ -289,7 +289,7 @@ class Outbox:
         last = reply.parts + 1 >= len(parts)
         buttons, files = self._with.get(reply.turn_id, ((), ())) if last else ((), ())
         if last and reply.file and platform.capabilities.files:
-            content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+            content = await self._store.read(lambda uow: uow.outbox.attached(reply.turn_id))
             files = (*files, File(reply.file, content or b""))
         name = f"{reply.turn_id}.{reply.parts}"
         return Outbound(name, Address.of(reply.key), parts[reply.parts], buttons, files), last
@@ -322,7 +322,7 @@ class Outbox:
         """What is said; where no files can be sent, what is in its file as well. `None` if nobody could read that."""
         if not reply.file or platform.capabilities.files:
             return reply.text
-        content = await self._store.read(lambda uow: uow.inbox.attached(reply.turn_id))
+        content = await self._store.read(lambda uow: uow.outbox.attached(reply.turn_id))
         if content is not None and len(content) > AS_TEXT_BYTES_MAX:
             return None
         try:

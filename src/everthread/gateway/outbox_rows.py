@@ -41,7 +41,7 @@ def may_have_begun(reply: Reply) -> bool:
 
 def ready(uow: UnitOfWork, turn_id: str) -> Reply | None:
     """The reply as it is now: it may have been forgotten since it was queued."""
-    reply = uow.inbox.reply(turn_id)
+    reply = uow.outbox.reply(turn_id)
     return reply if reply is not None and reply.state is ReplyState.READY else None
 
 
@@ -52,25 +52,25 @@ def claimed(uow: UnitOfWork, turn_id: str, finder: Finder | None) -> Reply | Non
         return None
     newest = finder.newest(Address.of(reply.key)) if finder is not None else ""
     sent_after = reply.sent_after if may_have_begun(reply) else newest
-    return uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING, sent_after=sent_after))
+    return uow.outbox.put_reply(replace(reply, state=ReplyState.SENDING, sent_after=sent_after))
 
 
 def looked(uow: UnitOfWork, turn_id: str, sent_after: str) -> None:
     """It is not before that, if it may be out."""
-    reply = uow.inbox.reply(turn_id)
+    reply = uow.outbox.reply(turn_id)
     if reply is not None and (reply.state is ReplyState.SENDING or may_have_begun(reply)):
-        uow.inbox.put_reply(replace(reply, sent_after=sent_after))
+        uow.outbox.put_reply(replace(reply, sent_after=sent_after))
 
 
 def update(uow: UnitOfWork, reply: Reply) -> None:
-    known = uow.inbox.reply(reply.turn_id)
+    known = uow.outbox.reply(reply.turn_id)
     if known is None:
         return
     if known.text != reply.text:
         # Forgotten while it was being sent: its words don't come back, and no more of it goes out.
         state = ReplyState.WITHHELD if reply.state is ReplyState.READY else reply.state
         reply = replace(reply, text=known.text, state=state)
-    uow.inbox.put_reply(reply)
+    uow.outbox.put_reply(reply)
 
 
 log = logging.getLogger("everthread.gateway")
@@ -97,7 +97,7 @@ class Ledger:
             outgoing.update(uow, replace(reply, state=state))
             what = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
             text = f"a reply {what} {reply.key.platform} chat {reply.key.chat}: {excerpt(why, 200)}"
-            uow.lanes.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
+            uow.leases.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
         await self._write(give_up)
         where = log_fields(reply.key, reply.session_id, reply.turn_id)
@@ -106,12 +106,12 @@ class Ledger:
     async def tell(self, reply: Reply, text: str) -> None:
         """An incident."""
         incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
-        await self._write(lambda uow: uow.lanes.add_incident(incident))
+        await self._write(lambda uow: uow.leases.add_incident(incident))
         log.warning("%s", text, extra=log_fields(reply.key, reply.session_id, reply.turn_id))
 
     async def has_its_words(self, reply: Reply) -> bool:
         """Whether nobody has had it forgotten since it was read."""
-        known = await self._insisting(lambda: self._store.read_inline(lambda uow: uow.inbox.reply(reply.turn_id)))
+        known = await self._insisting(lambda: self._store.read_inline(lambda uow: uow.outbox.reply(reply.turn_id)))
         return known is not None and known.text == reply.text
 
     async def _write(self, work: Callable[[UnitOfWork], None]) -> None:

@@ -210,9 +210,9 @@ class Gateway:
 
     def _note_review(self, uow: UnitOfWork, event: Reviewed) -> None:
         ref, name = event.ref, f"reviewed-{event.ref.session_id}-{event.window.mark}"
-        if self._is_told_of_reviews(ref.key) and uow.inbox.reply(name) is None:
+        if self._is_told_of_reviews(ref.key) and uow.outbox.reply(name) is None:
             now = self.clock.now()
-            uow.inbox.put_reply(Reply(name, ref.key, ref.session_id, ref.owner, event.text, ReplyState.READY, now))
+            uow.outbox.put_reply(Reply(name, ref.key, ref.session_id, ref.owner, event.text, ReplyState.READY, now))
 
     def _hear_of_review(self, event: Reviewed) -> None:
         if self._is_told_of_reviews(event.ref.key):

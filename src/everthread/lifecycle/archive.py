@@ -36,25 +36,25 @@ class ArchiveUnits(Units):
         """Take what was deleted out of the index and the write-ahead log for good, and its files with it."""
         await self.remove_files()
         # In slices, so that nobody waits while the index is worked over.
-        more = await self._store.write(lambda uow: uow.forgetting.purge(begin=True))
+        more = await self._store.write(lambda uow: uow.search.purge(begin=True))
         while more:
-            more = await self._store.write(lambda uow: uow.forgetting.purge(begin=False))
+            more = await self._store.write(lambda uow: uow.search.purge(begin=False))
         if not await self._store.tidy():
-            await self._store.write(lambda uow: uow.lanes.add_incident(self._untidy()))
+            await self._store.write(lambda uow: uow.leases.add_incident(self._untidy()))
 
     async def remove_files(self) -> None:
         """Remove the files of what was forgotten, also those that a process which is gone has left."""
         if self._remove_file is None:
             return
-        for path in await self._store.read(lambda uow: uow.forgetting.discarded()):
+        for path in await self._store.read(lambda uow: uow.attachments.discarded()):
             try:
                 await asyncio.to_thread(self._remove_file, path)
             except OSError as error:
                 text = f"a file of what was forgotten could not be removed ({error.strerror}); remove media/{path}"
                 incident = Incident(self._clock.now(), "forget", None, text)
-                await self._store.write(lambda uow, incident=incident: uow.lanes.add_incident(incident))
+                await self._store.write(lambda uow, incident=incident: uow.leases.add_incident(incident))
             else:
-                await self._store.write(lambda uow, path=path: uow.forgetting.removed(path))
+                await self._store.write(lambda uow, path=path: uow.attachments.removed(path))
 
     def _untidy(self) -> Incident:
         text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
@@ -153,5 +153,5 @@ def prune(uow: UnitOfWork, session_id: str, before: float) -> int | None:
     if uow.archive.untold(session_id) or uow.archive.holds_the_newest(session_id):
         return None
     # What is taken out of the index must be in it: what comes to it later would bring the words back.
-    uow.turns.index()
+    uow.search.index()
     return uow.archive.remove(session_id)

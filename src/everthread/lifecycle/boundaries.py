@@ -139,7 +139,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
     _announce(uow, key, session, opened if step.opens and step.opens.fresh else None, step, setting)
     if step.pending is not None and session is not None and key.platform in setting.told_of_expiry:
         name, text = f"ended-{uow.sessions.last_boundary()}", ENDED_BY_ITSELF[step.pending]
-        uow.inbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, setting.now))
+        uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, setting.now))
     _arm(uow, key, here, on, setting)
     return Crossing(
         kind,
@@ -205,7 +205,7 @@ def _look(
                 uow.takes_long()
             return replace(place, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
         case Compress():
-            return replace(place, burials=uow.forgetting.burials(owner))
+            return replace(place, burials=uow.erasure.burials(owner))
         case Suspend():
             return replace(place, served=uow.sessions.is_served(holder, session.id))
         case Expire():
@@ -339,12 +339,12 @@ def _announce(
     start = (HookCall("on_session_start", fresh.id, key.platform),) if fresh is not None else ()
     for call in (*step.hooks, *start, boundary):
         if call.hook in setting.hooks:
-            uow.lanes.add_hook(key, call, setting.now)
+            uow.leases.add_hook(key, call, setting.now)
 
 
 def _arm(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, setting: WriteContext) -> None:
     if on is None and here.armed:
-        uow.lanes.disarm(timer_name(key))
+        uow.leases.disarm(timer_name(key))
     elif on is not None and not here.armed:
         arm_expiry(uow, key, on, setting.policies)
 
@@ -359,7 +359,7 @@ def arm_expiry(
     """Set the key's expiry timer, unless it is set: one that fires too early is checked and set again."""
     due = policies.of(key).due(session.active_at)
     if due is not None:
-        uow.lanes.arm(Timer(timer_name(key), max(due, not_before), key))
+        uow.leases.arm(Timer(timer_name(key), max(due, not_before), key))
 
 
 RECHECK_S = 30.0
@@ -408,7 +408,7 @@ class BoundaryUnits(Units):
             crossed = cross(uow, key, Resume(session_id), owner, self._setting("handoff"))
             if crossed.refusal is None and crossed.ref is not None:
                 name, at = f"handoff-{self._new_id()}", self._clock.now()
-                uow.inbox.put_reply(Reply(name, key, crossed.ref.session_id, owner, text, ReplyState.READY, at))
+                uow.outbox.put_reply(Reply(name, key, crossed.ref.session_id, owner, text, ReplyState.READY, at))
             return crossed
 
         crossed = await self._store.write(hand_over)
@@ -455,13 +455,13 @@ class BoundaryUnits(Units):
     async def expire_due(self, lease: Lease) -> float | None:
         """Cross `Expire` for every key whose timer is due; when the next one is."""
         now = self._clock.now()
-        due = await self._store.read_inline(lambda uow: uow.lanes.due_timers(now, _TIMERS_AT_ONCE))
+        due = await self._store.read_inline(lambda uow: uow.leases.due_timers(now, _TIMERS_AT_ONCE))
         for timer in due:
 
             def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> Crossing | None:
                 setting = self._setting("expiry")
-                uow.lanes.check(lease)
-                uow.lanes.disarm(timer_name(key))
+                uow.leases.check(lease)
+                uow.leases.disarm(timer_name(key))
                 binding = uow.sessions.binding(key)
                 if binding is None or binding.session_id is None:
                     return None
@@ -477,7 +477,7 @@ class BoundaryUnits(Units):
                 log_crossing(crossed)
         if len(due) == _TIMERS_AT_ONCE:
             return now
-        return await self._store.read_inline(lambda uow: uow.lanes.next_timer())
+        return await self._store.read_inline(lambda uow: uow.leases.next_timer())
 
 
 def log_crossing(crossed: Crossing) -> None:

@@ -42,7 +42,7 @@ Forgettable = ForgetSession | ForgetOwner | ForgetFact
 def forget(uow: UnitOfWork, what: Forgettable, owner: str, setting: WriteContext) -> int:
     """Forget it; the number of sessions and notes concerned."""
     # What is taken out of the index must be in it: what comes to it later would bring the words back.
-    uow.turns.index()
+    uow.search.index()
     match what:
         case ForgetSession(session_id):
             _forget_session(uow, owned(uow, session_id, owner), setting)
@@ -65,18 +65,18 @@ def _forget_session(uow: UnitOfWork, session: Session, setting: WriteContext, *,
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, setting)
     mending = without(session.id, uow.notes.of_owner(session.owner)) if notes_stay else Mending()
-    wordings = uow.forgetting.scrub_session(session)
+    wordings = uow.erasure.scrub_session(session)
     _bury_facts(uow, wordings + mend(uow, mending, session, setting.now), session.owner, setting.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
-    uow.forgetting.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
+    uow.erasure.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
         session = session.ended("forgotten", setting.now)
         uow.sessions.renew(session)
     _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, setting.now, hides_the_rest=True)
-    uow.forgetting.bury("session", session.id, session.owner, setting.now)
+    uow.erasure.bury("session", session.id, session.owner, setting.now)
     for child in uow.sessions.descendants(session.id):
         # What it handed over was asked for in its own words, and answered to it alone.
         if child.cause is Cause.DELEGATION and child.parent_id == session.id and child.forgotten_seq is None:
@@ -89,22 +89,22 @@ def _forget_owner(uow: UnitOfWork, owner: str, setting: WriteContext) -> int:
         # Delegated work is forgotten with the session that handed it over.
         if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
             _forget_session(uow, left, setting, notes_stay=False)
-    _bury_facts(uow, uow.forgetting.scrub_owner(owner), owner, setting.now)
+    _bury_facts(uow, uow.erasure.scrub_owner(owner), owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
     _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, setting.now, hides_the_rest=True)
-    uow.forgetting.bury("owner", owner, owner, setting.now)
+    uow.erasure.bury("owner", owner, owner, setting.now)
     return len(sessions)
 
 
 def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: WriteContext) -> None:
     note = uow.notes.get(note_id)
-    if note is None or note.owner != owner or uow.forgetting.buried("note", note_id):
+    if note is None or note.owner != owner or uow.erasure.buried("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    wordings = tuple(text for text in uow.forgetting.scrub_fact(note_id, owner) if text != FORGOTTEN)
+    wordings = tuple(text for text in uow.erasure.scrub_fact(note_id, owner) if text != FORGOTTEN)
     if not wordings:
         raise NotFound(f"there is no note {note_id!r}")
     _bury_facts(uow, wordings, owner, setting.now)
-    uow.forgetting.bury("note", note_id, owner, setting.now)
+    uow.erasure.bury("note", note_id, owner, setting.now)
     session, _ = desk(uow, owner, setting.now)
     # The last version of a note that was removed, or written in a forgotten session, has no words left of its own.
     text = note.content if note.content in wordings else wordings[0]
@@ -115,7 +115,7 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: WriteContex
 def _bury_facts(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
     """A note's file may outlive it, here or in a backup: its words are known again when they are imported."""
     for wording in wordings:
-        uow.forgetting.bury("fact", fact_identity(owner, wording), owner, now)
+        uow.erasure.bury("fact", fact_identity(owner, wording), owner, now)
 
 
 def _tell_providers(
@@ -127,12 +127,12 @@ def _tell_providers(
         session = session.but(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
     # With no provider to tell, the entry need not keep the fact's words.
-    uow.forgetting.told(session.id, session.log_seq)
+    uow.erasure.told(session.id, session.log_seq)
 
 
 def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tuple[str, ...]:
     """Carry it out, once the session's own words are gone; the wordings that went with them."""
-    uow.forgetting.scrub_notes(session.owner, mending.tainted)
+    uow.erasure.scrub_notes(session.owner, mending.tainted)
     for back in mending.back:
         _put_back(uow, back, now)
     for writing in mending.writings:

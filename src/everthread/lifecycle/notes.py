@@ -136,7 +136,7 @@ def _next_version(
         )
     last = uow.notes.get(change.note_id)
     gone = last is None or (last.action is NoteAction.REMOVE) is not (change.action is NoteAction.ADD)
-    if last is None or gone or last.owner != owner or uow.forgetting.buried("note", change.note_id):
+    if last is None or gone or last.owner != owner or uow.erasure.buried("note", change.note_id):
         raise NotFound(f"there is no note {change.note_id!r}")
     content = "" if change.action is NoteAction.REMOVE else change.content
     return NoteVersion(
@@ -213,7 +213,7 @@ class NoteUnits(Units):
 
         def take(uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
             now = self._clock.now()
-            uow.lanes.keep_alive(self._holder, now, PROCESS_TTL_S)
+            uow.leases.keep_alive(self._holder, now, PROCESS_TTL_S)
             return take_review(uow, self._holder, now)
 
         return await self._store.write(take)

@@ -84,7 +84,7 @@ class Pairings:
                 uow.access.put_pairing(replace(pairing, expires_at=now + CODE_S))
                 name = sent_name(pairing.platform, pairing.user, pairing.at)
                 # Where to tell them that they are let in. What was said there is not kept: it has the code in it.
-                uow.inbox.put_reply(Reply(name, key, "", pairing.account, "", ReplyState.SENT, now, message_id, 1))
+                uow.outbox.put_reply(Reply(name, key, "", pairing.account, "", ReplyState.SENT, now, message_id, 1))
 
         await self._store.write(sent)
 
@@ -150,9 +150,9 @@ class Pairings:
         def revoke(uow: UnitOfWork) -> bool:
             guest = uow.access.guest(platform, user)
             if guest is not None:
-                told = uow.inbox.reply(told_name(guest))
+                told = uow.outbox.reply(told_name(guest))
                 if told is not None and told.state is ReplyState.READY:
-                    uow.inbox.put_reply(replace(told, state=ReplyState.WITHHELD))
+                    uow.outbox.put_reply(replace(told, state=ReplyState.WITHHELD))
             waited = uow.access.drop_pairing(platform, user)
             return uow.access.turn_out(platform, user) or waited
 
@@ -178,7 +178,7 @@ def _let_in(uow: UnitOfWork, pairing: Pairing, owner: str, now: float) -> Paired
     guest = Paired(pairing.platform, pairing.user, owner or pairing.account, pairing.name, now)
     uow.access.drop_pairing(pairing.platform, pairing.user)
     uow.access.let_in(guest)
-    shown = uow.inbox.reply(sent_name(pairing.platform, pairing.user, pairing.at))
+    shown = uow.outbox.reply(sent_name(pairing.platform, pairing.user, pairing.at))
     if shown is not None:
-        uow.inbox.put_reply(Reply(told_name(guest), shown.key, "", guest.owner, LET_IN, ReplyState.READY, now))
+        uow.outbox.put_reply(Reply(told_name(guest), shown.key, "", guest.owner, LET_IN, ReplyState.READY, now))
     return guest

@@ -42,7 +42,7 @@ def take_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, Sessi
     session_id, window, fence = taken
     session = uow.sessions.get(session_id)
     assert session is not None
-    return Review(session_id, window, fence, uow.forgetting.burials(session.owner)), _ref(uow, session)
+    return Review(session_id, window, fence, uow.erasure.burials(session.owner)), _ref(uow, session)
 
 
 def _ref(uow: UnitOfWork, session: Session) -> SessionRef:
@@ -52,5 +52,5 @@ def _ref(uow: UnitOfWork, session: Session) -> SessionRef:
 
 def held(uow: UnitOfWork, review: Review, owner: str) -> None:
     """Raises `Fenced` unless the review may still write: what it read may have been taken back or forgotten since."""
-    if not uow.reviews.is_held(review) or uow.forgetting.burials(owner) != review.burials:
+    if not uow.reviews.is_held(review) or uow.erasure.burials(owner) != review.burials:
         raise Fenced(f"the review of {review.window.words} was stopped")

@@ -330,7 +330,7 @@ def end(uow: UnitOfWork, time: Occurrence, came: Outcome, now: float) -> tuple[O
         text = came.text or f"The scheduled task {excerpt(schedule.name)} was not done: {came.told or problem}"
         key = SessionKey.parse(target.to)
         # Under the turn's own name: what is forgotten of it is forgotten here too.
-        reply = uow.inbox.put_reply(
+        reply = uow.outbox.put_reply(
             Reply(came.turn_id, key, came.session_id, schedule.owner, text, ReplyState.READY, now)
         )
     later = target.kind is TargetKind.WEBHOOK or (target.kind not in (TargetKind.NONE, TargetKind.CHAT) and came.text)
@@ -348,4 +348,4 @@ def _tried(time: Occurrence) -> Occurrence:
 
 
 def _report(uow: UnitOfWork, time: Occurrence, problem: str, now: float) -> None:
-    uow.lanes.add_incident(Incident(now, "schedule", time.session_id, f"a scheduled task failed: {problem}"))
+    uow.leases.add_incident(Incident(now, "schedule", time.session_id, f"a scheduled task failed: {problem}"))

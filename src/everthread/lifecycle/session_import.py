@@ -108,7 +108,7 @@ def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, Im
     parent_id = before[line.parent].session_id if line.parent is not None else None
     for session_id in (line.id, other_id(line.id, owner)):
         session = uow.sessions.get(session_id)
-        if uow.forgetting.buried("session", session_id) or (session is not None and session.forgotten_seq is not None):
+        if uow.erasure.buried("session", session_id) or (session is not None and session.forgotten_seq is not None):
             return Found(Outcome.FORGOTTEN, session_id, {})
         if session is None:
             return Found(Outcome.NEW, session_id, {})
@@ -258,7 +258,7 @@ def finish(
 def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
     """Whether it was neither forgotten nor stands there already, in the very same words."""
     fact = fact_identity(owner, line.content)
-    if uow.forgetting.buried("note", line.id) or uow.forgetting.buried("fact", fact):
+    if uow.erasure.buried("note", line.id) or uow.erasure.buried("fact", fact):
         return False
     words = line.content.split()
     return all(note.content.split() != words for note in uow.notes.current(owner, line.target))

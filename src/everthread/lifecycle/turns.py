@@ -104,7 +104,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, setting: WriteContext)
     uow.inbox.take_up(row.id, session.id, turn_id)
     uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(setting.holder, session.id, key)
-    uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
+    uow.leases.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
     return TurnClaim(turn_id, ref, setting.holder, slot.fence, row)
 
 
@@ -188,7 +188,7 @@ def commit(
         note_rest(uow, session, setting.review_every, setting.now)
     if "on_turn_end" in setting.hooks:
         call = HookCall("on_turn_end", session.id, slot.ref.key.platform, {"number": str(number)})
-        uow.lanes.add_hook(slot.ref.key, call, setting.now)
+        uow.leases.add_hook(slot.ref.key, call, setting.now)
     reviews_due = setting.review_every > 0 and uow.reviews.is_due(setting.now)
     return Committed(slot.ref, number, status, sent, reviews_due)
 
@@ -209,7 +209,7 @@ def _put_reply(uow: UnitOfWork, slot: Slot, text: str | None, now: float) -> Rep
     # A reply to a conversation that its reader has left must not turn up in the one they are in now.
     state = ReplyState.READY if slot.fate is Fate.LIVE else ReplyState.WITHHELD
     reply = Reply(slot.turn_id, slot.ref.key, slot.ref.session_id, slot.ref.owner, text, state, now)
-    return uow.inbox.put_reply(reply)
+    return uow.outbox.put_reply(reply)
 
 
 def take_over(uow: UnitOfWork, turn_id: str, setting: WriteContext) -> TurnClaim | None:
@@ -218,7 +218,7 @@ def take_over(uow: UnitOfWork, turn_id: str, setting: WriteContext) -> TurnClaim
         return None
     slot = uow.slots.take_over(turn_id, setting.holder)
     uow.sessions.serve(setting.holder, slot.ref.session_id, slot.ref.key)
-    uow.lanes.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
+    uow.leases.keep_alive(setting.holder, setting.now, PROCESS_TTL_S)
     return _ticket(uow, slot)
 
 
@@ -254,7 +254,7 @@ def settle_orphans(uow: UnitOfWork, setting: WriteContext) -> tuple[str, ...]:
 
     Delegated work is not named: the turn that waits for it goes on with it.
     """
-    uow.lanes.sweep(setting.now - REMEMBERED_S)
+    uow.leases.sweep(setting.now - REMEMBERED_S)
     unsettled = [slot for slot in uow.slots.orphans(setting.now) if not _settled(uow, slot, setting)]
     _set_unbegun_work_aside(uow, setting)
     return tuple(slot.turn_id for slot in unsettled if _delegating(uow, slot) is None)
@@ -283,10 +283,10 @@ def _settled(uow: UnitOfWork, slot: Slot, setting: WriteContext) -> bool:
         return False
     ticket = _ticket(uow, slot)
     commit(uow, ticket, [Message(Role.USER, text) for text in ticket.texts], None, setting, interrupted=True)
-    draft = uow.inbox.reply(slot.turn_id)
+    draft = uow.outbox.reply(slot.turn_id)
     if draft is not None and draft.state is ReplyState.DRAFT:
         # Nobody will finish it.
-        uow.inbox.put_reply(replace(draft, state=ReplyState.WITHHELD))
+        uow.outbox.put_reply(replace(draft, state=ReplyState.WITHHELD))
     return True
 
 
@@ -340,7 +340,7 @@ class TurnUnits(Units):
             inbound, now = row.inbound, self._clock.now()
             here = uow.sessions.ref(inbound.key)
             session_id = here.session_id if here is not None and here.owner == inbound.owner else ""
-            return uow.inbox.put_reply(
+            return uow.outbox.put_reply(
                 Reply(order_turn(row.id), inbound.key, session_id, inbound.owner, text, ReplyState.READY, now)
             )
 
@@ -396,7 +396,7 @@ class TurnUnits(Units):
 
     async def drafted(self, turn_id: str) -> Reply | None:
         """What is noted so far of a turn's reply."""
-        return await self._store.read_inline(lambda uow: uow.inbox.reply(turn_id))
+        return await self._store.read_inline(lambda uow: uow.outbox.reply(turn_id))
 
     async def draft_reply(
         self, ticket: TurnClaim, text: str, platform_message_id: str | None = None, sent_after: str = ""
@@ -408,17 +408,17 @@ class TurnUnits(Units):
         """
 
         def draft(uow: UnitOfWork) -> Reply:
-            reply = uow.inbox.reply(ticket.turn_id)
+            reply = uow.outbox.reply(ticket.turn_id)
             unsent = reply is not None and reply.state in (ReplyState.DRAFT, ReplyState.READY) and not reply.parts
             if platform_message_id and reply is not None and unsent and not reply.platform_message_id:
-                return uow.inbox.put_reply(replace(reply, platform_message_id=platform_message_id))
+                return uow.outbox.put_reply(replace(reply, platform_message_id=platform_message_id))
             ref = held(uow, ticket).ref
             state, now = ReplyState.DRAFT, self._clock.now()
             message_id, after = platform_message_id, sent_after
             if reply is not None and reply.platform_message_id == "":
                 # An earlier beginning may be out.
                 after = reply.sent_after
-            return uow.inbox.put_reply(
+            return uow.outbox.put_reply(
                 Reply(
                     *(ticket.turn_id, ref.key, ref.session_id, ref.owner, text, state, now, message_id),
                     sent_after=after,

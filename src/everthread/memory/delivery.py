@@ -217,7 +217,7 @@ class DeliveryService:
 
     async def _discover(self, provider: str, lease: Lease, now: float) -> None:
         def discover(uow: UnitOfWork) -> bool:
-            uow.lanes.check(lease)
+            uow.leases.check(lease)
             return uow.cursors.discover(provider, now, self._limits.discover_at_once)
 
         while await self._store.write(discover):
@@ -227,7 +227,7 @@ class DeliveryService:
         """Nothing is ever told to wait this long: the clock was put back since, and would have to catch up first."""
 
         def bring_forward(uow: UnitOfWork) -> None:
-            uow.lanes.check(lease)
+            uow.leases.check(lease)
             now = self._clock.now()
             uow.cursors.bring_forward(provider, now, now + self._limits.wait_s_max)
 
@@ -266,7 +266,7 @@ class DeliveryService:
         """Look at a broken lane again after a good while, and say so where people see it."""
 
         def set_apart(uow: UnitOfWork) -> None:
-            uow.lanes.check(lease)
+            uow.leases.check(lease)
             now = self._clock.now()
             cursor = uow.cursors.get(provider, session)
             later, why = now + self._limits.backoff_s_max, said(error)
@@ -275,7 +275,7 @@ class DeliveryService:
             for row in uow.cursors.redeliveries(provider, session):
                 if row.due_at is not None:
                     uow.cursors.add_redelivery(replace(row, due_at=later, error=why))
-            uow.lanes.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {why}"))
+            uow.leases.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {why}"))
 
         try:
             await self._store.write(set_apart)
@@ -288,7 +288,7 @@ class DeliveryService:
 
         def look(uow: UnitOfWork, *, only_light: bool = False) -> PendingEntry | None:
             # Whoever could not renew its lease for a while would else deliver beside the one who has it now.
-            uow.lanes.check(lease)
+            uow.leases.check(lease)
             return next_letter(uow, provider, session, now, only_light=only_light)
 
         try:
@@ -300,7 +300,7 @@ class DeliveryService:
             def rest(uow: UnitOfWork) -> None:
                 # One instant for both questions: a lane that falls due between them must not be taken for an empty one.
                 now = self._clock.now()
-                uow.lanes.check(lease)
+                uow.leases.check(lease)
                 if next_letter(uow, provider, session, now) is None:
                     _put_to_rest(uow, provider, session, now)
 
@@ -339,7 +339,7 @@ class DeliveryService:
             log.warning("%s: entry %s: %s", provider, letter.delivery.key, said(error))
 
         def record(uow: UnitOfWork) -> PendingEntry | _Unread | None:
-            uow.lanes.check(lease)
+            uow.leases.check(lease)
             if not self._outcomes.write_down(uow, letter, error, given_up=given_up):
                 return None
             now = self._clock.now()
@@ -554,7 +554,7 @@ class DeliveryResults:
             if letter.entry.kind is not EntryKind.CLOSE:
                 self._close_once_more(uow, letter)
         if isinstance(letter.event, Forgotten):
-            uow.forgetting.told(cursor.session_id, letter.entry.seq)
+            uow.erasure.told(cursor.session_id, letter.entry.seq)
             if letter.event.scope is ForgetScope.OWNER and self._can_forget(cursor.provider):
                 self._tell_what_came_after(uow, letter)
 
@@ -623,7 +623,7 @@ class DeliveryResults:
         """Keep the provider's failure where people see it."""
         name, now = letter.cursor.provider, self._clock.now()
         if incident:
-            uow.lanes.add_incident(Incident(now, f"memory:{name}", letter.cursor.session_id, incident))
+            uow.leases.add_incident(Incident(now, f"memory:{name}", letter.cursor.session_id, incident))
         row = uow.cursors.provider(name)
         if row is not None:
             row = replace(row, last_error=why, last_error_at=now)

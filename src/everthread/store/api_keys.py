@@ -5,14 +5,13 @@ Keys of the HTTP interface.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from msgspec import Struct
 
-from everthread.store.sql import Execute, first, run
+from everthread.store.database import Execute
+from everthread.store.sql import first
 
 
-class Token(Struct, frozen=True):
+class ApiKey(Struct, frozen=True):
     token_hash: str
     owner: str
     """Whose conversations it opens."""
@@ -23,50 +22,36 @@ class Token(Struct, frozen=True):
     """About when it was used last."""
 
 
-class Tokens(Protocol):
-    def add(self, token: Token) -> bool:
-        """False if the owner has one of that name."""
-        ...
-
-    def get(self, token_hash: str) -> Token | None: ...
-    def are_any(self) -> bool: ...
-    def all(self) -> tuple[Token, ...]:
-        """By owner and name."""
-        ...
-
-    def used(self, token_hash: str, now: float) -> None: ...
-    def remove(self, owner: str, name: str) -> bool:
-        """False if there is none."""
-        ...
-
-
 _COLUMNS = "token_hash, owner, name, at, used_at"
 
 
-class TokenTables:
+class ApiKeys:
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
-    def add(self, token: Token) -> bool:
+    def add(self, token: ApiKey) -> bool:
+        """False if the owner has one of that name."""
         added = self._execute(
             f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING name",
             (token.token_hash, token.owner, token.name, token.at, token.used_at),
         )
         return first(added) is not None
 
-    def get(self, token_hash: str) -> Token | None:
+    def get(self, token_hash: str) -> ApiKey | None:
         row = first(self._execute(f"SELECT {_COLUMNS} FROM tokens WHERE token_hash = ?", (token_hash,)))
-        return Token(*row) if row else None
+        return ApiKey(*row) if row else None
 
     def are_any(self) -> bool:
         return first(self._execute("SELECT 1 FROM tokens LIMIT 1")) is not None
 
-    def all(self) -> tuple[Token, ...]:
-        return tuple(Token(*row) for row in self._execute(f"SELECT {_COLUMNS} FROM tokens ORDER BY owner, name"))
+    def all(self) -> tuple[ApiKey, ...]:
+        """By owner and name."""
+        return tuple(ApiKey(*row) for row in self._execute(f"SELECT {_COLUMNS} FROM tokens ORDER BY owner, name"))
 
     def used(self, token_hash: str, now: float) -> None:
-        run(self._execute("UPDATE tokens SET used_at = ? WHERE token_hash = ?", (now, token_hash)))
+        self._execute("UPDATE tokens SET used_at = ? WHERE token_hash = ?", (now, token_hash))
 
     def remove(self, owner: str, name: str) -> bool:
+        """False if there is none."""
         removed = self._execute("DELETE FROM tokens WHERE owner = ? AND name = ? RETURNING name", (owner, name))
         return first(removed) is not None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from everthread.domain.model import Kind, Session
-from everthread.store.inbox import discard
+from everthread.store.attachments import discard
+from everthread.store.database import Database
+from everthread.store.search_index import SearchIndex
 from everthread.store.session_list import COLUMNS, session_of
-from everthread.store.sql import FIRST_REPLAY, Execute, first, run
+from everthread.store.sql import first
 from everthread.store.turns import MESSAGES_PER_TURN
 
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
@@ -38,11 +40,16 @@ _CHILDREN_OF = (
 )
 
 
-class ArchiveTables:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+class Archive:
+    """Sessions that come or go as a whole."""
+
+    def __init__(self, database: Database, search: SearchIndex) -> None:
+        self._database = database
+        self._execute = database.execute
+        self._search = search
 
     def untold(self, session_id: str) -> bool:
+        """Whether some provider has not been told all of the session's log."""
         row = first(
             self._execute(
                 "SELECT 1 FROM sessions s JOIN log l ON l.session_id = s.id AND l.seq = s.log_seq "
@@ -56,19 +63,19 @@ class ArchiveTables:
         return row is not None
 
     def count_as_told(self, session_id: str) -> None:
-        run(
-            self._execute(
-                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, told_from) "
-                f"SELECT p.name, s.id, s.log_seq, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, s.log_seq "
-                "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
-                # What it was not told can still be copied.
-                "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq, "
-                "told_from = CASE WHEN cursors.seq < excluded.seq THEN excluded.seq ELSE cursors.told_from END",
-                (session_id,),
-            )
+        """Every provider there is now counts as told of all that the session's log has so far."""
+        self._execute(
+            "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, told_from) "
+            "SELECT p.name, s.id, s.log_seq, ?, ?, 0, s.log_seq "
+            "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
+            # What it was not told can still be copied.
+            "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq, "
+            "told_from = CASE WHEN cursors.seq < excluded.seq THEN excluded.seq ELSE cursors.told_from END",
+            (self._database.first_replay, self._database.first_replay, session_id),
         )
 
     def ended_before(self, before: float, session_id: str | None = None) -> tuple[Session, ...]:
+        """Conversations that ended, and were last active, before then, and that nobody is on or at work for."""
         some = "" if session_id is None else "AND s.id = ?"
         rows = self._execute(
             f"SELECT {COLUMNS} FROM sessions s WHERE ended_at < ? AND active_at < ? AND forgotten_seq IS NULL "
@@ -80,10 +87,12 @@ class ArchiveTables:
         return tuple(session_of(row) for row in rows)
 
     def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
+        """Who grew out of whom, of all that are not forgotten: the child, and the nearest above it that is not."""
         rows = self._execute(_CHILDREN) if parent_id is None else self._execute(_CHILDREN_OF, (parent_id,))
         return tuple((parent_id or row[0], row[1]) for row in rows)
 
     def holds_the_newest(self, session_id: str) -> bool:
+        """Whether the newest turn or log entry of all is the session's: their numbers must not be given again."""
         rows = self._execute(
             "SELECT session_id FROM (SELECT session_id FROM log ORDER BY pos DESC LIMIT 1) UNION ALL "
             "SELECT session_id FROM (SELECT session_id FROM turns ORDER BY id DESC LIMIT 1)"
@@ -91,15 +100,14 @@ class ArchiveTables:
         return any(row[0] == session_id for row in list(rows))
 
     def remove(self, session_id: str) -> int:
+        """Take every row of the session's conversation away; how many turns it had. Notes and the audit trail stay."""
         turns = [row[0] for row in self._execute("SELECT id FROM turns WHERE session_id = ?", (session_id,))]
         for turn in turns:
             start, end = turn * MESSAGES_PER_TURN, (turn + 1) * MESSAGES_PER_TURN
-            # One by one: a contentless index deletes by row id, never by range.
-            for (message,) in list(self._execute("SELECT id FROM messages WHERE id >= ? AND id < ?", (start, end))):
-                run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message,)))
-            run(self._execute("DELETE FROM messages WHERE id >= ? AND id < ?", (start, end)))
+            self._search.remove(start, end)
+            self._execute("DELETE FROM messages WHERE id >= ? AND id < ?", (start, end))
         for (owner,) in list(self._execute("SELECT owner FROM sessions WHERE id = ?", (session_id,))):
             discard(self._execute, owner, session_id)
         for sql in _ITS_ROWS:
-            run(self._execute(sql, (session_id,)))
+            self._execute(sql, (session_id,))
         return len(turns)

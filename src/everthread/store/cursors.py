@@ -6,12 +6,12 @@ How far each provider has come in each session's log, and what stands outside th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
-from everthread.domain.events import EntryKind, Event, LogEntry
-from everthread.store.sql import FIRST_REPLAY, Execute, first, run
+from everthread.store.database import Database
+from everthread.store.sql import first
 from everthread.store.turns import MESSAGES_PER_TURN
 
 
@@ -73,85 +73,6 @@ class LaneCount(Struct, frozen=True):
     """When the oldest entry that waits was written."""
 
 
-class Log(Protocol):
-    def append(self, entry: LogEntry) -> None: ...
-    def entry(self, session_id: str, seq: int) -> LogEntry | None: ...
-    def after(self, session_id: str, seq: int) -> LogEntry | None:
-        """The next entry, if there is one."""
-        ...
-
-    def of_kind(self, session_id: str, kind: EntryKind) -> tuple[LogEntry, ...]: ...
-    def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None: ...
-    def event(self, entry: LogEntry, missing: tuple[int, ...], *, as_of_now: bool = False) -> Event:
-        """What an entry tells; with `as_of_now`, a close leaves out what was taken back after it."""
-        ...
-
-    def is_taken_back(self, session_id: str, number: int) -> bool:
-        """Whether the turn was hidden since."""
-        ...
-
-    def is_light(self, entry: LogEntry) -> bool:
-        """Whether its event is read in microseconds."""
-        ...
-
-    def end(self) -> int:
-        """The position of the newest entry of any log."""
-        ...
-
-
-class Cursors(Protocol):
-    def register(self, provider: str) -> None:
-        """A provider that was never here starts at the logs' ends."""
-        ...
-
-    def provider(self, name: str) -> ProviderRow | None: ...
-    def providers(self) -> tuple[ProviderRow, ...]: ...
-    def save_provider(self, row: ProviderRow) -> None: ...
-    def discover(self, provider: str, now: float, limit: int) -> bool:
-        """Make the lanes of new log entries due; true if there may be more of them."""
-        ...
-
-    def get(self, provider: str, session_id: str) -> Cursor | None: ...
-    def save(self, cursor: Cursor) -> None: ...
-    def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
-        """Sessions with something to deliver now, the longest waiting first."""
-        ...
-
-    def next_due(self, provider: str, after: float) -> float | None: ...
-    def set_back(self, provider: str, session_id: str | None, now: float) -> int:
-        """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
-        ...
-
-    def tell_again(self, provider: str, owner: str, now: float) -> int:
-        """Start the lanes of an owner's conversations where each was first told from, under a new replay number; how
-        many. What was forgotten is none of them.
-        """
-        ...
-
-    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
-        """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
-        ...
-
-    def copy(self, provider: str, session_id: str, now: float) -> bool:
-        """Start the lane of such a session at its log's beginning; false if it is none, or something of it waits."""
-        ...
-
-    def copying(self, provider: str) -> tuple[int, int]:
-        """Sessions and entries that are left of the copies that were started."""
-        ...
-
-    def new_replay(self, provider: str, session_id: str) -> int: ...
-    def add_redelivery(self, row: Redelivery) -> None: ...
-    def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]: ...
-    def drop_redelivery(self, row: Redelivery) -> None: ...
-    def bring_forward(self, provider: str, now: float, latest: float) -> None:
-        """What waits for a time after `latest` waits no longer: lanes, redeliveries and the breaker."""
-        ...
-
-    def parked(self, provider: str, session_id: str) -> tuple[int, ...]: ...
-    def count(self, provider: str) -> LaneCount: ...
-
-
 _CURSOR = "provider, session_id, seq, replay, attempts, due_at, error, copy_to"
 _PROVIDER = "name, scanned_pos, failures, open_until, last_error, last_error_at"
 _REDELIVERY = "provider, session_id, seq, replay, error, attempts, due_at"
@@ -168,17 +89,17 @@ _AT_REST = (
 )
 
 
-class CursorTables:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+class Cursors:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._execute = database.execute
 
     def register(self, provider: str) -> None:
-        run(
-            self._execute(
-                "INSERT INTO providers (name, scanned_pos, failures, open_until) "
-                "SELECT ?, COALESCE((SELECT MAX(pos) FROM log), 0), 0, 0.0 WHERE true ON CONFLICT DO NOTHING",
-                (provider,),
-            )
+        """A provider that was never here starts at the logs' ends."""
+        self._execute(
+            "INSERT INTO providers (name, scanned_pos, failures, open_until) "
+            "SELECT ?, COALESCE((SELECT MAX(pos) FROM log), 0), 0, 0.0 WHERE true ON CONFLICT DO NOTHING",
+            (provider,),
         )
 
     def provider(self, name: str) -> ProviderRow | None:
@@ -189,15 +110,14 @@ class CursorTables:
         return tuple(ProviderRow(*row) for row in self._execute(f"SELECT {_PROVIDER} FROM providers ORDER BY name"))
 
     def save_provider(self, row: ProviderRow) -> None:
-        run(
-            self._execute(
-                "UPDATE providers SET scanned_pos = ?, failures = ?, open_until = ?, last_error = ?, "
-                "last_error_at = ? WHERE name = ?",
-                (row.scanned_pos, row.failures, row.open_until, row.last_error, row.last_error_at, row.name),
-            )
+        self._execute(
+            "UPDATE providers SET scanned_pos = ?, failures = ?, open_until = ?, last_error = ?, "
+            "last_error_at = ? WHERE name = ?",
+            (row.scanned_pos, row.failures, row.open_until, row.last_error, row.last_error_at, row.name),
         )
 
     def discover(self, provider: str, now: float, limit: int) -> bool:
+        """Make the lanes of new log entries due; true if there may be more of them."""
         row = self.provider(provider)
         if row is None:
             return False
@@ -209,18 +129,17 @@ class CursorTables:
         )
         if top is None or top[0] is None:
             return False
+        replay = self._database.first_replay
         # A lane that already waits keeps its place: being noticed again must not cut its back-off short.
-        run(
-            self._execute(
-                "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
-                f"SELECT ?, l.session_id, MIN(l.seq) - 1, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ?, MIN(l.seq) - 1 "
-                "FROM log l JOIN sessions s ON s.id = l.session_id "
-                f"WHERE l.pos > ? AND l.pos <= ? AND {_REMEMBERED} GROUP BY l.session_id "
-                "ON CONFLICT (provider, session_id) DO UPDATE SET due_at = COALESCE(cursors.due_at, excluded.due_at)",
-                (provider, now, row.scanned_pos, top[0]),
-            )
+        self._execute(
+            "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
+            "SELECT ?, l.session_id, MIN(l.seq) - 1, ?, ?, 0, ?, MIN(l.seq) - 1 "
+            "FROM log l JOIN sessions s ON s.id = l.session_id "
+            f"WHERE l.pos > ? AND l.pos <= ? AND {_REMEMBERED} GROUP BY l.session_id "
+            "ON CONFLICT (provider, session_id) DO UPDATE SET due_at = COALESCE(cursors.due_at, excluded.due_at)",
+            (provider, replay, replay, now, row.scanned_pos, top[0]),
         )
-        run(self._execute("UPDATE providers SET scanned_pos = ? WHERE name = ?", (top[0], provider)))
+        self._execute("UPDATE providers SET scanned_pos = ? WHERE name = ?", (top[0], provider))
         return True
 
     def get(self, provider: str, session_id: str) -> Cursor | None:
@@ -233,15 +152,14 @@ class CursorTables:
 
     def save(self, cursor: Cursor) -> None:
         c = cursor
-        run(
-            self._execute(
-                "UPDATE cursors SET seq = ?, replay = ?, attempts = ?, due_at = ?, error = ? "
-                "WHERE provider = ? AND session_id = ?",
-                (c.seq, c.replay, c.attempts, c.due_at, c.error, c.provider, c.session_id),
-            )
+        self._execute(
+            "UPDATE cursors SET seq = ?, replay = ?, attempts = ?, due_at = ?, error = ? "
+            "WHERE provider = ? AND session_id = ?",
+            (c.seq, c.replay, c.attempts, c.due_at, c.error, c.provider, c.session_id),
         )
 
     def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
+        """Sessions with something to deliver now, the longest waiting first."""
         # Each from its own index, so that a long backlog costs no more than a short one.
         waiting = self._execute(
             "SELECT due_at, session_id FROM cursors WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?",
@@ -265,21 +183,26 @@ class CursorTables:
         return row[0] if row else None
 
     def set_back(self, provider: str, session_id: str | None, now: float) -> int:
+        """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
         some = "AND s.id = ?" if session_id is not None else ""
+        replay = self._database.first_replay + 1
         given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
         rows = self._execute(
             "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
-            f"SELECT ?, s.id, 0, {FIRST_REPLAY} + 1, {FIRST_REPLAY} + 1, 0, ?, 0 FROM sessions s "
+            "SELECT ?, s.id, 0, ?, ?, 0, ?, 0 FROM sessions s "
             f"WHERE {_REMEMBERED} AND s.log_seq > 0 {some} "
             "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
             "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
             "told_from = 0, copy_to = 0 "
             "RETURNING session_id",
-            (provider, now, *given),
+            (provider, replay, replay, now, *given),
         )
         return self._begun_again(provider, [row[0] for row in rows])
 
     def tell_again(self, provider: str, owner: str, now: float) -> int:
+        """Start the lanes of an owner's conversations where each was first told from, under a new replay number; how
+        many. What was forgotten is none of them.
+        """
         rows = self._execute(
             "UPDATE cursors SET seq = COALESCE(told_from, 0), replay = replay_last + 1, replay_last = replay_last + 1, "
             "attempts = 0, due_at = ?, error = NULL WHERE provider = ? AND session_id IN "
@@ -292,10 +215,11 @@ class CursorTables:
     def _begun_again(self, provider: str, lanes: Sequence[str]) -> int:
         for lane in lanes:
             # The replay delivers what was parked, in its place.
-            run(self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane)))
+            self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane))
         return len(lanes)
 
     def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+        """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
         rows = self._execute(
             "SELECT s.id, s.log_seq - COALESCE(s.forgotten_seq, 0), "
             "(SELECT COUNT(*) FROM turns t WHERE t.session_id = s.id), "
@@ -311,31 +235,32 @@ class CursorTables:
         return tuple(ToCopy(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows)
 
     def copy(self, provider: str, session_id: str, now: float) -> bool:
+        """Start the lane of such a session at its log's beginning; false if it is none, or something of it waits."""
+        replay = self._database.first_replay
         rows = self._execute(
             "INSERT INTO cursors "
             "(provider, session_id, seq, replay, replay_last, attempts, due_at, told_from, copy_to) "
-            f"SELECT p.name, s.id, 0, {FIRST_REPLAY}, {FIRST_REPLAY}, 0, ?, 0, s.log_seq "
+            "SELECT p.name, s.id, 0, ?, ?, 0, ?, 0, s.log_seq "
             "FROM providers p CROSS JOIN sessions s "
             "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
             f"WHERE p.name = ? AND s.id = ? AND {_REMEMBERED} AND s.log_seq > 0 AND {_NOT_WHOLE} AND {_AT_REST} "
             "ON CONFLICT (provider, session_id) DO UPDATE SET seq = 0, replay = cursors.replay_last + 1, "
             "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
             "told_from = 0, copy_to = excluded.copy_to RETURNING session_id",
-            (now, provider, session_id),
+            (replay, replay, now, provider, session_id),
         )
-        if not list(rows):
+        if not rows:
             return False
         # The copy delivers what was parked, in its place; but for what is to be forgotten, which a copy leaves out.
-        run(
-            self._execute(
-                "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq NOT IN "
-                "(SELECT l.seq FROM log l WHERE l.session_id = ? AND l.kind = 'forget')",
-                (provider, session_id, session_id),
-            )
+        self._execute(
+            "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq NOT IN "
+            "(SELECT l.seq FROM log l WHERE l.session_id = ? AND l.kind = 'forget')",
+            (provider, session_id, session_id),
         )
         return True
 
     def copying(self, provider: str) -> tuple[int, int]:
+        """Sessions and entries that are left of the copies that were started."""
         row = first(
             self._execute(
                 "SELECT COUNT(*), COALESCE(SUM(copy_to - seq), 0) FROM cursors "
@@ -359,13 +284,11 @@ class CursorTables:
 
     def add_redelivery(self, row: Redelivery) -> None:
         r = row
-        run(
-            self._execute(
-                f"INSERT INTO redeliveries ({_REDELIVERY}) VALUES (?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (provider, session_id, seq, replay) DO UPDATE SET error = excluded.error, "
-                "attempts = excluded.attempts, due_at = excluded.due_at",
-                (r.provider, r.session_id, r.seq, r.replay, r.error, r.attempts, r.due_at),
-            )
+        self._execute(
+            f"INSERT INTO redeliveries ({_REDELIVERY}) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (provider, session_id, seq, replay) DO UPDATE SET error = excluded.error, "
+            "attempts = excluded.attempts, due_at = excluded.due_at",
+            (r.provider, r.session_id, r.seq, r.replay, r.error, r.attempts, r.due_at),
         )
 
     def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]:
@@ -378,20 +301,19 @@ class CursorTables:
         return tuple(Redelivery(*row) for row in rows)
 
     def drop_redelivery(self, row: Redelivery) -> None:
-        run(
-            self._execute(
-                "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq = ? AND replay = ?",
-                (row.provider, row.session_id, row.seq, row.replay),
-            )
+        self._execute(
+            "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq = ? AND replay = ?",
+            (row.provider, row.session_id, row.seq, row.replay),
         )
 
     def bring_forward(self, provider: str, now: float, latest: float) -> None:
+        """What waits for a time after `latest` waits no longer: lanes, redeliveries and the breaker."""
         for sql in (
             "UPDATE cursors SET due_at = ? WHERE provider = ? AND due_at > ?",
             "UPDATE redeliveries SET due_at = ? WHERE provider = ? AND due_at > ?",
             "UPDATE providers SET open_until = ? WHERE name = ? AND open_until > ?",
         ):
-            run(self._execute(sql, (now, provider, latest)))
+            self._execute(sql, (now, provider, latest))
 
     def parked(self, provider: str, session_id: str) -> tuple[int, ...]:
         rows = self._execute(
@@ -439,7 +361,7 @@ class CursorTables:
                 "AND l.seq = c.seq + 1 WHERE c.provider = ? AND c.due_at IS NOT NULL AND c.seq >= c.copy_to "
                 "UNION ALL SELECT * FROM (SELECT l.at FROM providers p JOIN log l ON l.pos > p.scanned_pos "
                 f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} WHERE p.name = ? "
-                "ORDER BY l.pos LIMIT 1)) AS waiting",
+                "ORDER BY l.pos LIMIT 1) AS new) AS waiting",
                 (provider, provider),
             )
         )

@@ -5,87 +5,16 @@ Scrubbing: what a person asked to be forgotten leaves every table that holds wor
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from everthread.domain.model import FORGOTTEN, HANDED_OVER, NoteVersion, Session
-from everthread.store.inbox import discard
-from everthread.store.search_index import index_text, owner_token
+from everthread.store.attachments import discard
+from everthread.store.database import Execute
+from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import folded
-from everthread.store.sql import Execute, first, from_json, run, to_json
+from everthread.store.sql import first, from_json, to_json
 from everthread.store.turns import MESSAGES_PER_TURN
 
-
-class Forgetting(Protocol):
-    def scrub_session(self, session: Session) -> tuple[str, ...]:
-        """What the notes said that were written in it."""
-        ...
-
-    def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None: ...
-    def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
-        """Blank these, and let go of the prefixes that they may stand in."""
-        ...
-
-    def scrub_owner(self, owner: str) -> tuple[str, ...]:
-        """What the owner's notes said."""
-        ...
-
-    def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
-        """The wordings that the note had."""
-        ...
-
-    def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
-        """Leave a tombstone against replay and import."""
-        ...
-
-    def purge(self, *, begin: bool) -> bool:
-        """Take a slice of what is marked as deleted out of the search index for good; true if there is more to do."""
-        ...
-
-    def discarded(self) -> tuple[str, ...]:
-        """Files that came with what was forgotten or pruned, and are still to be removed: paths within their folder."""
-        ...
-
-    def removed(self, path: str) -> None: ...
-    def told(self, session_id: str, seq: int) -> None:
-        """A provider has been told to forget a fact; once all have, the fact's words go from the log as well."""
-        ...
-
-    def burials(self, owner: str) -> int:
-        """How often something of the owner's was forgotten: whatever was read before the last time may not be used."""
-        ...
-
-    def buried(self, kind: str, identity: str) -> bool: ...
-
-
-class Archive(Protocol):
-    """Sessions that come or go as a whole."""
-
-    def untold(self, session_id: str) -> bool:
-        """Whether some provider has not been told all of the session's log."""
-        ...
-
-    def count_as_told(self, session_id: str) -> None:
-        """Every provider there is now counts as told of all that the session's log has so far."""
-        ...
-
-    def ended_before(self, before: float, session_id: str | None = None) -> tuple[Session, ...]:
-        """Conversations that ended, and were last active, before then, and that nobody is on or at work for."""
-        ...
-
-    def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Who grew out of whom, of all that are not forgotten: the child, and the nearest above it that is not."""
-        ...
-
-    def holds_the_newest(self, session_id: str) -> bool:
-        """Whether the newest turn or log entry of all is the session's: their numbers must not be given again."""
-        ...
-
-    def remove(self, session_id: str) -> int:
-        """Take every row of the session's conversation away; how many turns it had. Notes and the audit trail stay."""
-        ...
-
-
-PURGE_PAGES = 200
 _THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
 
 _TEXTS_OF_OWNER = (
@@ -104,20 +33,22 @@ _TEXTS_OF_OWNER = (
 # Words inside our own records: only the values in them may change.
 _RECORDS_OF_OWNER = (
     (
-        "SELECT id, extra FROM messages WHERE owner = ? AND (instr(extra, ?) > 0 OR instr(extra, ?) > 0)",
+        "SELECT id, extra FROM messages WHERE owner = ? "
+        "AND (replace(extra, ?, '') <> extra OR replace(extra, ?, '') <> extra)",
         "UPDATE messages SET extra = ? WHERE id = ?",
     ),
     (
         "SELECT pos, detail FROM log WHERE owner = ? AND kind = 'delegation' "
-        "AND (instr(detail, ?) > 0 OR instr(detail, ?) > 0)",
+        "AND (replace(detail, ?, '') <> detail OR replace(detail, ?, '') <> detail)",
         "UPDATE log SET detail = ? WHERE pos = ?",
     ),
 )
 
 
-class ForgettingTables:
-    def __init__(self, execute: Execute) -> None:
+class Erasure:
+    def __init__(self, execute: Execute, search: SearchIndex) -> None:
         self._execute = execute
+        self._search = search
 
     def scrub_session(self, session: Session) -> tuple[str, ...]:
         """Blank every word of one session, and what was made of it: summaries below it, notes it wrote, prefixes."""
@@ -141,53 +72,45 @@ class ForgettingTables:
             "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL WHERE id = ?",
             "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
         ):
-            run(self._execute(sql, (session.id,)))
+            self._execute(sql, (session.id,))
         if session.key.platform == HANDED_OVER:
             # Work that nobody had begun: its place is nobody's any more, so nobody would ever begin it.
-            run(
-                self._execute(
-                    "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
-                    (str(session.key),),
-                )
-            )
-        run(
             self._execute(
-                "UPDATE notes SET live = 0 WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
-                "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
-                (session.id,),
+                "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
+                (str(session.key),),
             )
+        self._execute(
+            "UPDATE notes SET live = false WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
+            "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
+            (session.id,),
         )
         if wordings:
             # What a note said stands in every prefix that was built since; they are built anew.
-            run(self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,)))
-        run(self._execute("UPDATE providers SET last_error = NULL"))
+            self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
+        self._execute("UPDATE providers SET last_error = NULL")
         return wordings
 
     def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
         """As `scrub_session` does with a session's own."""
         for version in versions:
-            run(
-                self._execute(
-                    "UPDATE note_versions SET content = '[forgotten]' WHERE note_id = ? AND version = ? AND owner = ?",
-                    (version.note_id, version.version, owner),
-                )
+            self._execute(
+                "UPDATE note_versions SET content = '[forgotten]' WHERE note_id = ? AND version = ? AND owner = ?",
+                (version.note_id, version.version, owner),
             )
         if versions:
-            run(self._execute("DELETE FROM prefixes WHERE owner = ?", (owner,)))
+            self._execute("DELETE FROM prefixes WHERE owner = ?", (owner,))
 
     def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None:
         """A summary, a prefix or a title that was made from a forgotten session's tells of it too."""
         _, base = folded(session.title)
         for session_id in session_ids:
-            run(
-                self._execute(
-                    "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
-                    "WHERE id = ? AND title_base = ?",
-                    (session_id, base),
-                )
+            self._execute(
+                "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
+                "WHERE id = ? AND title_base = ?",
+                (session_id, base),
             )
-            run(self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id)))
-            run(self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,)))
+            self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id))
+            self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
 
     def scrub_owner(self, owner: str) -> tuple[str, ...]:
         """What belongs to a person and to no session: waiting messages, notes, facts to forget, files' digests."""
@@ -200,7 +123,7 @@ class ForgettingTables:
             "UPDATE inbox SET content = '[forgotten]', "
             "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
             "UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",
-            "UPDATE notes SET live = 0 WHERE owner = ?",
+            "UPDATE notes SET live = false WHERE owner = ?",
             "DELETE FROM prefixes WHERE owner = ?",
             "DELETE FROM projections WHERE owner = ?",
             "DELETE FROM chosen_models WHERE owner = ?",
@@ -208,8 +131,8 @@ class ForgettingTables:
             "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready', 'sending') "
             "THEN 'withheld' ELSE state END WHERE owner = ? AND content <> ''",
             "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
-            "AND g.user = pairings.user AND g.owner = ?)",
-            "DELETE FROM pairings WHERE platform || ':' || user = ?",
+            'AND g."user" = pairings."user" AND g.owner = ?)',
+            "DELETE FROM pairings WHERE platform || ':' || \"user\" = ?",
             "DELETE FROM wrong_codes WHERE scope = ?",
             "DELETE FROM guests WHERE owner = ?",
             "DELETE FROM tokens WHERE owner = ?",
@@ -217,7 +140,7 @@ class ForgettingTables:
             "DELETE FROM schedules WHERE owner = ?",
             "DELETE FROM reply_files WHERE owner = ?",
         ):
-            run(self._execute(sql, (owner,)))
+            self._execute(sql, (owner,))
         self._scrub_errors(owner)
         return wordings
 
@@ -230,13 +153,13 @@ class ForgettingTables:
             )
             if row[0]
         }
-        run(self._execute("UPDATE notes SET live = 0 WHERE note_id = ? AND owner = ?", (note_id, owner)))
+        self._execute("UPDATE notes SET live = false WHERE note_id = ? AND owner = ?", (note_id, owner))
         # The longest first: a wording may be part of another.
         for wording in sorted(wordings, key=len, reverse=True):
             self._scrub_text(wording, owner)
         # A thought that was changed is no good: who signed it would refuse it.
-        run(self._execute("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?", (owner,)))
-        run(self._execute("DELETE FROM projections WHERE owner = ?", (owner,)))
+        self._execute("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?", (owner,))
+        self._execute("DELETE FROM projections WHERE owner = ?", (owner,))
         self._scrub_errors(owner)
         return tuple(sorted(wordings, key=len, reverse=True))
 
@@ -248,37 +171,18 @@ class ForgettingTables:
             f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",
             f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",
         ):
-            run(self._execute(sql, (owner,)))
-        run(self._execute("UPDATE providers SET last_error = NULL"))
+            self._execute(sql, (owner,))
+        self._execute("UPDATE providers SET last_error = NULL")
 
     def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
-        run(
-            self._execute(
-                "INSERT INTO tombstones (kind, identity, owner, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (kind, identity, owner, now),
-            )
+        """Leave a tombstone against replay and import."""
+        self._execute(
+            "INSERT INTO tombstones (kind, identity, owner, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (kind, identity, owner, now),
         )
 
-    def purge(self, *, begin: bool) -> bool:
-        """Work a slice of the word index over, so that deleted words leave the file; true if there is more to do.
-
-        The index only marks what is deleted until its parts are merged.
-        """
-        before = first(self._execute("SELECT total_changes()"))
-        pages = -PURGE_PAGES if begin else PURGE_PAGES
-        run(self._execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", (pages,)))
-        after = first(self._execute("SELECT total_changes()"))
-        assert before is not None
-        assert after is not None
-        return after[0] - before[0] >= 2
-
-    def discarded(self) -> tuple[str, ...]:
-        return tuple(path for (path,) in self._execute("SELECT path FROM discarded ORDER BY path"))
-
-    def removed(self, path: str) -> None:
-        run(self._execute("DELETE FROM discarded WHERE path = ?", (path,)))
-
     def told(self, session_id: str, seq: int) -> None:
+        """A provider has been told to forget a fact; once all have, the fact's words go from the log as well."""
         row = first(
             self._execute(
                 "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
@@ -292,6 +196,7 @@ class ForgettingTables:
             self._strip_text(session_id, seq)
 
     def burials(self, owner: str) -> int:
+        """How often something of the owner's was forgotten: whatever was read before the last time may not be used."""
         row = first(self._execute("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,)))
         assert row is not None
         return row[0]
@@ -303,32 +208,21 @@ class ForgettingTables:
     def _scrub_text(self, text: str, owner: str) -> None:
         in_json = _json_escaped(text)
         found = self._execute(
-            "SELECT id, content FROM messages WHERE owner = ? AND instr(content, ?) > 0", (owner, text)
+            "SELECT id, content FROM messages WHERE owner = ? AND replace(content, ?, '') <> content", (owner, text)
         )
         for message_id, content in list(found):
-            run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,)))
-            rest = index_text(content.replace(text, FORGOTTEN))
-            run(
-                self._execute(
-                    "INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)",
-                    (message_id, rest, owner_token(owner)),
-                )
-            )
+            self._search.replace(message_id, content.replace(text, FORGOTTEN), owner)
         for table, column in _TEXTS_OF_OWNER:
             for wording in {text, in_json}:
-                run(
-                    self._execute(
-                        f"UPDATE {table} SET {column} = replace({column}, ?, ?) "
-                        f"WHERE owner = ? AND instr({column}, ?) > 0",
-                        (wording, FORGOTTEN, owner, wording),
-                    )
+                self._execute(
+                    f"UPDATE {table} SET {column} = replace({column}, ?, ?) "
+                    f"WHERE owner = ? AND replace({column}, ?, '') <> {column}",
+                    (wording, FORGOTTEN, owner, wording),
                 )
-        run(
-            self._execute(
-                "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
-                "WHERE owner = ? AND instr(title, ?) > 0",
-                (owner, text),
-            )
+        self._execute(
+            "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
+            "WHERE owner = ? AND replace(title, ?, '') <> title",
+            (owner, text),
         )
         self._scrub_records(text, owner)
         prefixes: list[tuple[Any, ...]] = list(
@@ -336,7 +230,7 @@ class ForgettingTables:
         )
         for session_id, number, content in prefixes:
             if text.encode() in content or in_json.encode() in content:
-                run(self._execute("DELETE FROM prefixes WHERE session_id = ? AND number = ?", (session_id, number)))
+                self._execute("DELETE FROM prefixes WHERE session_id = ? AND number = ?", (session_id, number))
 
     def _scrub_records(self, text: str, owner: str) -> None:
         escaped = _json_escaped(text)
@@ -344,38 +238,30 @@ class ForgettingTables:
             # A tool call's arguments are JSON inside JSON.
             rows = list(self._execute(select, (owner, escaped, _json_escaped(escaped))))
             for row_id, record in rows:
-                run(self._execute(update, (to_json(_without(from_json(record), {text, escaped})), row_id)))
+                self._execute(update, (to_json(_without(from_json(record), {text, escaped})), row_id))
 
     def _strip_text(self, session_id: str, seq: int) -> None:
         row = first(self._execute("SELECT detail FROM log WHERE session_id = ? AND seq = ?", (session_id, seq)))
         if row is not None and row[0]:
             detail = to_json({name: value for name, value in from_json(row[0]).items() if name != "text"})
-            run(self._execute("UPDATE log SET detail = ? WHERE session_id = ? AND seq = ?", (detail, session_id, seq)))
+            self._execute("UPDATE log SET detail = ? WHERE session_id = ? AND seq = ?", (detail, session_id, seq))
 
     def _wordings(self, sql: str, whose: str) -> tuple[str, ...]:
         """What notes said, before it is blanked."""
         return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
 
     def _blank_messages(self, start: int, end: int) -> None:
-        # One by one: a contentless index deletes by row id, never by range.
-        for (message_id,) in list(self._execute("SELECT id FROM messages WHERE id >= ? AND id < ?", (start, end))):
-            run(self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,)))
-        run(
-            self._execute(
-                "UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end)
-            )
-        )
+        self._search.remove(start, end)
+        self._execute("UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end))
 
     def _scrub_turn(self, turn_id: str) -> None:
-        run(self._execute("DELETE FROM reply_files WHERE turn_id = ?", (turn_id,)))
-        run(self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,)))
-        run(
-            self._execute(
-                "UPDATE replies SET content = '[forgotten]', "
-                "state = CASE WHEN state IN ('draft', 'ready', 'sending') THEN 'withheld' ELSE state END "
-                "WHERE turn_id = ?",
-                (turn_id,),
-            )
+        self._execute("DELETE FROM reply_files WHERE turn_id = ?", (turn_id,))
+        self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,))
+        self._execute(
+            "UPDATE replies SET content = '[forgotten]', "
+            "state = CASE WHEN state IN ('draft', 'ready', 'sending') THEN 'withheld' ELSE state END "
+            "WHERE turn_id = ?",
+            (turn_id,),
         )
 
 

@@ -7,10 +7,7 @@ What has happened, behind a mark: the audit trail of boundaries, and the turns i
 
 from __future__ import annotations
 
-from heapq import merge
-from typing import Any, Protocol
-
-from msgspec import Struct
+from typing import Any
 
 from everthread.domain.events import (
     EntryKind,
@@ -25,43 +22,12 @@ from everthread.domain.events import (
     TurnCommitted,
     WorkDelegated,
 )
-from everthread.domain.model import Cause, SessionKey, SessionRef, TurnStatus
-from everthread.store.notes import NoteTables
-from everthread.store.sessions import BoundaryRow, SessionTables
-from everthread.store.sql import Execute, by_value, first, from_json, key_of, run, to_json
-from everthread.store.turns import TurnTables
-
-
-class Mark(Struct, frozen=True):
-    """How far somebody has followed: the last boundary, and the last position of the logs."""
-
-    boundary: int = 0
-    pos: int = 0
-
-
-class TurnNews(Struct, frozen=True):
-    """A turn was committed."""
-
-    pos: int
-    session_id: str
-    key: SessionKey
-    number: int
-    turn_id: str
-    status: TurnStatus
-    at: float
-
-
-class News(Protocol):
-    def end(self) -> Mark:
-        """Behind all that has happened so far, to anybody."""
-        ...
-
-    def after(self, owner: str, mark: Mark, window: int) -> tuple[tuple[BoundaryRow | TurnNews, ...], Mark]:
-        """What happened to the owner's conversations, oldest first, and how far was looked: `window` rows of either
-        kind, whosesoever they are.
-        """
-        ...
-
+from everthread.domain.model import Cause, SessionRef
+from everthread.store.database import Execute
+from everthread.store.notes import Notes
+from everthread.store.sessions import Sessions
+from everthread.store.sql import by_value, first, from_json, key_of, to_json
+from everthread.store.turns import Turns
 
 LIGHT_BYTES = 100_000
 _KINDS = by_value(EntryKind)
@@ -73,8 +39,8 @@ def _entry(row: tuple[Any, ...]) -> LogEntry:
     return LogEntry(ref, row[5], _KINDS[row[6]], row[7], row[8], from_json(row[9]) if row[9] else None)
 
 
-class LogTables:
-    def __init__(self, execute: Execute, sessions: SessionTables, turns: TurnTables, notes: NoteTables) -> None:
+class EventLog:
+    def __init__(self, execute: Execute, sessions: Sessions, turns: Turns, notes: Notes) -> None:
         self._execute = execute
         self._sessions = sessions
         self._turns = turns
@@ -82,14 +48,12 @@ class LogTables:
 
     def append(self, entry: LogEntry) -> None:
         ref = entry.ref
-        run(
-            self._execute(
-                f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner, entry.seq),
-                    *(entry.kind, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
-                ),
-            )
+        self._execute(
+            f"INSERT INTO log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner, entry.seq),
+                *(entry.kind, entry.at, entry.number, to_json(entry.detail) if entry.detail else None),
+            ),
         )
 
     def entry(self, session_id: str, seq: int) -> LogEntry | None:
@@ -97,6 +61,7 @@ class LogTables:
         return _entry(row) if row else None
 
     def after(self, session_id: str, seq: int) -> LogEntry | None:
+        """The next entry, if there is one."""
         row = first(
             self._execute(
                 f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT 1", (session_id, seq)
@@ -121,11 +86,13 @@ class LogTables:
         return _entry(row) if row else None
 
     def end(self) -> int:
+        """The position of the newest entry of any log."""
         row = first(self._execute("SELECT COALESCE(MAX(pos), 0) FROM log"))
         assert row is not None
         return row[0]
 
     def is_taken_back(self, session_id: str, number: int) -> bool:
+        """Whether the turn was hidden since."""
         hidden = self._execute("SELECT 1 FROM hidden WHERE session_id = ? AND number = ?", (session_id, number))
         return first(hidden) is not None
 
@@ -156,6 +123,7 @@ class LogTables:
                 return Forgotten(entry.ref, scope, detail.get("text", ""), detail.get("note_id", ""))
 
     def is_light(self, entry: LogEntry) -> bool:
+        """Whether its event is read in microseconds."""
         if entry.kind is EntryKind.TURN:
             return self._turns.size(entry.ref.session_id, entry.number or 0) <= LIGHT_BYTES
         return entry.kind is not EntryKind.CLOSE
@@ -170,39 +138,3 @@ class LogTables:
         else:
             view = self._turns.view(session, as_of_seq=entry.seq, up_to=detail["turn"])
         return SessionClosed(entry.ref, view, detail["through"], tuple(seq for seq in missing if seq < entry.seq))
-
-
-class NewsTables:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
-
-    def end(self) -> Mark:
-        row = first(
-            self._execute(
-                "SELECT (SELECT COALESCE(MAX(id), 0) FROM boundaries), (SELECT COALESCE(MAX(pos), 0) FROM log)"
-            )
-        )
-        assert row is not None
-        return Mark(*row)
-
-    def after(self, owner: str, mark: Mark, window: int) -> tuple[tuple[BoundaryRow | TurnNews, ...], Mark]:
-        end = self.end()
-        # Rows are looked for by number, so that following costs what is new and not what is there.
-        to = Mark(min(mark.boundary + window, end.boundary), min(mark.pos + window, end.pos))
-        boundaries = self._execute(
-            "SELECT kind, key, owner, from_session, to_session, epoch, actor, at, id FROM boundaries "
-            "WHERE id > ? AND id <= ? AND owner = ? ORDER BY id",
-            (mark.boundary, to.boundary, owner),
-        )
-        turns = self._execute(
-            "SELECT l.pos, l.session_id, l.key, l.number, t.turn_id, t.status, t.at FROM log l "
-            "JOIN turns t ON t.session_id = l.session_id AND t.number = l.number "
-            "WHERE l.pos > ? AND l.pos <= ? AND l.owner = ? AND l.kind = 'turn' ORDER BY l.pos",
-            (mark.pos, to.pos, owner),
-        )
-        happened = [
-            TurnNews(row[0], row[1], key_of(row[2]), row[3], row[4], TurnStatus(row[5]), row[6]) for row in turns
-        ]
-        crossed = [BoundaryRow(row[0], key_of(row[1]), *row[2:]) for row in boundaries]
-        # Whatever the clock did: what comes first in its own row comes first here.
-        return tuple(merge(crossed, happened, key=lambda one: one.at)), to

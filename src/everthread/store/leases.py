@@ -6,13 +6,13 @@ Leases, timers, plugin hooks that wait to be called, and incidents.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
 
 from msgspec import Struct
 
 from everthread.domain.errors import Fenced
 from everthread.domain.model import HookCall, Lease, SessionKey, Timer
-from everthread.store.sql import Execute, first, from_json, key_of, run, to_json
+from everthread.store.database import Database
+from everthread.store.sql import first, from_json, key_of, placeholders, to_json
 
 
 class QueuedHook(Struct, frozen=True):
@@ -31,72 +31,16 @@ class Incident(Struct, frozen=True):
     text: str
 
 
-class LaneRows(Protocol):
-    def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
-        """The lease, unless somebody has it. All who want one of that name ask for it for the same time."""
-        ...
-
-    def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
-        """Whether it is worth asking: nobody has it, or has it for longer than anybody can."""
-        ...
-
-    def renew(self, lease: Lease, now: float, ttl_s: float) -> bool: ...
-    def release(self, lease: Lease) -> None: ...
-    def check(self, lease: Lease) -> None:
-        """Raises `Fenced` unless the lease is still this holder's."""
-        ...
-
-    def keep_alive(self, holder: str, now: float, ttl_s: float) -> None:
-        """This process is there: what it has begun is nobody else's to recover."""
-        ...
-
-    def is_alive(self, holder: str, now: float) -> bool:
-        """Whether the process was there lately and has not left."""
-        ...
-
-    def bound_lives(self, until: float) -> None:
-        """No process is there until later than this: whatever says so was written before the clock was put back."""
-        ...
-
-    def leave(self, holder: str) -> None:
-        """This process is not there any more: what it has begun, and the lanes it served, are anybody's."""
-        ...
-
-    def sweep(self, before: float) -> None:
-        """Let go of what is known of processes that were last heard of before."""
-        ...
-
-    def arm(self, timer: Timer) -> None:
-        """Set a timer unless one of that name is set already."""
-        ...
-
-    def disarm(self, name: str) -> None: ...
-    def due_timers(self, now: float, limit: int) -> tuple[Timer, ...]: ...
-    def next_timer(self) -> float | None: ...
-    def add_hook(self, key: SessionKey, call: HookCall, now: float) -> None: ...
-    def hooks(
-        self, limit: int, names: Collection[str] | None = None, except_keys: Collection[SessionKey] = ()
-    ) -> tuple[QueuedHook, ...]:
-        """The oldest that wait, of these names."""
-        ...
-
-    def hook_tried(self, hook_id: int) -> bool:
-        """False if it waits no longer."""
-        ...
-
-    def drop_hook(self, hook_id: int) -> None: ...
-    def add_incident(self, incident: Incident) -> None: ...
-    def incidents(self, limit: int) -> tuple[Incident, ...]: ...
-
-
 INCIDENTS_KEPT = 1000
 
 
-class LaneTables:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+class Leases:
+    def __init__(self, database: Database) -> None:
+        self._execute = database.execute
+        self._insert = database.insert
 
     def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
+        """The lease, unless somebody has it. All who want one of that name ask for it for the same time."""
         row = first(
             self._execute(
                 "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
@@ -108,16 +52,15 @@ class LaneTables:
         if row is None:
             # Nobody has it for longer than that: it was given out before the clock was put back. Whoever lives
             # renews it in time; whoever does not has it no longer than any other.
-            run(
-                self._execute(
-                    "UPDATE leases SET expires_at = ? WHERE name = ? AND expires_at > ?",
-                    (now + ttl_s, name, now + ttl_s),
-                )
+            self._execute(
+                "UPDATE leases SET expires_at = ? WHERE name = ? AND expires_at > ?",
+                (now + ttl_s, name, now + ttl_s),
             )
             return None
         return Lease(name, holder, row[0])
 
     def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
+        """Whether it is worth asking: nobody has it, or has it for longer than anybody can."""
         row = first(self._execute("SELECT expires_at FROM leases WHERE name = ?", (name,)))
         return row is None or not now < row[0] <= now + ttl_s
 
@@ -132,63 +75,58 @@ class LaneTables:
 
     def release(self, lease: Lease) -> None:
         # The row stays, so that the next holder's fence is higher than any that was ever given out.
-        run(
-            self._execute(
-                "UPDATE leases SET expires_at = 0.0 WHERE name = ? AND holder = ? AND fence = ?",
-                (lease.name, lease.holder, lease.fence),
-            )
+        self._execute(
+            "UPDATE leases SET expires_at = 0.0 WHERE name = ? AND holder = ? AND fence = ?",
+            (lease.name, lease.holder, lease.fence),
         )
 
     def check(self, lease: Lease) -> None:
+        """Raises `Fenced` unless the lease is still this holder's."""
         row = first(self._execute("SELECT holder, fence FROM leases WHERE name = ?", (lease.name,)))
         if row != (lease.holder, lease.fence):
             raise Fenced(f"{lease.name}: another process has taken over")
 
     def keep_alive(self, holder: str, now: float, ttl_s: float) -> None:
-        run(
-            self._execute(
-                "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
-                "ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at",
-                (f"process:{holder}", holder, now + ttl_s),
-            )
+        """This process is there: what it has begun is nobody else's to recover."""
+        self._execute(
+            "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
+            "ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at",
+            (f"process:{holder}", holder, now + ttl_s),
         )
 
     def is_alive(self, holder: str, now: float) -> bool:
+        """Whether the process was there lately and has not left."""
         alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
         return first(self._execute(alive, (f"process:{holder}", now))) is not None
 
     def bound_lives(self, until: float) -> None:
-        run(
-            self._execute(
-                "UPDATE leases SET expires_at = ? WHERE name LIKE 'process:%' AND expires_at > ?", (until, until)
-            )
-        )
+        """No process is there until later than this: whatever says so was written before the clock was put back."""
+        self._execute("UPDATE leases SET expires_at = ? WHERE name LIKE 'process:%' AND expires_at > ?", (until, until))
 
     def leave(self, holder: str) -> None:
-        run(self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",)))
+        """This process is not there any more: what it has begun, and the lanes it served, are anybody's."""
+        self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",))
         # The rows of its lanes stay, so that the next holder's fence is higher.
-        run(self._execute("UPDATE leases SET expires_at = 0.0 WHERE holder = ?", (holder,)))
+        self._execute("UPDATE leases SET expires_at = 0.0 WHERE holder = ?", (holder,))
 
     def sweep(self, before: float) -> None:
-        run(
-            self._execute(
-                "DELETE FROM leases WHERE name LIKE 'process:%' AND expires_at < ? "
-                "AND holder NOT IN (SELECT holder FROM slots)",
-                (before,),
-            )
+        """Let go of what is known of processes that were last heard of before."""
+        self._execute(
+            "DELETE FROM leases WHERE name LIKE 'process:%' AND expires_at < ? "
+            "AND holder NOT IN (SELECT holder FROM slots)",
+            (before,),
         )
-        run(self._execute("DELETE FROM serving WHERE holder NOT IN (SELECT holder FROM leases)"))
+        self._execute("DELETE FROM serving WHERE holder NOT IN (SELECT holder FROM leases)")
 
     def arm(self, timer: Timer) -> None:
-        run(
-            self._execute(
-                "INSERT INTO timers (name, due_at, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (timer.name, timer.due_at, str(timer.key)),
-            )
+        """Set a timer unless one of that name is set already."""
+        self._execute(
+            "INSERT INTO timers (name, due_at, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (timer.name, timer.due_at, str(timer.key)),
         )
 
     def disarm(self, name: str) -> None:
-        run(self._execute("DELETE FROM timers WHERE name = ?", (name,)))
+        self._execute("DELETE FROM timers WHERE name = ?", (name,))
 
     def due_timers(self, now: float, limit: int) -> tuple[Timer, ...]:
         rows = self._execute(
@@ -201,22 +139,21 @@ class LaneTables:
         return row[0] if row else None
 
     def add_hook(self, key: SessionKey, call: HookCall, now: float) -> None:
-        run(
-            self._execute(
-                "INSERT INTO hook_calls (key, hook, session_id, platform, detail, attempts, at) "
-                "VALUES (?, ?, ?, ?, ?, 0, ?)",
-                (str(key), call.hook, call.session_id, call.platform, to_json(call.detail), now),
-            )
+        self._execute(
+            "INSERT INTO hook_calls (key, hook, session_id, platform, detail, attempts, at) "
+            "VALUES (?, ?, ?, ?, ?, 0, ?)",
+            (str(key), call.hook, call.session_id, call.platform, to_json(call.detail), now),
         )
 
     def hooks(
         self, limit: int, names: Collection[str] | None = None, except_keys: Collection[SessionKey] = ()
     ) -> tuple[QueuedHook, ...]:
-        clauses, given = ["1"], [str(key) for key in except_keys]
+        """The oldest that wait, of these names."""
+        clauses, given = ["true"], [str(key) for key in except_keys]
         if except_keys:
-            clauses.append(f"key NOT IN ({_places(except_keys)})")
+            clauses.append(f"key NOT IN ({placeholders(len(except_keys))})")
         if names is not None:
-            clauses.append(f"hook IN ({_places(names)})")
+            clauses.append(f"hook IN ({placeholders(len(names))})")
             given += names
         rows = self._execute(
             "SELECT id, key, hook, session_id, platform, detail, attempts FROM hook_calls "
@@ -229,28 +166,22 @@ class LaneTables:
         )
 
     def hook_tried(self, hook_id: int) -> bool:
+        """False if it waits no longer."""
         row = first(
             self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ? RETURNING id", (hook_id,))
         )
         return row is not None
 
     def drop_hook(self, hook_id: int) -> None:
-        run(self._execute("DELETE FROM hook_calls WHERE id = ?", (hook_id,)))
+        self._execute("DELETE FROM hook_calls WHERE id = ?", (hook_id,))
 
     def add_incident(self, incident: Incident) -> None:
-        row = first(
-            self._execute(
-                "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?) RETURNING id",
-                (incident.at, incident.source, incident.session_id, incident.text[:2000]),
-            )
+        newest = self._insert(
+            "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?)",
+            (incident.at, incident.source, incident.session_id, incident.text[:2000]),
         )
-        assert row is not None
-        run(self._execute("DELETE FROM incidents WHERE id <= ?", (row[0] - INCIDENTS_KEPT,)))
+        self._execute("DELETE FROM incidents WHERE id <= ?", (newest - INCIDENTS_KEPT,))
 
     def incidents(self, limit: int) -> tuple[Incident, ...]:
         rows = self._execute("SELECT at, source, session_id, content FROM incidents ORDER BY id DESC LIMIT ?", (limit,))
         return tuple(Incident(*row) for row in rows)
-
-
-def _places(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))

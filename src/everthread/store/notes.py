@@ -5,28 +5,11 @@ Curated notes, every version of them, and what their files last looked like.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
-from everthread.store.sql import Execute, first, run
-
-
-class Notes(Protocol):
-    def put(self, version: NoteVersion) -> None: ...
-    def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]: ...
-    def get(self, note_id: str) -> NoteVersion | None: ...
-    def versions(self, note_id: str) -> tuple[NoteVersion, ...]: ...
-    def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
-        """Every change of the owner's notes, the newest first."""
-        ...
-
-    def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
-        """Every version of every note, in no order."""
-        ...
-
-    def projected(self, owner: str, target: NoteTarget) -> str | None: ...
-    def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None: ...
-
+from everthread.store.database import Execute
+from everthread.store.sql import first
 
 _COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
 _OF_VERSION = ", ".join(f"v.{column}" for column in _COLUMNS.split(", "))
@@ -37,27 +20,23 @@ def _version(row: tuple[Any, ...]) -> NoteVersion:
     return NoteVersion(note_id, version, owner, NoteTarget(target), NoteAction(action), *rest)
 
 
-class NoteTables:
+class Notes:
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def put(self, version: NoteVersion) -> None:
         v = version
-        run(
-            self._execute(
-                f"INSERT INTO note_versions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(v.note_id, v.version, v.owner, v.target.value, v.action.value),
-                    *(v.content, v.session_id, v.turn_id, v.at),
-                ),
-            )
+        self._execute(
+            f"INSERT INTO note_versions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(v.note_id, v.version, v.owner, v.target.value, v.action.value),
+                *(v.content, v.session_id, v.turn_id, v.at),
+            ),
         )
-        run(
-            self._execute(
-                "INSERT INTO notes (note_id, owner, target, version, live) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (note_id) DO UPDATE SET version = excluded.version, live = excluded.live",
-                (v.note_id, v.owner, v.target.value, v.version, int(v.action is not NoteAction.REMOVE)),
-            )
+        self._execute(
+            "INSERT INTO notes (note_id, owner, target, version, live) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (note_id) DO UPDATE SET version = excluded.version, live = excluded.live",
+            (v.note_id, v.owner, v.target.value, v.version, v.action is not NoteAction.REMOVE),
         )
 
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
@@ -89,6 +68,7 @@ class NoteTables:
         return tuple(_version(row) for row in rows)
 
     def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
+        """Every change of the owner's notes, the newest first."""
         rows = self._execute(
             f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ? "
             "ORDER BY at DESC, note_id DESC, version DESC LIMIT ?",
@@ -97,6 +77,7 @@ class NoteTables:
         return tuple(_version(row) for row in rows)
 
     def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
+        """Every version of every note, in no order."""
         return tuple(
             _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
         )
@@ -108,10 +89,8 @@ class NoteTables:
         return row[0] if row else None
 
     def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None:
-        run(
-            self._execute(
-                "INSERT INTO projections (owner, target, digest) VALUES (?, ?, ?) "
-                "ON CONFLICT (owner, target) DO UPDATE SET digest = excluded.digest",
-                (owner, target.value, digest),
-            )
+        self._execute(
+            "INSERT INTO projections (owner, target, digest) VALUES (?, ?, ?) "
+            "ON CONFLICT (owner, target) DO UPDATE SET digest = excluded.digest",
+            (owner, target.value, digest),
         )

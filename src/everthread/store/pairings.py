@@ -5,97 +5,71 @@ Who may write: guests, strangers with a code, and wrong codes.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from everthread.domain.pairing import Paired, Pairing, WrongCodes
-from everthread.store.sql import Execute, first, run
+from everthread.store.database import Execute
+from everthread.store.sql import first
+
+_GUEST = 'platform, "user", owner, name, at'
+_PAIRING = 'platform, "user", code_hash, name, at, expires_at'
 
 
-class AccessRows(Protocol):
-    def guest(self, platform: str, user: str) -> Paired | None: ...
-    def guests(self, owner: str | None = None) -> tuple[Paired, ...]:
-        """All that were let in, or those that are one person; in the order of their accounts."""
-        ...
-
-    def let_in(self, guest: Paired) -> None: ...
-    def turn_out(self, platform: str, user: str) -> bool:
-        """Whether there was such a guest."""
-        ...
-
-    def pairing(self, platform: str, user: str) -> Pairing | None: ...
-    def pairings(self, platform: str | None = None) -> tuple[Pairing, ...]:
-        """Of that platform or all, the oldest first; also those that hold no longer."""
-        ...
-
-    def put_pairing(self, pairing: Pairing) -> None:
-        """In place of the account's one before."""
-        ...
-
-    def drop_pairing(self, platform: str, user: str) -> bool:
-        """Whether there was one."""
-        ...
-
-    def wrong_codes(self, scope: str) -> WrongCodes | None: ...
-    def put_wrong_codes(self, wrong: WrongCodes) -> None: ...
-    def drop_wrong_codes(self, scope: str) -> None: ...
-
-
-_GUEST = "platform, user, owner, name, at"
-_PAIRING = "platform, user, code_hash, name, at, expires_at"
-
-
-class AccessTables:
+class Access:
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def guest(self, platform: str, user: str) -> Paired | None:
-        row = first(self._execute(f"SELECT {_GUEST} FROM guests WHERE platform = ? AND user = ?", (platform, user)))
+        row = first(self._execute(f'SELECT {_GUEST} FROM guests WHERE platform = ? AND "user" = ?', (platform, user)))
         return Paired(*row) if row else None
 
     def guests(self, owner: str | None = None) -> tuple[Paired, ...]:
+        """All that were let in, or those that are one person; in the order of their accounts."""
         whose, values = ("WHERE owner = ?", (owner,)) if owner is not None else ("", ())
         return tuple(
             Paired(*row)
-            for row in self._execute(f"SELECT {_GUEST} FROM guests {whose} ORDER BY platform, user", values)
+            for row in self._execute(f'SELECT {_GUEST} FROM guests {whose} ORDER BY platform, "user"', values)
         )
 
     def let_in(self, guest: Paired) -> None:
-        run(
-            self._execute(
-                f"INSERT INTO guests ({_GUEST}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, user) "
-                "DO UPDATE SET owner = excluded.owner, name = excluded.name, at = excluded.at",
-                (guest.platform, guest.user, guest.owner, guest.name, guest.at),
-            )
+        self._execute(
+            f'INSERT INTO guests ({_GUEST}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
+            "DO UPDATE SET owner = excluded.owner, name = excluded.name, at = excluded.at",
+            (guest.platform, guest.user, guest.owner, guest.name, guest.at),
         )
 
     def turn_out(self, platform: str, user: str) -> bool:
-        row = first(self._execute("DELETE FROM guests WHERE platform = ? AND user = ? RETURNING 1", (platform, user)))
+        """Whether there was such a guest."""
+        row = first(self._execute('DELETE FROM guests WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user)))
         return row is not None
 
     def pairing(self, platform: str, user: str) -> Pairing | None:
-        row = first(self._execute(f"SELECT {_PAIRING} FROM pairings WHERE platform = ? AND user = ?", (platform, user)))
+        row = first(
+            self._execute(f'SELECT {_PAIRING} FROM pairings WHERE platform = ? AND "user" = ?', (platform, user))
+        )
         return Pairing(*row) if row else None
 
     def pairings(self, platform: str | None = None) -> tuple[Pairing, ...]:
+        """Of that platform or all, the oldest first; also those that hold no longer."""
         some, values = ("WHERE platform = ?", (platform,)) if platform is not None else ("", ())
         return tuple(
             Pairing(*row)
-            for row in self._execute(f"SELECT {_PAIRING} FROM pairings {some} ORDER BY at, platform, user", values)
+            for row in self._execute(f'SELECT {_PAIRING} FROM pairings {some} ORDER BY at, platform, "user"', values)
         )
 
     def put_pairing(self, pairing: Pairing) -> None:
+        """In place of the account's one before."""
         p = pairing
-        run(
-            self._execute(
-                f"INSERT INTO pairings ({_PAIRING}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (platform, user) "
-                "DO UPDATE SET code_hash = excluded.code_hash, name = excluded.name, at = excluded.at, "
-                "expires_at = excluded.expires_at",
-                (p.platform, p.user, p.code_hash, p.name, p.at, p.expires_at),
-            )
+        self._execute(
+            f'INSERT INTO pairings ({_PAIRING}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
+            "DO UPDATE SET code_hash = excluded.code_hash, name = excluded.name, at = excluded.at, "
+            "expires_at = excluded.expires_at",
+            (p.platform, p.user, p.code_hash, p.name, p.at, p.expires_at),
         )
 
     def drop_pairing(self, platform: str, user: str) -> bool:
-        row = first(self._execute("DELETE FROM pairings WHERE platform = ? AND user = ? RETURNING 1", (platform, user)))
+        """Whether there was one."""
+        row = first(
+            self._execute('DELETE FROM pairings WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user))
+        )
         return row is not None
 
     def wrong_codes(self, scope: str) -> WrongCodes | None:
@@ -103,13 +77,11 @@ class AccessTables:
         return WrongCodes(*row) if row else None
 
     def put_wrong_codes(self, wrong: WrongCodes) -> None:
-        run(
-            self._execute(
-                "INSERT INTO wrong_codes (scope, count, locked_until) VALUES (?, ?, ?) ON CONFLICT (scope) "
-                "DO UPDATE SET count = excluded.count, locked_until = excluded.locked_until",
-                (wrong.scope, wrong.count, wrong.locked_until),
-            )
+        self._execute(
+            "INSERT INTO wrong_codes (scope, count, locked_until) VALUES (?, ?, ?) ON CONFLICT (scope) "
+            "DO UPDATE SET count = excluded.count, locked_until = excluded.locked_until",
+            (wrong.scope, wrong.count, wrong.locked_until),
         )
 
     def drop_wrong_codes(self, scope: str) -> None:
-        run(self._execute("DELETE FROM wrong_codes WHERE scope = ?", (scope,)))
+        self._execute("DELETE FROM wrong_codes WHERE scope = ?", (scope,))

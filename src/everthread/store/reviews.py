@@ -7,12 +7,11 @@ Why sessions are not compressed for now.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from msgspec import Struct
 
 from everthread.domain.review_window import Review, ReviewState, Window
-from everthread.store.sql import Execute, first, run
+from everthread.store.database import Execute
+from everthread.store.sql import first
 
 
 class ReviewRow(Struct, frozen=True):
@@ -26,64 +25,6 @@ class ReviewRow(Struct, frozen=True):
     due_at: float
 
 
-class Reviews(Protocol):
-    """Background reviews of sessions' turns, each window once."""
-
-    def add(self, session_id: str, window: Window, now: float) -> None:
-        """Have the turns reviewed. Nothing happens if they are or were, unless that was stopped."""
-        ...
-
-    def reviewed_to(self, session_id: str) -> int:
-        """The last turn of the session that is in some window which was not stopped; 0 if there is none."""
-        ...
-
-    def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
-        """The longest due of the reviews that nobody who is alive carries out: session, window, fence."""
-        ...
-
-    def is_due(self, now: float) -> bool:
-        """Whether there is one to take, without the cost of writing."""
-        ...
-
-    def is_held(self, review: Review) -> bool:
-        """Whether it is still to be carried out by whoever took it: not stopped, forgotten or taken over."""
-        ...
-
-    def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
-        """Write down what became of it, if it is still held; one that waits again is due then."""
-        ...
-
-    def stop(self, session_id: str, turns: Window) -> None:
-        """Stop what waits or runs and is about some of these turns."""
-        ...
-
-    def begin_anew(self, session_id: str, turns: Window, now: float) -> None:
-        """Have those carried out once more that are over and were about some of these turns."""
-        ...
-
-    def of_session(self, session_id: str) -> tuple[ReviewRow, ...]: ...
-
-
-class Rest(Struct, frozen=True):
-    """Why a session is not compressed for now: a summary failed, or the last ones saved too little."""
-
-    session_id: str
-    model: str
-    """The one that it was with."""
-    poor: int
-    """Passes in a row that saved too little."""
-    cool_until: float
-    problem: str
-
-
-class Rests(Protocol):
-    """Why sessions are not compressed for now."""
-
-    def get(self, session_id: str) -> Rest | None: ...
-    def put(self, rest: Rest) -> None: ...
-    def drop(self, session_id: str) -> None: ...
-
-
 _OPEN = "state IN ('waiting', 'running')"
 _NOBODYS = (
     f"r.{_OPEN} AND r.due_at <= ? AND (r.state = 'waiting' OR NOT EXISTS "
@@ -92,20 +33,23 @@ _NOBODYS = (
 _ONE = "session_id = ? AND from_turn = ? AND to_turn = ?"
 
 
-class ReviewTables:
+class Reviews:
+    """Background reviews of sessions' turns, each window once."""
+
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def add(self, session_id: str, window: Window, now: float) -> None:
-        run(
-            self._execute(
-                "INSERT INTO reviews (session_id, from_turn, to_turn, state, due_at) VALUES (?, ?, ?, 'waiting', ?) "
-                "ON CONFLICT DO UPDATE SET state = 'waiting', due_at = excluded.due_at WHERE state = 'stopped'",
-                (session_id, window.from_turn, window.to_turn, now),
-            )
+        """Have the turns reviewed. Nothing happens if they are or were, unless that was stopped."""
+        self._execute(
+            "INSERT INTO reviews (session_id, from_turn, to_turn, state, due_at) VALUES (?, ?, ?, 'waiting', ?) "
+            "ON CONFLICT (session_id, from_turn, to_turn) DO UPDATE SET state = 'waiting', due_at = excluded.due_at "
+            "WHERE reviews.state = 'stopped'",
+            (session_id, window.from_turn, window.to_turn, now),
         )
 
     def reviewed_to(self, session_id: str) -> int:
+        """The last turn of the session that is in some window which was not stopped; 0 if there is none."""
         row = first(
             self._execute(
                 "SELECT COALESCE(MAX(to_turn), 0) FROM reviews WHERE session_id = ? AND state <> 'stopped'",
@@ -116,6 +60,7 @@ class ReviewTables:
         return row[0]
 
     def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
+        """The longest due of the reviews that nobody who is alive carries out: session, window, fence."""
         row = first(
             self._execute(
                 "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
@@ -128,37 +73,35 @@ class ReviewTables:
         return (row[0], Window(row[1], row[2]), row[3]) if row else None
 
     def is_due(self, now: float) -> bool:
+        """Whether there is one to take, without the cost of writing."""
         return first(self._execute(f"SELECT 1 FROM reviews r WHERE {_NOBODYS} LIMIT 1", (now, now))) is not None
 
     def is_held(self, review: Review) -> bool:
+        """Whether it is still to be carried out by whoever took it: not stopped, forgotten or taken over."""
         held = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
         return first(self._execute(held, _held(review))) is not None
 
     def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
-        run(
-            self._execute(
-                f"UPDATE reviews SET state = ?, holder = '', due_at = ? WHERE {_ONE} AND state = 'running' "
-                "AND fence = ?",
-                (state.value, due_at, *_held(review)),
-            )
+        """Write down what became of it, if it is still held; one that waits again is due then."""
+        self._execute(
+            f"UPDATE reviews SET state = ?, holder = '', due_at = ? WHERE {_ONE} AND state = 'running' AND fence = ?",
+            (state.value, due_at, *_held(review)),
         )
 
     def stop(self, session_id: str, turns: Window) -> None:
-        run(
-            self._execute(
-                f"UPDATE reviews SET state = 'stopped', holder = '' WHERE session_id = ? AND {_OPEN} "
-                "AND to_turn >= ? AND from_turn <= ?",
-                (session_id, turns.from_turn, turns.to_turn),
-            )
+        """Stop what waits or runs and is about some of these turns."""
+        self._execute(
+            f"UPDATE reviews SET state = 'stopped', holder = '' WHERE session_id = ? AND {_OPEN} "
+            "AND to_turn >= ? AND from_turn <= ?",
+            (session_id, turns.from_turn, turns.to_turn),
         )
 
     def begin_anew(self, session_id: str, turns: Window, now: float) -> None:
-        run(
-            self._execute(
-                "UPDATE reviews SET state = 'waiting', due_at = ? WHERE session_id = ? "
-                "AND state IN ('done', 'failed') AND to_turn >= ? AND from_turn <= ?",
-                (now, session_id, turns.from_turn, turns.to_turn),
-            )
+        """Have those carried out once more that are over and were about some of these turns."""
+        self._execute(
+            "UPDATE reviews SET state = 'waiting', due_at = ? WHERE session_id = ? "
+            "AND state IN ('done', 'failed') AND to_turn >= ? AND from_turn <= ?",
+            (now, session_id, turns.from_turn, turns.to_turn),
         )
 
     def of_session(self, session_id: str) -> tuple[ReviewRow, ...]:
@@ -175,29 +118,3 @@ class ReviewTables:
 
 def _held(review: Review) -> tuple[str, int, int, int]:
     return review.session_id, review.window.from_turn, review.window.to_turn, review.fence
-
-
-class RestTables:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
-
-    def get(self, session_id: str) -> Rest | None:
-        row = first(
-            self._execute(
-                "SELECT session_id, model, poor, cool_until, problem FROM rests WHERE session_id = ?", (session_id,)
-            )
-        )
-        return Rest(*row) if row else None
-
-    def put(self, rest: Rest) -> None:
-        run(
-            self._execute(
-                "INSERT INTO rests (session_id, model, poor, cool_until, problem) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (session_id) DO UPDATE SET model = excluded.model, poor = excluded.poor, "
-                "cool_until = excluded.cool_until, problem = excluded.problem",
-                (rest.session_id, rest.model, rest.poor, rest.cool_until, rest.problem),
-            )
-        )
-
-    def drop(self, session_id: str) -> None:
-        run(self._execute("DELETE FROM rests WHERE session_id = ?", (session_id,)))

@@ -5,67 +5,14 @@ Scheduled tasks, and each time that one was to be done.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target
-from everthread.store.sql import Execute, first, run
-
-
-class Schedules(Protocol):
-    def add(self, schedule: Schedule) -> bool:
-        """False if the owner has one of that name."""
-        ...
-
-    def get(self, schedule_id: str) -> Schedule | None: ...
-    def named(self, owner: str, name: str) -> Schedule | None: ...
-    def all(self, owner: str | None = None) -> tuple[Schedule, ...]:
-        """The owner's, or everybody's, by owner and name."""
-        ...
-
-    def save(self, schedule: Schedule) -> None:
-        """Store its state, and when it is due next."""
-        ...
-
-    def remove(self, schedule_id: str) -> bool:
-        """With all its times. False if there is none."""
-        ...
-
-    def due(self, now: float, limit: int) -> tuple[str, ...]:
-        """Which are due, the longest due first."""
-        ...
-
-    def next_at(self) -> float | None:
-        """When the next of all is due."""
-        ...
-
-    def add_time(self, occurrence: Occurrence) -> bool:
-        """False if that time is there already: whatever it is for is done by whoever was first."""
-        ...
-
-    def time(self, schedule_id: str, due_at: float) -> Occurrence | None: ...
-    def is_running(self, schedule_id: str) -> bool:
-        """Whether one of its times is being done."""
-        ...
-
-    def save_time(self, occurrence: Occurrence) -> None:
-        """Nothing happens if it is gone."""
-        ...
-
-    def open_times(self, now: float, limit: int) -> tuple[Occurrence, ...]:
-        """Those that are not over and need not wait, the earliest first."""
-        ...
-
-    def times(self, schedule_id: str, limit: int) -> tuple[Occurrence, ...]:
-        """The latest first."""
-        ...
-
-    def trim(self, schedule_id: str, keep: int) -> None:
-        """Let go of all but the latest, but not of those that are not over."""
-        ...
-
+from everthread.store.database import Execute
+from everthread.store.sql import first
 
 _SCHEDULE = (
     "id, owner, name, recurrence, zone, anchor, content, target, model, tools, missed, continues, spend, state, next_at"
@@ -75,11 +22,12 @@ _TIME = "schedule_id, due_at, owner, state, inbox_id, session_id, ended_at, prob
 _OPEN = "state IN ('waiting', 'running', 'delivering')"
 
 
-class ScheduleTables:
+class Schedules:
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def add(self, schedule: Schedule) -> bool:
+        """False if the owner has one of that name."""
         s = schedule
         tools = msgspec.json.encode(s.tools).decode() if s.tools is not None else None
         row = first(
@@ -87,7 +35,7 @@ class ScheduleTables:
                 f"INSERT INTO schedules ({_SCHEDULE}) VALUES ({'?, ' * 14}?) ON CONFLICT DO NOTHING RETURNING 1",
                 (
                     *(s.id, s.owner, s.name, s.recurrence, s.zone, s.anchor, s.prompt),
-                    *(msgspec.json.encode(s.target).decode(), s.model, tools, s.missed.value, int(s.continues)),
+                    *(msgspec.json.encode(s.target).decode(), s.model, tools, s.missed.value, s.continues),
                     *(s.spend, s.state.value, s.next_at),
                 ),
             )
@@ -103,23 +51,25 @@ class ScheduleTables:
         return _schedule(row) if row else None
 
     def all(self, owner: str | None = None) -> tuple[Schedule, ...]:
+        """The owner's, or everybody's, by owner and name."""
         whose, values = ("WHERE owner = ?", (owner,)) if owner is not None else ("", ())
         rows = self._execute(f"SELECT {_SCHEDULE} FROM schedules {whose} ORDER BY owner, name", values)
         return tuple(_schedule(row) for row in rows)
 
     def save(self, schedule: Schedule) -> None:
-        run(
-            self._execute(
-                "UPDATE schedules SET state = ?, next_at = ? WHERE id = ?",
-                (schedule.state.value, schedule.next_at, schedule.id),
-            )
+        """Store its state, and when it is due next."""
+        self._execute(
+            "UPDATE schedules SET state = ?, next_at = ? WHERE id = ?",
+            (schedule.state.value, schedule.next_at, schedule.id),
         )
 
     def remove(self, schedule_id: str) -> bool:
-        run(self._execute("DELETE FROM occurrences WHERE schedule_id = ?", (schedule_id,)))
+        """With all its times. False if there is none."""
+        self._execute("DELETE FROM occurrences WHERE schedule_id = ?", (schedule_id,))
         return first(self._execute("DELETE FROM schedules WHERE id = ? RETURNING 1", (schedule_id,))) is not None
 
     def due(self, now: float, limit: int) -> tuple[str, ...]:
+        """Which are due, the longest due first."""
         rows = self._execute(
             "SELECT id FROM schedules WHERE next_at IS NOT NULL AND next_at <= ? ORDER BY next_at, id LIMIT ?",
             (now, limit),
@@ -127,10 +77,12 @@ class ScheduleTables:
         return tuple(row[0] for row in rows)
 
     def next_at(self) -> float | None:
+        """When the next of all is due."""
         row = first(self._execute("SELECT MIN(next_at) FROM schedules WHERE next_at IS NOT NULL"))
         return row[0] if row else None
 
     def add_time(self, occurrence: Occurrence) -> bool:
+        """False if that time is there already: whatever it is for is done by whoever was first."""
         o = occurrence
         row = first(
             self._execute(
@@ -152,23 +104,24 @@ class ScheduleTables:
         return _time(row) if row else None
 
     def is_running(self, schedule_id: str) -> bool:
+        """Whether one of its times is being done."""
         running = "SELECT 1 FROM occurrences WHERE schedule_id = ? AND state = 'running' LIMIT 1"
         return first(self._execute(running, (schedule_id,))) is not None
 
     def save_time(self, occurrence: Occurrence) -> None:
+        """Nothing happens if it is gone."""
         o = occurrence
-        run(
-            self._execute(
-                "UPDATE occurrences SET state = ?, inbox_id = ?, session_id = ?, ended_at = ?, problem = ?, "
-                "attempts = ?, retry_at = ? WHERE schedule_id = ? AND due_at = ?",
-                (
-                    *(o.state.value, o.inbox_id, o.session_id, o.ended_at, o.problem, o.attempts, o.retry_at),
-                    *(o.schedule_id, o.due_at),
-                ),
-            )
+        self._execute(
+            "UPDATE occurrences SET state = ?, inbox_id = ?, session_id = ?, ended_at = ?, problem = ?, "
+            "attempts = ?, retry_at = ? WHERE schedule_id = ? AND due_at = ?",
+            (
+                *(o.state.value, o.inbox_id, o.session_id, o.ended_at, o.problem, o.attempts, o.retry_at),
+                *(o.schedule_id, o.due_at),
+            ),
         )
 
     def open_times(self, now: float, limit: int) -> tuple[Occurrence, ...]:
+        """Those that are not over and need not wait, the earliest first."""
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE {_OPEN} AND retry_at <= ? ORDER BY due_at, schedule_id LIMIT ?",
             (now, limit),
@@ -176,18 +129,18 @@ class ScheduleTables:
         return tuple(_time(row) for row in rows)
 
     def times(self, schedule_id: str, limit: int) -> tuple[Occurrence, ...]:
+        """The latest first."""
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?", (schedule_id, limit)
         )
         return tuple(_time(row) for row in rows)
 
     def trim(self, schedule_id: str, keep: int) -> None:
-        run(
-            self._execute(
-                f"DELETE FROM occurrences WHERE schedule_id = ? AND NOT {_OPEN} AND due_at < (SELECT MIN(due_at) FROM "
-                "(SELECT due_at FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?))",
-                (schedule_id, schedule_id, keep),
-            )
+        """Let go of all but the latest, but not of those that are not over."""
+        self._execute(
+            f"DELETE FROM occurrences WHERE schedule_id = ? AND NOT {_OPEN} AND due_at < (SELECT MIN(due_at) FROM "
+            "(SELECT due_at FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?) AS kept)",
+            (schedule_id, schedule_id, keep),
         )
 
 

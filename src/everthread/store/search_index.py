@@ -23,10 +23,18 @@ import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
+from msgspec import Struct
+
+from everthread.domain.model import Kind, Session, TurnStatus
 from everthread.domain.search_terms import begins_with_run, normalised, runs_replaced, telling, terms
+from everthread.store.database import Execute
+from everthread.store.session_list import SHOWN
+from everthread.store.sql import Row, first, placeholders
+from everthread.store.turns import MESSAGES_PER_TURN, Segment, Turns
 
 # Marks are part of a word: Indic and Thai vowels are marks, and would cut words into pieces.
 TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
@@ -110,3 +118,218 @@ def shares(found: Sequence[Sequence[int]], messages_per_turn: int) -> list[tuple
 def brevity(octets: int) -> float:
     """The part of its share that a message of this size keeps, at most one."""
     return (1 + _K1 * (1 - _B)) / (1 + _K1 * (1 - _B + _B * octets / _OCTETS))
+
+
+RANKED_MAX = 5000
+RECALLED_MAX = 2000
+RECALLED_AT_ONCE = 30
+SESSIONS_AT_ONCE = 100
+PURGE_PAGES = 200
+_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
+_NOTHING = Segment("", 0, 0)
+
+
+class Hit(Struct, frozen=True):
+    """A message that a search found, with where it stands."""
+
+    session_id: str
+    number: int
+    index: int
+    role: str
+    content: str
+    at: float
+    score: float = 0.0
+    """From 0 to 1 how much it has to do with a question; of other searches 0."""
+
+
+class SearchIndex:
+    def __init__(self, execute: Execute, turns: Turns) -> None:
+        self._execute = execute
+        self._turns = turns
+
+    def index(self) -> None:
+        """Make the words of all messages searchable; it is also done now and then when turns are added."""
+        rows = self._execute(
+            f"SELECT id, content, owner FROM messages WHERE id >= (SELECT turn + 1 FROM indexed) * {MESSAGES_PER_TURN} "
+            "AND content <> ''"
+        )
+        # One by one: a statement of several rows opens a savepoint, and at each the index writes a segment of its own.
+        for number, content, owner in list(rows):
+            words = (number, index_text(content), owner_token(owner))
+            self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words)
+        self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)")
+        self._turns.index_due = False
+
+    def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
+        """Whether the words of all messages are searchable, or of the owner's, leaving out the session `beside`."""
+        rows = self._execute(
+            "SELECT 1 FROM turns WHERE id > (SELECT turn FROM indexed) AND owner = COALESCE(?, owner) "
+            "AND session_id IS DISTINCT FROM ? LIMIT 1",
+            (owner, beside),
+        )
+        return first(rows) is None
+
+    def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
+        """The owner's messages that hold all terms of the query, newest or best first; none of an undone turn."""
+        match = match_query(query, owner)
+        if match is None:
+            return ()
+        wanted = limit
+        while True:
+            rows = self._found(match, owner, wanted, ranked)
+            undone = self._undone({row[0] for row in rows})
+            shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[:2] not in undone]
+            if len(shown) >= limit or len(rows) < wanted:
+                return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6]) for row in shown[:limit])
+            # Some of what was found was undone: look further, which costs no more than the same search again.
+            wanted *= 4
+
+    def _found(self, match: str, owner: str, limit: int, ranked: bool) -> list[Row]:
+        # Ranking costs by the match: of a word that is everywhere, the newest are the ones worth weighing up.
+        found = (
+            "SELECT id, score FROM (SELECT rowid AS id, bm25(message_words, 1.0, 0.0) AS score FROM message_words "
+            f"WHERE message_words MATCH ? ORDER BY rowid DESC LIMIT {RANKED_MAX}) ORDER BY score, id DESC LIMIT ?"
+            if ranked
+            else "SELECT rowid AS id, 0 AS score FROM message_words WHERE message_words MATCH ? "
+            "ORDER BY rowid DESC LIMIT ?"
+        )
+        rows = self._execute(
+            f"SELECT t.session_id, t.number, m.id, m.role, m.content, t.at, t.status FROM ({found}) AS found "
+            f"JOIN messages m ON m.id = found.id JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} "
+            "WHERE m.owner = ? ORDER BY found.score, m.id DESC",
+            (match, limit, owner),
+        )
+        return list(rows)
+
+    def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
+        """What was said that has to do with a question as people ask it, best first, one message of a turn.
+
+        A message counts by how many of the question's telling words it holds, how rare they are, and how short it is.
+        Only what a person or the model said in a chat; not what was undone or set aside; nothing of what the session
+        `beside` shows, nor of what was undone there.
+        """
+        if beside and not self.is_anything_beside(owner, beside):
+            return ()
+        candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
+        seen = self._turns.segments(beside, None, None)[0] if beside else []
+        inherited = {part.session_id: part for part in seen[1:]}
+        chosen: dict[tuple[str, int], tuple[float, int]] = {}
+        for start in range(0, min(len(candidates), RECALLED_MAX), RECALLED_AT_ONCE):
+            found = self._weighed(owner, candidates[start:][:RECALLED_AT_ONCE], seen[0] if seen else _NOTHING)
+            undone = self._undone({session_id for _, _, session_id, _ in found})
+            for score, message_id, session_id, number in found:
+                if session_id in inherited and inherited[session_id].holds(number):
+                    continue
+                if (session_id, number) not in undone:
+                    chosen.setdefault((session_id, number), (score, message_id))
+                if len(chosen) == limit:
+                    return self._scored(chosen.values())
+        return self._scored(chosen.values())
+
+    def is_anything_beside(self, owner: str, session: Session) -> bool:
+        """Whether the owner may have said anything that the session does not show; said without looking far."""
+        if session.owner != owner or session.floor > session.base_turn:
+            return True
+        others = "SELECT 1 FROM sessions WHERE owner = ? AND id <> ? AND last_turn > base_turn LIMIT 1"
+        return first(self._execute(others, (owner, session.id))) is not None
+
+    def _word_hits(self, owner: str, phrases: list[str]) -> list[list[int]]:
+        """For each phrase the newest messages that hold it. Two common ones are looked for together as well."""
+
+        def newest(*wanted: str) -> list[int]:
+            rows = self._execute(
+                "SELECT rowid FROM message_words WHERE message_words MATCH ? "
+                f"ORDER BY rowid DESC LIMIT {WORD_HITS_MAX}",
+                (match_all(wanted, owner),),
+            )
+            return [row[0] for row in rows]
+
+        found = [newest(phrase) for phrase in phrases]
+        common = [n for n, ids in enumerate(found) if len(ids) == WORD_HITS_MAX][:2]
+        if len(common) > 1:
+            together = newest(*(phrases[n] for n in common))
+            for n in common:
+                found[n] = list({*found[n], *together})
+        return found
+
+    def _weighed(self, owner: str, some: list[tuple[float, int]], seen: Segment) -> list[tuple[float, int, str, int]]:
+        """Of these messages those that a person or the model said in a chat, best first: score, id, session, turn.
+
+        Without those of the turns that are seen: in a long conversation these are most, and no more is read of them.
+        """
+        share_of = {message_id: share for share, message_id in some}
+        values = ", ".join(["(?)"] * len(some))
+        rows = self._execute(
+            f"WITH candidates (id) AS (VALUES {values}) "
+            "SELECT m.id, t.session_id, t.number, octet_length(m.content) FROM candidates c "
+            f"JOIN turns t ON t.id = c.id / {MESSAGES_PER_TURN} JOIN messages m ON m.id = c.id "
+            "JOIN sessions s ON s.id = t.session_id "
+            f"WHERE t.owner = ? AND t.{SHOWN} AND NOT (t.session_id = ? AND t.number > ? AND t.number <= ?) "
+            f"AND m.owner = ? AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED})",
+            (*share_of, owner, seen.session_id, seen.after, seen.up_to, owner),
+        )
+        return sorted(
+            ((share_of[row[0]] * brevity(row[3]), row[0], row[1], row[2]) for row in rows),
+            reverse=True,
+        )
+
+    def _undone(self, session_ids: Collection[str]) -> frozenset[tuple[str, int]]:
+        """The turns of these sessions that were taken back, there or in a continuation."""
+        found: set[tuple[str, int]] = set()
+        ids = iter(session_ids)
+        while some := list(islice(ids, SESSIONS_AT_ONCE)):
+            found.update(self._undone_of(some))
+        return frozenset(found)
+
+    def _undone_of(self, session_ids: list[str]) -> Iterator[tuple[str, int]]:
+        values = placeholders(len(session_ids))
+        # A continuation may have turns of its own under the numbers that came later in the session.
+        rows = self._execute(
+            "WITH RECURSIVE line (root, id, up_to) AS ("
+            f"SELECT id, id, 9223372036854775807 FROM sessions WHERE id IN ({values}) UNION ALL "
+            "SELECT line.root, s.id, CASE WHEN s.base_turn < line.up_to THEN s.base_turn ELSE line.up_to END "
+            "FROM line JOIN sessions s ON s.parent_id = line.id AND s.cause = 'compression') "
+            # The other way round, all that was ever taken back would be read.
+            "SELECT line.root, h.number FROM line CROSS JOIN hidden h "
+            "WHERE h.session_id = line.id AND h.number <= line.up_to",
+            session_ids,
+        )
+        return ((row[0], row[1]) for row in rows)
+
+    def _scored(self, chosen: Collection[tuple[float, int]]) -> tuple[Hit, ...]:
+        if not chosen:
+            return ()
+        score_of = {message_id: score for score, message_id in chosen}
+        values = placeholders(len(chosen))
+        rows = self._execute(
+            "SELECT t.session_id, t.number, m.id, m.role, m.content, t.at FROM messages m "
+            f"JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} WHERE m.id IN ({values})",
+            list(score_of),
+        )
+        best_first = sorted(rows, key=lambda row: (score_of[row[2]], row[2]), reverse=True)
+        return tuple(
+            Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6], score=score_of[row[2]]) for row in best_first
+        )
+
+    def remove(self, start: int, end: int) -> None:
+        """Remove the messages with ids from `start` to before `end` from the index."""
+        # One by one: a contentless FTS5 table deletes by rowid only.
+        for (message_id,) in self._execute("SELECT id FROM messages WHERE id >= ? AND id < ?", (start, end)):
+            self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,))
+
+    def replace(self, message_id: int, content: str, owner: str) -> None:
+        """Index the message with another content."""
+        self._execute("DELETE FROM message_words WHERE rowid = ?", (message_id,))
+        words = (message_id, index_text(content), owner_token(owner))
+        self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words)
+
+    def purge(self, *, begin: bool) -> bool:
+        """Remove a part of the deleted words from the file. Return whether there is more to remove.
+
+        FTS5 only marks words as deleted until it merges the segments that hold them.
+        """
+        ((before,),) = self._execute("SELECT total_changes()")
+        pages = -PURGE_PAGES if begin else PURGE_PAGES
+        self._execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", (pages,))
+        ((after,),) = self._execute("SELECT total_changes()")
+        return after - before >= 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.domain.model import Cause, Kind, Session
-from everthread.store.sql import Execute, by_value, first, key_of
+from everthread.store.database import Execute
+from everthread.store.sql import by_value, first, key_of
 
 COLUMNS = (
     "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
@@ -25,7 +26,7 @@ def session_of(row: tuple[Any, ...]) -> Session:
 
 def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
     """The last active first."""
-    clauses = ["1"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
+    clauses = ["true"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
     given = [value for value in (owner, kind) if value is not None]
     rows = execute(
         f"SELECT {COLUMNS} FROM sessions WHERE {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
@@ -46,8 +47,8 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
         # The newest are chosen by as little as possible: sorting whole rows of many sessions would take twice as long.
         # And of few: as many as are wanted were begun last, and all of those were active since the first of them was.
         f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM sessions WHERE active_at >= "
-        f"(SELECT MIN(active_at) FROM (SELECT active_at FROM sessions WHERE {shown} ORDER BY id DESC LIMIT ?) begun) "
-        f"AND {shown} ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
+        f"(SELECT MIN(active_at) FROM (SELECT active_at FROM sessions WHERE {shown} ORDER BY id DESC LIMIT ?) "
+        f"AS begun) AND {shown} ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
         (*kinds, limit, *kinds, limit),
     )
     return tuple(session_of(row) for row in rows)
@@ -55,7 +56,7 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
 
 def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
     """The same of one owner, behind the one that was active then and has that id."""
-    clauses = ["1"] + ["(active_at, id) < (?, ?)"] * (before is not None)
+    clauses = ["true"] + ["(active_at, id) < (?, ?)"] * (before is not None)
     rows = execute(
         f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?, ?) "
         f"AND {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
@@ -68,14 +69,14 @@ def shown_turns(execute: Execute, session: Session) -> int:
     """How many turns the session shows, inherited ones included: what its view holds, counted where it lies."""
     row = first(
         execute(
-            # The segments of the view, as `TurnTables` walks them.
+            # The segments of the view, as `Turns` walks them.
             "WITH RECURSIVE line (id, parent_id, bottom, top, seq, base_seq) AS ("
             "SELECT id, parent_id, base_turn, last_turn, log_seq, base_seq FROM sessions WHERE id = ? UNION ALL "
             "SELECT s.id, s.parent_id, s.base_turn, CASE WHEN bottom < top THEN bottom ELSE top END, line.base_seq, "
             "s.base_seq FROM line JOIN sessions s ON s.id = line.parent_id WHERE bottom > ? AND top > ?) "
             "SELECT COUNT(*) FROM line JOIN turns t ON t.session_id = line.id AND t.number > line.bottom "
             f"AND t.number > ? AND t.number <= line.top AND t.{SHOWN} WHERE NOT EXISTS (SELECT 1 FROM line l "
-            "CROSS JOIN hidden h ON h.session_id = l.id AND h.number = t.number AND h.seq <= l.seq)",
+            "CROSS JOIN hidden h WHERE h.session_id = l.id AND h.number = t.number AND h.seq <= l.seq)",
             (session.id, session.floor, session.floor, session.floor),
         )
     )

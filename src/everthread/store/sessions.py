@@ -5,15 +5,16 @@ Sessions, bindings, the audit trail of boundaries, and who has served what.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from everthread.domain import titles
 from everthread.domain.model import Binding, Session, SessionKey, SessionRef
 from everthread.store import session_list as listing
+from everthread.store.database import Database
 from everthread.store.session_list import CAUSES, COLUMNS, KINDS, OF_SESSION, session_of
-from everthread.store.sql import Execute, first, key_of, run
+from everthread.store.sql import first, key_of
 
 
 class BoundaryRow(Struct, frozen=True):
@@ -45,91 +46,6 @@ class Whereabouts(Struct, frozen=True):
     """The timer that was asked about is set."""
 
 
-class Sessions(Protocol):
-    def get(self, session_id: str) -> Session | None: ...
-    def add(self, session: Session, summary: str | None = None) -> None: ...
-    def save(self, session: Session) -> None:
-        """Store what has changed of a session; for the generation, see `renew`."""
-        ...
-
-    def renew(self, session: Session) -> None:
-        """The same for one whose generation has grown: every key on it must show that, unless it is bound anew."""
-        ...
-
-    def tip(self, session_id: str) -> Session | None:
-        """The newest continuation of a session that is not forgotten: itself, if it was never compressed."""
-        ...
-
-    def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
-        """The owner's (or everybody's) sessions whose titles begin like `title`, lowest lineage number first."""
-        ...
-
-    def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
-        """The owner's (or everybody's) sessions whose titles begin so, by title; of no beginning, the last opened.
-
-        Of those it looks at the newest only, so that it is fast however many there are.
-        """
-        ...
-
-    def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]: ...
-    def recent(self, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]: ...
-    def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
-        """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
-
-        Work that was delegated or scheduled is left out, unless it is asked for.
-        """
-        ...
-
-    def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
-        """The owner's conversations, the last active first, behind the one that was active then and has that id."""
-        ...
-
-    def of_owner(self, owner: str) -> tuple[Session, ...]: ...
-    def descendants(self, session_id: str) -> tuple[Session, ...]: ...
-    def binding(self, key: SessionKey) -> Binding | None: ...
-    def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
-        """A key's binding, and the session it is on."""
-        ...
-
-    def whereabouts(self, key: SessionKey, timer: str = "") -> Whereabouts:
-        """The same with who else is there and what waits, at once: what every boundary has to know."""
-        ...
-
-    def ref(self, key: SessionKey) -> SessionRef | None:
-        """Where a key is now."""
-        ...
-
-    def bind(self, binding: Binding, *, same_owner: bool = False) -> None:
-        """Put a key on a session or on none. `same_owner`: it was seen to be nobody else's before."""
-        ...
-
-    def keys_on(self, session_id: str) -> tuple[SessionKey, ...]: ...
-    def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
-        """Where the owner has been, the last active first."""
-        ...
-
-    def add_boundary(self, row: BoundaryRow) -> None: ...
-    def last_boundary(self) -> int:
-        """The number of the one that was added last."""
-        ...
-
-    def boundary(self, boundary_id: int) -> BoundaryRow | None: ...
-    def boundaries(
-        self, *, limit: int, session_id: str | None = None, kind: str | None = None
-    ) -> tuple[BoundaryRow, ...]: ...
-    def serve(self, holder: str, session_id: str, key: SessionKey) -> None: ...
-    def is_served(self, holder: str, session_id: str) -> bool: ...
-    def served(self, holder: str) -> tuple[tuple[str, SessionKey], ...]: ...
-    def finalized(self, session_id: str) -> None: ...
-    def serving_moved(self, from_session: str, to_session: str) -> None: ...
-    def set_title(self, session_id: str, title: str | None) -> None: ...
-    def chosen_model(self, key: SessionKey) -> str:
-        """The model that was chosen at the key; empty if it is the usual one."""
-        ...
-
-    def choose_model(self, key: SessionKey, owner: str, model: str) -> None: ...
-
-
 BASE_CHARS = 80
 NAMED_LOOKED_AT = 500
 
@@ -138,9 +54,7 @@ _CHANGING = (
     "forgotten_seq = ?, generation = ?"
 )
 # A key that is written out has no line breaks.
-_OTHER_KEYS = (
-    "(SELECT group_concat(o.key, char(10)) FROM bindings o WHERE o.session_id = b.session_id AND o.key <> b.key)"
-)
+_OTHER_KEYS = "(SELECT string_agg(o.key, '\n') FROM bindings o WHERE o.session_id = b.session_id AND o.key <> b.key)"
 _RUNNING = "(SELECT slots.key FROM slots WHERE slots.session_id = b.session_id AND slots.fate = 'live')"
 _IS_CONTINUED = (
     "EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = s.id AND c.cause = 'compression' AND c.forgotten_seq IS NULL)"
@@ -169,9 +83,10 @@ def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
     return Binding(key, row[0], row[1], row[2], CAUSES[row[3]] if row[3] else None, KINDS[row[4]])
 
 
-class SessionTables:
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+class Sessions:
+    def __init__(self, database: Database) -> None:
+        self._execute = database.execute
+        self._insert = database.insert
 
     def get(self, session_id: str) -> Session | None:
         row = first(self._execute(f"SELECT {COLUMNS} FROM sessions WHERE id = ?", (session_id,)))
@@ -179,50 +94,46 @@ class SessionTables:
 
     def add(self, session: Session, summary: str | None = None) -> None:
         s = session
-        run(
-            self._execute(
-                f"INSERT INTO sessions ({COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
-                (
-                    *(s.id, s.owner, str(s.key), s.kind, s.cause, s.opened_at, s.parent_id, s.title),
-                    *(s.generation, s.ended_at, s.end_reason, s.active_at, s.floor, s.base_turn, s.base_seq),
-                    *(s.summary_id, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
-                    *folded(s.title),
-                ),
-            )
+        self._execute(
+            f"INSERT INTO sessions ({COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
+            (
+                *(s.id, s.owner, str(s.key), s.kind, s.cause, s.opened_at, s.parent_id, s.title),
+                *(s.generation, s.ended_at, s.end_reason, s.active_at, s.floor, s.base_turn, s.base_seq),
+                *(s.summary_id, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
+                *folded(s.title),
+            ),
         )
         if summary is not None:
-            run(self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary)))
+            self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary))
 
     def save(self, session: Session) -> None:
-        run(self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id)))
+        """Store what has changed of a session; for the generation, see `renew`."""
+        self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id))
 
     def renew(self, session: Session) -> None:
+        """The same for one whose generation has grown: every key on it must show that, unless it is bound anew."""
         self.save(session)
         bindings = "UPDATE bindings SET generation = ? WHERE session_id = ?"
-        run(self._execute(bindings, (session.generation, session.id)))
+        self._execute(bindings, (session.generation, session.id))
 
     def chosen_model(self, key: SessionKey) -> str:
+        """The model that was chosen at the key; empty if it is the usual one."""
         row = first(self._execute("SELECT model FROM chosen_models WHERE key = ?", (str(key),)))
         return row[0] if row else ""
 
     def choose_model(self, key: SessionKey, owner: str, model: str) -> None:
-        run(self._execute("DELETE FROM chosen_models WHERE key = ?", (str(key),)))
+        self._execute("DELETE FROM chosen_models WHERE key = ?", (str(key),))
         if model:
-            run(
-                self._execute(
-                    "INSERT INTO chosen_models (key, owner, model) VALUES (?, ?, ?)", (str(key), owner, model)
-                )
-            )
+            self._execute("INSERT INTO chosen_models (key, owner, model) VALUES (?, ?, ?)", (str(key), owner, model))
 
     def set_title(self, session_id: str, title: str | None) -> None:
-        run(
-            self._execute(
-                "UPDATE sessions SET title = ?, title_fold = ?, title_base = ? WHERE id = ?",
-                (title, *folded(title), session_id),
-            )
+        self._execute(
+            "UPDATE sessions SET title = ?, title_fold = ?, title_base = ? WHERE id = ?",
+            (title, *folded(title), session_id),
         )
 
     def tip(self, session_id: str) -> Session | None:
+        """The newest continuation of a session that is not forgotten: itself, if it was never compressed."""
         row = first(self._execute(f"SELECT {COLUMNS}, {_IS_CONTINUED} FROM sessions s WHERE id = ?", (session_id,)))
         if row is None:
             return None
@@ -242,6 +153,7 @@ class SessionTables:
         return session_of(row) if row else None
 
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
+        """The owner's (or everybody's) sessions whose titles begin like `title`, lowest lineage number first."""
         _, base = folded(title)
         whose, given = _whose(owner)
         rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
@@ -249,6 +161,10 @@ class SessionTables:
         return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
 
     def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
+        """The owner's (or everybody's) sessions whose titles begin so, by title; of no beginning, the last opened.
+
+        Of those it looks at the newest only, so that it is fast however many there are.
+        """
         whose, given = _whose(owner)
         if start := titles.fold(beginning):
             rows = self._execute(
@@ -259,7 +175,7 @@ class SessionTables:
         else:
             # Ids grow with time; whoever names few sessions among many need not wait for the search of all.
             rows = self._execute(
-                f"SELECT {COLUMNS} FROM (SELECT * FROM sessions WHERE 1 {whose} ORDER BY id DESC "
+                f"SELECT {COLUMNS} FROM (SELECT * FROM sessions WHERE true {whose} ORDER BY id DESC "
                 f"LIMIT {NAMED_LOOKED_AT}) AS newest WHERE title IS NOT NULL ORDER BY id DESC LIMIT ?",
                 (*given, limit),
             )
@@ -277,9 +193,14 @@ class SessionTables:
         return listing.recent(self._execute, owner=owner, limit=limit, kind=kind)
 
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
+        """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
+
+        Work that was delegated or scheduled is left out, unless it is asked for.
+        """
         return listing.conversations(self._execute, limit, delegated=delegated)
 
     def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
+        """The owner's conversations, the last active first, behind the one that was active then and has that id."""
         return listing.page(self._execute, owner, limit, before)
 
     def of_owner(self, owner: str) -> tuple[Session, ...]:
@@ -302,6 +223,7 @@ class SessionTables:
         return _binding(key, row) if row else None
 
     def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
+        """A key's binding, and the session it is on."""
         row = first(
             self._execute(
                 f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {OF_SESSION} FROM bindings b "
@@ -314,6 +236,7 @@ class SessionTables:
         return _binding(key, row), session_of(row[5:]) if row[5] is not None else None
 
     def whereabouts(self, key: SessionKey, timer: str = "") -> Whereabouts:
+        """The same with who else is there and what waits, at once: what every boundary has to know."""
         row = first(
             self._execute(
                 f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {_AWAITED}, "
@@ -334,6 +257,7 @@ class SessionTables:
         )
 
     def ref(self, key: SessionKey) -> SessionRef | None:
+        """Where a key is now."""
         row = first(
             self._execute(
                 "SELECT session_id, generation, epoch, owner FROM bindings WHERE key = ? AND session_id IS NOT NULL",
@@ -343,46 +267,45 @@ class SessionTables:
         return SessionRef(row[0], row[1], key, row[2], row[3]) if row else None
 
     def bind(self, binding: Binding, *, same_owner: bool = False) -> None:
+        """Put a key on a session or on none. `same_owner`: it was seen to be nobody else's before."""
         b = binding
-        run(
-            self._execute(
-                "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind, generation) "
-                "VALUES (?, ?, ?, ?, ?, ?, (SELECT generation FROM sessions WHERE id = ?)) "
-                "ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, epoch = excluded.epoch, "
-                "pending = excluded.pending, kind = excluded.kind, generation = excluded.generation",
-                (
-                    *(str(b.key), b.owner, b.session_id, b.epoch, b.pending),
-                    *(b.kind, b.session_id),
-                ),
-            )
+        self._execute(
+            "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind, generation) "
+            "VALUES (?, ?, ?, ?, ?, ?, (SELECT generation FROM sessions WHERE id = ?)) "
+            "ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, epoch = excluded.epoch, "
+            "pending = excluded.pending, kind = excluded.kind, generation = excluded.generation",
+            (
+                *(str(b.key), b.owner, b.session_id, b.epoch, b.pending),
+                *(b.kind, b.session_id),
+            ),
         )
         if same_owner:
             return
         # Apart: the index by owner would be written anew with every boundary, and a key changes hands once in a while.
-        run(self._execute("UPDATE bindings SET owner = ? WHERE key = ? AND owner <> ?", (b.owner, str(b.key), b.owner)))
+        self._execute("UPDATE bindings SET owner = ? WHERE key = ? AND owner <> ?", (b.owner, str(b.key), b.owner))
 
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]:
         rows = self._execute("SELECT key FROM bindings WHERE session_id = ? ORDER BY key", (session_id,))
         return tuple(key_of(row[0]) for row in rows)
 
     def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
+        """Where the owner has been, the last active first."""
         rows = self._execute(
             "SELECT b.key FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.owner = ? "
-            "ORDER BY s.active_at DESC, b.key",
+            "ORDER BY s.active_at DESC NULLS LAST, b.key",
             (owner,),
         )
         return tuple(key_of(key) for (key,) in rows)
 
     def add_boundary(self, row: BoundaryRow) -> None:
-        run(
-            self._execute(
-                "INSERT INTO boundaries (kind, key, owner, from_session, to_session, epoch, actor, at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (row.kind, str(row.key), row.owner, row.from_session, row.to_session, row.epoch, row.actor, row.at),
-            )
+        self._execute(
+            "INSERT INTO boundaries (kind, key, owner, from_session, to_session, epoch, actor, at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (row.kind, str(row.key), row.owner, row.from_session, row.to_session, row.epoch, row.actor, row.at),
         )
 
     def last_boundary(self) -> int:
+        """The number of the one that was added last."""
         row = first(self._execute("SELECT MAX(id) FROM boundaries"))
         assert row is not None
         return row[0]
@@ -395,7 +318,9 @@ class SessionTables:
         self, *, limit: int, session_id: str | None = None, kind: str | None = None
     ) -> tuple[BoundaryRow, ...]:
         clauses = (
-            ["1"] + ["? IN (from_session, to_session)"] * (session_id is not None) + ["kind = ?"] * (kind is not None)
+            ["true"]
+            + ["? IN (from_session, to_session)"] * (session_id is not None)
+            + ["kind = ?"] * (kind is not None)
         )
         given = [value for value in (session_id, kind) if value is not None]
         rows = self._execute(
@@ -405,11 +330,9 @@ class SessionTables:
         return tuple(_boundary(row) for row in rows)
 
     def serve(self, holder: str, session_id: str, key: SessionKey) -> None:
-        run(
-            self._execute(
-                "INSERT INTO serving (holder, session_id, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (holder, session_id, str(key)),
-            )
+        self._execute(
+            "INSERT INTO serving (holder, session_id, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (holder, session_id, str(key)),
         )
 
     def is_served(self, holder: str, session_id: str) -> bool:
@@ -421,10 +344,10 @@ class SessionTables:
         return tuple((row[0], key_of(row[1])) for row in rows)
 
     def finalized(self, session_id: str) -> None:
-        run(self._execute("DELETE FROM serving WHERE session_id = ?", (session_id,)))
+        self._execute("DELETE FROM serving WHERE session_id = ?", (session_id,))
 
     def serving_moved(self, from_session: str, to_session: str) -> None:
-        run(self._execute("UPDATE serving SET session_id = ? WHERE session_id = ?", (to_session, from_session)))
+        self._execute("UPDATE serving SET session_id = ? WHERE session_id = ?", (to_session, from_session))
 
 
 def _whose(owner: str | None) -> tuple[str, tuple[str, ...]]:

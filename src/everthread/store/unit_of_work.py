@@ -1,9 +1,7 @@
 """The store: one unit of work is one transaction.
 
-A unit of work is a plain function that is handed a `UnitOfWork`. It may be run again if its transaction had to be
-repeated, so it must touch nothing but what it is handed. Its result is given to the caller after the commit is durable.
-
-All tables behind one connection: what a unit of work is handed.
+A unit of work is a plain function that takes a `UnitOfWork`. It runs again if its transaction has to be repeated, so it
+must have no other effects. The caller gets its result once the commit is durable.
 """
 
 from __future__ import annotations
@@ -14,121 +12,71 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from everthread.store.api_keys import Tokens, TokenTables
-from everthread.store.archive import ArchiveTables
-from everthread.store.cursors import Cursor, Cursors, CursorTables, LaneCount, Log, ProviderRow, Redelivery, ToCopy
-from everthread.store.erasure import Archive, Forgetting, ForgettingTables
-from everthread.store.event_log import LogTables, News, NewsTables
-from everthread.store.inbox import Inbox, InboxTables, Slots, SlotTables, Spend, SpendTables
-from everthread.store.leases import Incident, LaneRows, LaneTables, QueuedHook
-from everthread.store.notes import Notes, NoteTables
-from everthread.store.pairings import AccessRows, AccessTables
-from everthread.store.reviews import Rest, Rests, RestTables, ReviewRow, Reviews, ReviewTables
-from everthread.store.schedules import Schedules, ScheduleTables
-from everthread.store.sessions import BoundaryRow, Sessions, SessionTables, Whereabouts
-from everthread.store.sql import Execute, at_once
-from everthread.store.turns import Hit, Turns, TurnTables
+from everthread.store.activity import Activity
+from everthread.store.api_keys import ApiKeys
+from everthread.store.archive import Archive
+from everthread.store.attachments import Attachments
+from everthread.store.compression_pauses import CompressionPauses
+from everthread.store.cursors import Cursors
+from everthread.store.database import Database
+from everthread.store.erasure import Erasure
+from everthread.store.event_log import EventLog
+from everthread.store.inbox import Inbox
+from everthread.store.leases import Leases
+from everthread.store.notes import Notes
+from everthread.store.outbox import Outbox
+from everthread.store.pairings import Access
+from everthread.store.reviews import Reviews
+from everthread.store.schedules import Schedules
+from everthread.store.search_index import SearchIndex
+from everthread.store.sessions import Sessions
+from everthread.store.slots import Slots
+from everthread.store.spend import Spend
+from everthread.store.turns import Turns
 
 T = TypeVar("T")
 
-__all__ = [
-    "Archive",
-    "BoundaryRow",
-    "Contents",
-    "Cursor",
-    "Cursors",
-    "Examined",
-    "Forgetting",
-    "Hit",
-    "Inbox",
-    "Incident",
-    "LaneCount",
-    "LaneRows",
-    "Log",
-    "Notes",
-    "ProviderRow",
-    "QueuedHook",
-    "Redelivery",
-    "Rest",
-    "Rests",
-    "ReviewRow",
-    "Reviews",
-    "Sessions",
-    "Slots",
-    "Spend",
-    "Store",
-    "ToCopy",
-    "Turns",
-    "UnitOfWork",
-    "Whereabouts",
-]
+
+class TakesLong(Exception):
+    """The unit of work must not run on the event loop's thread."""
 
 
-class Examined(Struct, frozen=True):
-    """What an examination of a store has found."""
+class UnitOfWork:
+    """All tables on one connection."""
 
-    engine: str
-    """What keeps it, with its version."""
-    engine_problem: str
-    schema: int
-    """0 if there is none yet."""
-    schema_known: int
-    """The newest that this program knows."""
-    damage: str
-    """Empty if none was found."""
-    whole: bool
-    """False if there was not time for all of it."""
+    is_inline = False
+    """An event loop waits while this unit of work runs."""
 
+    def __init__(self, database: Database) -> None:
+        execute = database.execute
+        self.sessions = Sessions(database)
+        self.turns = Turns(database, self.sessions)
+        self.search = SearchIndex(execute, self.turns)
+        self.notes = Notes(execute)
+        self.log = EventLog(execute, self.sessions, self.turns, self.notes)
+        self.activity = Activity(execute)
+        self.slots = Slots(execute)
+        self.inbox = Inbox(execute)
+        self.outbox = Outbox(execute)
+        self.attachments = Attachments(execute)
+        self.cursors = Cursors(database)
+        self.leases = Leases(database)
+        self.spend = Spend(database)
+        self.reviews = Reviews(execute)
+        self.compression_pauses = CompressionPauses(execute)
+        self.erasure = Erasure(execute, self.search)
+        self.archive = Archive(database, self.search)
+        self.access = Access(execute)
+        self.api_keys = ApiKeys(execute)
+        self.schedules = Schedules(execute)
 
-class Contents(Struct, frozen=True):
-    """How much a store holds, to compare a copy by."""
-
-    schema: int
-    sessions: int
-    turns: int
-    messages: int
-    notes: int
-    log_entries: int
-
-
-class UnitOfWork(Protocol):
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def turns(self) -> Turns: ...
-    @property
-    def slots(self) -> Slots: ...
-    @property
-    def log(self) -> Log: ...
-    @property
-    def cursors(self) -> Cursors: ...
-    @property
-    def inbox(self) -> Inbox: ...
-    @property
-    def notes(self) -> Notes: ...
-    @property
-    def lanes(self) -> LaneRows: ...
-    @property
-    def spend(self) -> Spend: ...
-    @property
-    def reviews(self) -> Reviews: ...
-    @property
-    def rests(self) -> Rests: ...
-    @property
-    def forgetting(self) -> Forgetting: ...
-    @property
-    def archive(self) -> Archive: ...
-    @property
-    def access(self) -> AccessRows: ...
-    @property
-    def tokens(self) -> Tokens: ...
-    @property
-    def news(self) -> News: ...
-    @property
-    def schedules(self) -> Schedules: ...
     def takes_long(self) -> None:
-        """To be called before what is more than a few short rows: what was to be done on the spot is done elsewhere."""
-        ...
+        """Leave the event loop's thread before more than a few short rows are written.
+
+        A unit of work of `write_inline` is rolled back and repeated by the writer's thread.
+        """
+        if self.is_inline:
+            raise TakesLong
 
 
 class Store(Protocol):
@@ -170,34 +118,28 @@ class Store(Protocol):
     async def aclose(self) -> None: ...
 
 
-class TakesLong(Exception):
-    """Not here: somebody would be held up."""
+class Examined(Struct, frozen=True):
+    """What an examination of a store has found."""
+
+    engine: str
+    """What keeps it, with its version."""
+    engine_problem: str
+    schema: int
+    """0 if there is none yet."""
+    schema_known: int
+    """The newest that this program knows."""
+    damage: str
+    """Empty if none was found."""
+    whole: bool
+    """False if there was not time for all of it."""
 
 
-class Tables:
-    on_the_spot = False
-    """Whether an event loop waits for what is done with them now."""
+class Contents(Struct, frozen=True):
+    """How much a store holds, to compare a copy by."""
 
-    def __init__(self, execute: Execute) -> None:
-        execute = at_once(execute)
-        self.sessions = SessionTables(execute)
-        self.turns = TurnTables(execute, self.sessions)
-        self.notes = NoteTables(execute)
-        self.log = LogTables(execute, self.sessions, self.turns, self.notes)
-        self.slots = SlotTables(execute)
-        self.inbox = InboxTables(execute)
-        self.cursors = CursorTables(execute)
-        self.lanes = LaneTables(execute)
-        self.spend = SpendTables(execute)
-        self.reviews = ReviewTables(execute)
-        self.rests = RestTables(execute)
-        self.forgetting = ForgettingTables(execute)
-        self.archive = ArchiveTables(execute)
-        self.access = AccessTables(execute)
-        self.tokens = TokenTables(execute)
-        self.news = NewsTables(execute)
-        self.schedules = ScheduleTables(execute)
-
-    def takes_long(self) -> None:
-        if self.on_the_spot:
-            raise TakesLong
+    schema: int
+    sessions: int
+    turns: int
+    messages: int
+    notes: int
+    log_entries: int

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from everthread.domain.api_key import hashed, is_token
-from everthread.store.api_keys import Token
+from everthread.store.api_keys import ApiKey
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import Refused
 from everthread.web.request import Call, Caller
@@ -26,9 +26,9 @@ async def caller_of(call: Call) -> Caller:
     token = token.strip() if scheme.lower() == "bearer" else ""
     wanted = hashed(token) if is_token(token) else ""
 
-    def look(uow: UnitOfWork) -> tuple[Token | None, bool]:
-        found = uow.tokens.get(wanted) if wanted else None
-        return found, found is not None or uow.tokens.are_any()
+    def look(uow: UnitOfWork) -> tuple[ApiKey | None, bool]:
+        found = uow.api_keys.get(wanted) if wanted else None
+        return found, found is not None or uow.api_keys.are_any()
 
     found, are_any = await call.gateway.store.read_inline(look)
     if found is not None:
@@ -81,7 +81,7 @@ def _not_from_here(why: str) -> Refused:
     return Refused(403, f"{why}; `everthread tokens new NAME` makes a token", "not_from_here")
 
 
-async def _note_use(call: Call, token: Token) -> None:
+async def _note_use(call: Call, token: ApiKey) -> None:
     now = call.gateway.clock.now()
     if token.used_at is None or now - token.used_at > USED_EVERY_S:
-        await asyncio.shield(call.gateway.store.write(lambda uow: uow.tokens.used(token.token_hash, now)))
+        await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.used(token.token_hash, now)))

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
 
-from everthread.store.event_log import Mark, TurnNews
+from everthread.store.activity import FeedPosition, TurnActivity
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import Refused
@@ -24,7 +24,7 @@ _ID = re.compile(r"b(\d{1,15})-l(\d{1,15})")
 
 
 async def follow(call: Call) -> Response:
-    end = await call.gateway.store.read_inline(lambda uow: uow.news.end())
+    end = await call.gateway.store.read_inline(lambda uow: uow.activity.end())
     mark = _mark_of(call.header("last-event-id"), end)
     listeners, owner = call.site.listeners, call.caller.owner
     if listeners.get(owner, 0) >= LISTENERS_MAX:
@@ -39,22 +39,24 @@ async def follow(call: Call) -> Response:
     return EventStream(_events(call, mark, news), ended=leave)
 
 
-def _mark_of(text: str | None, end: Mark) -> Mark:
+def _mark_of(text: str | None, end: FeedPosition) -> FeedPosition:
     """Where a listener was. What is beyond the end was given by a store that has been replaced since."""
     if text is None:
         return end
     found = _ID.fullmatch(text.strip())
     if found is None:
         raise Refused(400, "Last-Event-ID must be the id of an event from here", "bad_event_id")
-    return Mark(min(int(found[1]), end.boundary), min(int(found[2]), end.pos))
+    return FeedPosition(min(int(found[1]), end.boundary), min(int(found[2]), end.pos))
 
 
-def _news(uow: UnitOfWork, caller: Caller, mark: Mark) -> tuple[tuple[BoundaryRow | TurnNews, ...], Mark, Mark] | None:
+def _news(
+    uow: UnitOfWork, caller: Caller, mark: FeedPosition
+) -> tuple[tuple[BoundaryRow | TurnActivity, ...], FeedPosition, FeedPosition] | None:
     """What is new, how far was looked and where it ends; nothing for somebody who has no business here any more."""
-    return (*uow.news.after(caller.owner, mark, WINDOW), uow.news.end()) if caller.may_stay(uow) else None
+    return (*uow.activity.after(caller.owner, mark, WINDOW), uow.activity.end()) if caller.may_stay(uow) else None
 
 
-async def _events(call: Call, mark: Mark, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
+async def _events(call: Call, mark: FeedPosition, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
     store, loop = call.gateway.store, asyncio.get_running_loop()
     yield named_event("listening", _id(mark), {})
     seen, sent_at = -1, loop.time()
@@ -84,13 +86,13 @@ async def _events(call: Call, mark: Mark, news: asyncio.Queue[object]) -> AsyncG
             pass
 
 
-def _behind(mark: Mark, one: BoundaryRow | TurnNews) -> Mark:
+def _behind(mark: FeedPosition, one: BoundaryRow | TurnActivity) -> FeedPosition:
     if isinstance(one, BoundaryRow):
-        return Mark(max(mark.boundary, one.id), mark.pos)
-    return Mark(mark.boundary, max(mark.pos, one.pos))
+        return FeedPosition(max(mark.boundary, one.id), mark.pos)
+    return FeedPosition(mark.boundary, max(mark.pos, one.pos))
 
 
-def _event(one: BoundaryRow | TurnNews, mark: Mark) -> bytes:
+def _event(one: BoundaryRow | TurnActivity, mark: FeedPosition) -> bytes:
     if isinstance(one, BoundaryRow):
         said = {"kind": one.kind, "from": one.from_session, "to": one.to_session, "actor": one.actor}
         name = "boundary"
@@ -100,5 +102,5 @@ def _event(one: BoundaryRow | TurnNews, mark: Mark) -> bytes:
     return named_event(name, _id(mark), {**said, "key": str(one.key), "at": one.at})
 
 
-def _id(mark: Mark) -> str:
+def _id(mark: FeedPosition) -> str:
     return f"b{mark.boundary}-l{mark.pos}"

@@ -34,7 +34,7 @@ class Caller(Struct, frozen=True):
 
     def may_stay(self, uow: UnitOfWork) -> bool:
         """Whether they would still be let in."""
-        return uow.tokens.get(self.token_hash) is not None if self.token_hash else not uow.tokens.are_any()
+        return uow.api_keys.get(self.token_hash) is not None if self.token_hash else not uow.api_keys.are_any()
 
 
 class Stopping(Struct, frozen=True):

@@ -87,7 +87,7 @@ class Web:
 
     async def _check(self) -> None:
         host, settings = self._http.host, self._gateway.settings
-        if not self._site.only_here and not await self._gateway.store.read_inline(lambda uow: uow.tokens.are_any()):
+        if not self._site.only_here and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.are_any()):
             raise BadConfig(
                 f"gateway.http.host is {host!r}, which others can reach, and there is no token that they need; "
                 "make one with `everthread tokens new NAME`, or listen on 127.0.0.1"

@@ -24,7 +24,7 @@ from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.ports.model import Request, Traits
 from everthread.ports.tools import ToolUse
-from everthread.store.reviews import ReviewTables
+from everthread.store.reviews import Reviews
 
 EVERY = 3
 REVIEW = "[A review."
@@ -116,7 +116,7 @@ async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room
     model = Reviewed(note("sails"), "done")
     async with Study(tmp_path, model) as house:
         with monkeypatch.context() as patch:
-            patch.setattr(ReviewTables, "end", full)
+            patch.setattr(Reviews, "end", full)
             session = await house.talk("one", "two", "three")
             await house.idle()
         assert await house.states(session) == [(1, 3, "running")]
@@ -155,7 +155,7 @@ async def test_a_review_is_in_no_transcript_and_no_provider_is_told_of_it_as_a_t
         assert REVIEW not in str(diary.book.effects)
         assert "hidden words" not in str(diary.book.effects)
         assert not any(REVIEW in str(event) or "hidden words" in str(event) for event in house.heard)
-        hits = await house.store.read(lambda uow: uow.turns.search(ME, "hidden", limit=5))
+        hits = await house.store.read(lambda uow: uow.search.search(ME, "hidden", limit=5))
         assert hits == ()
 
 
@@ -327,7 +327,7 @@ async def test_one_that_fails_is_tried_again_later_and_given_up_in_the_end(tmp_p
             house.agent.attend_to_reviews()
             await house.idle()
         assert await house.states(session) == [(1, 3, "failed")]
-        incidents = await house.store.read(lambda uow: uow.lanes.incidents(5))
+        incidents = await house.store.read(lambda uow: uow.leases.incidents(5))
         assert [i.source for i in incidents] == ["review"]
 
 

@@ -18,7 +18,7 @@ from everthread.domain.errors import BadConfig, DiskFull
 from everthread.domain.model import ToolCall, TurnStatus
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession
-from everthread.store.inbox import InboxTables
+from everthread.store.inbox import Inbox
 
 # --- /retry ----------------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ async def test_a_retry_that_can_not_be_taken_in_hides_nothing(tmp_path: Path, mo
         def full(*_: object) -> None:
             raise DiskFull("there is no room left; free some")
 
-        monkeypatch.setattr(InboxTables, "accept", full)
+        monkeypatch.setattr(Inbox, "accept", full)
         await office.refuses("/retry", "no room left")
         assert await office.shown(session) == ["one"]
 

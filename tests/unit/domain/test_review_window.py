@@ -174,7 +174,7 @@ async def test_two_processes_take_a_window_once_and_one_takes_over_from_the_dead
         first = await one.take()
         assert first is not None
         assert await two.take() is None
-        await one.store.write(lambda uow: uow.lanes.leave(one.holder))
+        await one.store.write(lambda uow: uow.leases.leave(one.holder))
         second = await two.take()
         assert second is not None
         assert (second.session_id, second.window) == (first.session_id, first.window)

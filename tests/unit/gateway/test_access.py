@@ -55,7 +55,7 @@ class Gatehouse:
         return [pairing.user for pairing in (await self.pairings.known()).waiting]
 
     async def told(self, guest: Paired) -> Reply | None:
-        return await self.store.read(lambda uow: uow.inbox.reply(told_name(guest)))
+        return await self.store.read(lambda uow: uow.outbox.reply(told_name(guest)))
 
 
 @asynccontextmanager

@@ -99,17 +99,17 @@ async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[Ho
 async def stored(house: House, number: int, state: ReplyState = ReplyState.READY, **rest: object) -> Reply:
     key = SessionKey.parse("agent:main:fake:dm:42")
     reply = Reply(f"turn-{number}", key, "s1", "me", f"reply {number}", state, float(number))
-    return await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, **rest)))
+    return await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, **rest)))
 
 
 async def row(house: House, number: int) -> Reply:
-    reply = await house.store.read(lambda uow: uow.inbox.reply(f"turn-{number}"))
+    reply = await house.store.read(lambda uow: uow.outbox.reply(f"turn-{number}"))
     assert reply is not None
     return reply
 
 
 async def incidents(house: House) -> list[str]:
-    return [one.text for one in await house.store.read(lambda uow: uow.lanes.incidents(9))]
+    return [one.text for one in await house.store.read(lambda uow: uow.leases.incidents(9))]
 
 
 async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
@@ -329,10 +329,10 @@ async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: 
     platform = Findable()
     async with outbox(tmp_path, platform) as (house, delivery):
         question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}k7", state=ReplyState.SENDING)
-        await house.store.write(lambda uow: uow.inbox.put_reply(question))
+        await house.store.write(lambda uow: uow.outbox.put_reply(question))
         await stored(house, 1, ReplyState.SENT)
         await delivery.begin()
-        left = await house.store.read(lambda uow: uow.inbox.reply(question.turn_id))
+        left = await house.store.read(lambda uow: uow.outbox.reply(question.turn_id))
         assert left is not None
         assert left.state is ReplyState.WITHHELD
         assert not delivery.waiting
@@ -387,7 +387,7 @@ async def test_a_part_that_was_found_is_not_taken_for_the_next_one(tmp_path: Pat
 
 
 async def forget(house: House, number: int) -> None:
-    await house.store.write(lambda uow: uow.forgetting.scrub_owner("me"))
+    await house.store.write(lambda uow: uow.erasure.scrub_owner("me"))
     assert (await row(house, number)).text == ""
 
 

@@ -50,11 +50,11 @@ async def stored(
         state,
         float(number),
     )
-    return await house.store.write(lambda uow: uow.inbox.put_reply(reply))
+    return await house.store.write(lambda uow: uow.outbox.put_reply(reply))
 
 
 async def state_of(house: House, number: int) -> Reply:
-    reply = await house.store.read(lambda uow: uow.inbox.reply(f"turn-{number}"))
+    reply = await house.store.read(lambda uow: uow.outbox.reply(f"turn-{number}"))
     assert reply is not None
     return reply
 
@@ -87,7 +87,7 @@ async def test_a_send_nobody_can_tell_of_is_shown_and_not_repeated(tmp_path: Pat
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 2"]
         assert (await state_of(house, 1)).state is ReplyState.AMBIGUOUS
-        (incident,) = await house.store.read(lambda uow: uow.lanes.incidents(9))
+        (incident,) = await house.store.read(lambda uow: uow.leases.incidents(9))
         assert "may not have reached fake chat 42" in incident.text
 
 
@@ -104,11 +104,11 @@ async def test_a_question_of_a_process_that_is_gone_is_not_asked_any_more(tmp_pa
     platform = FakePlatform()
     async with outbox(tmp_path, platform) as (house, delivery):
         question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}s1-k7qm")
-        await house.store.write(lambda uow: uow.inbox.put_reply(question))
+        await house.store.write(lambda uow: uow.outbox.put_reply(question))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
-        left = await house.store.read(lambda uow: uow.inbox.reply(question.turn_id))
+        left = await house.store.read(lambda uow: uow.outbox.reply(question.turn_id))
         assert left is not None
         assert left.state is ReplyState.WITHHELD
 
@@ -137,7 +137,7 @@ async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
             delivery.put(await stored(house, number, chat=f"chat-{number}"))
         await until(lambda: len(platform.asked) == module.HANDED_OVER_MAX)
         await asyncio.sleep(0.05)
-        handed_over = await house.store.read(lambda uow: uow.inbox.replies(ReplyState.SENDING, 99))
+        handed_over = await house.store.read(lambda uow: uow.outbox.replies(ReplyState.SENDING, 99))
         assert len(handed_over) == len(platform.asked) == module.HANDED_OVER_MAX
         platform.goes.set()
         await until(lambda: not delivery.waiting)
@@ -171,7 +171,7 @@ async def test_a_long_reply_goes_on_after_a_restart_where_it_was(tmp_path: Path)
     text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
     async with outbox(tmp_path, platform) as (house, delivery):
         reply = await stored(house, 1, text)
-        await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, parts=2)))
+        await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, parts=2)))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert len(platform.sent) == 1
@@ -196,7 +196,7 @@ async def test_what_was_forgotten_meanwhile_is_not_sent(tmp_path: Path) -> None:
         reply = await stored(house, 1)
         delivery.put(reply)
         await until(lambda: not platform.faults)
-        await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.WITHHELD)))
+        await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD)))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == []
 
@@ -207,7 +207,7 @@ async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
         platform.sent.append(None)  # type: ignore[arg-type]
         platform.shown["0"] = "the beg"
         reply = await stored(house, 1)
-        reply = await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="0")))
+        reply = await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="0")))
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
@@ -218,7 +218,7 @@ async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp
     async with outbox(tmp_path, platform) as (house, delivery):
         reply = await stored(house, 1)
         await platform.send(Outbound("turn-1.0", Address.of(reply.key), "rep …"))
-        reply = await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="")))
+        reply = await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="")))
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
@@ -268,7 +268,7 @@ async def test_a_client_that_breaks_leaves_a_reply_that_is_shown_as_uncertain(tm
         delivery.put(await stored(house, 1))
         await until(lambda: not delivery.waiting)
         assert (await state_of(house, 1)).state is ReplyState.AMBIGUOUS
-        assert len(await house.store.read(lambda uow: uow.lanes.incidents(9))) == 1
+        assert len(await house.store.read(lambda uow: uow.leases.incidents(9))) == 1
 
 
 async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: P
         platform.sent.append(None)  # type: ignore[arg-type]
         platform.shown["0"] = "the beg"
         reply = await stored(house, 1, state=ReplyState.SENDING)
-        await house.store.write(lambda uow: uow.inbox.put_reply(replace(reply, platform_message_id="0")))
+        await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="0")))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
@@ -300,7 +300,7 @@ async def test_what_is_forgotten_while_it_is_being_sent_does_not_come_back(tmp_p
     async with outbox(tmp_path, platform) as (house, delivery):
 
         async def forgotten_meanwhile(_: Outbound) -> str:
-            await house.store.write(lambda uow: uow.forgetting.scrub_owner("me"))
+            await house.store.write(lambda uow: uow.erasure.scrub_owner("me"))
             raise PlatformUnavailable("down")
 
         platform.send = forgotten_meanwhile  # type: ignore[method-assign]
@@ -359,9 +359,9 @@ async def test_a_file_that_would_be_thousands_of_messages_as_text_is_not_sent(tm
         for number, content in ((1, b"word " * 2_000_000), (2, b"short")):
             key = SessionKey.parse("agent:main:fake:dm:42")
             reply = Reply(f"turn-{number}", key, "", "me", "See:", ReplyState.READY, 1.0, file="log.txt")
-            await house.store.write(lambda uow, n=number, c=content: uow.inbox.attach(f"turn-{n}", "me", "log.txt", c))
-            delivery.put(await house.store.write(lambda uow, r=reply: uow.inbox.put_reply(r)))
+            await house.store.write(lambda uow, n=number, c=content: uow.outbox.attach(f"turn-{n}", "me", "log.txt", c))
+            delivery.put(await house.store.write(lambda uow, r=reply: uow.outbox.put_reply(r)))
         await until(lambda: platform.texts() == ["See:\n\nshort"], "only what can be read is sent")
         assert (await state_of(house, 1)).state is ReplyState.FAILED
-        (incident,) = await house.store.read(lambda uow: uow.lanes.incidents(5))
+        (incident,) = await house.store.read(lambda uow: uow.leases.incidents(5))
         assert "log.txt" in incident.text

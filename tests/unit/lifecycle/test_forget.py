@@ -143,7 +143,7 @@ async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced_off(tmp_path: P
         with pytest.raises(Fenced):
             await house.lifecycle.commit_turn(ticket, [Message(Role.USER, SECRET)], SECRET)
         kept = await house.store.read(lambda uow: uow.inbox.get(row.id))
-        reply = await house.store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+        reply = await house.store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
         assert kept is not None
         assert reply is not None
         assert (kept.state, reply.state) == (InboxState.SET_ASIDE, ReplyState.WITHHELD)
@@ -153,9 +153,9 @@ async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced_off(tmp_path: P
 async def test_a_reply_that_is_ready_is_not_sent_once_its_session_is_forgotten(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
         ref = (await house.turn(CLI, SECRET)).ref
-        assert len(await house.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 9))) == 1
+        assert len(await house.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9))) == 1
         await forget(house, ForgetSession(ref.session_id))
-        assert await house.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 9)) == ()
+        assert await house.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == ()
 
 
 async def test_what_waits_for_a_provider_is_skipped_and_forget_comes_behind_what_is_on_its_way(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ async def test_a_forgotten_session_is_gone_for_good(tmp_path: Path) -> None:
             await house.cross(CLI, Resume(first))
         with pytest.raises(Gone):
             await forget(house, ForgetSession(first))
-        assert await house.store.read(lambda uow: uow.forgetting.buried("session", first))
+        assert await house.store.read(lambda uow: uow.erasure.buried("session", first))
 
 
 async def test_an_ancestor_is_resumed_itself_when_its_continuation_was_forgotten(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def assert_stays_away(house: House, folder: Path, what: Forgettable) -> No
         return await house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
-        return await house.store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+        return await house.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
 
     notebook = Notebook(house.store, write, lambda owner: folder / owner, is_forgotten)
     await notebook.sync(ME)
@@ -525,7 +525,7 @@ async def test_what_a_note_said_before_its_last_session_was_forgotten_can_be_for
         await forget(house, ForgetFact(note_id))
         await house.settled()
         assert [call.more["fact"] for call in diary.book.of("forget") if call.more["note_id"]] == [SECRET]
-        found = await house.store.read(lambda uow: uow.turns.search(ME, SECRET, limit=5))
+        found = await house.store.read(lambda uow: uow.search.search(ME, SECRET, limit=5))
         assert found == ()
 
 

@@ -245,7 +245,7 @@ async def test_a_session_that_somebody_only_goes_back_to_expires_too(tmp_path: P
     async with House(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=10.0))) as house:
         old = (await house.turn(TELEGRAM, "first")).ref.session_id
         assert (await house.cross(CLI, Resume(old))).ref is not None
-        due = await house.store.read(lambda uow: uow.lanes.due_timers(house.clock.now() + 3600.0, 10))
+        due = await house.store.read(lambda uow: uow.leases.due_timers(house.clock.now() + 3600.0, 10))
         assert {timer.key for timer in due} == {TELEGRAM, CLI}
 
 

@@ -52,7 +52,7 @@ async def test_what_answers_a_command_is_a_reply_like_any_other(tmp_path: Path) 
         order, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/help", command=True))
         reply = await house.lifecycle.answer_order(order, "this and that")
         assert reply is not None
-        assert await house.store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 9)) == (reply,)
+        assert await house.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == (reply,)
         done = await house.store.read(lambda uow: uow.inbox.get(order.id))
         assert done is not None
         assert done.state is InboxState.DONE

@@ -44,7 +44,7 @@ def test_half_a_character_is_replaced_wherever_text_comes_in(tmp_path: Path) -> 
             )
             await runtime.lifecycle.record_delegation(ticket.ref, HALF, HALF, "child")
             turn = await runtime.store.read(lambda uow: uow.turns.get(ticket.ref.session_id, 1))
-            reply = await runtime.store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            reply = await runtime.store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
             stored = await runtime.store.read(lambda uow: uow.notes.get(note.note_id))
             assert turn is not None
             assert reply is not None

@@ -118,7 +118,7 @@ class Desk:
         return await self.house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def _is_forgotten(self, owner: str, text: str) -> bool:
-        return await self.house.store.read(lambda uow: uow.forgetting.buried("fact", fact_identity(owner, text)))
+        return await self.house.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
 
     async def add(self, content: str, *, ref: SessionRef | None = None) -> NoteVersion:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)

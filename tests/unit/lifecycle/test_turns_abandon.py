@@ -38,7 +38,7 @@ async def test_an_abandoned_turn_is_anybodys_at_once_with_its_tools_and_its_draf
             ("c1", ToolState.DONE),
             ("c2", ToolState.STARTED),
         ]
-        reply = await other.store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+        reply = await other.store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
         assert reply is not None
         assert (reply.state, reply.text, reply.platform_message_id) == (ReplyState.DRAFT, "I have", "platform-1")
         assert await house.lifecycle.recover() == ()

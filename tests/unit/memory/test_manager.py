@@ -279,7 +279,7 @@ async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_ha
         now = house.clock.now()
 
         def taken_over(uow: UnitOfWork) -> Lease | None:
-            return uow.lanes.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
+            return uow.leases.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
 
         assert await house.store.write(taken_over) is not None
         diary.before = None
@@ -302,7 +302,7 @@ async def test_whoever_loses_its_lease_while_it_delivers_delivers_nothing_more(t
         await until(lambda: diary.book.begun)
         now = house.clock.now()
         taken = await house.store.write(
-            lambda uow: uow.lanes.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
+            lambda uow: uow.leases.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
         )
         assert taken is not None
         gate.set()

@@ -107,7 +107,7 @@ class LocalLanes:
         """Say it once where people see it, if the store lets us."""
         incident = Incident(self._clock.now(), f"lane:{lane.name}", None, problem)
         try:
-            await self._store.write(lambda uow: uow.lanes.add_incident(incident))
+            await self._store.write(lambda uow: uow.leases.add_incident(incident))
             lane.reported = problem
         except Exception as error:  # noqa: BLE001 - the store may be the very thing that fails
             log.warning("%s: can't be reported: %s", lane.name, error)
@@ -120,10 +120,10 @@ class LocalLanes:
     async def _acquire(self, lane: _Lane) -> None:
         now = self._clock.now()
         # Each commit wakes us, and most of the time another process has the lane: to see that takes no write.
-        if not await self._store.read_inline(lambda uow: uow.lanes.may_acquire(lane.name, now, self._lease_s)):
+        if not await self._store.read_inline(lambda uow: uow.leases.may_acquire(lane.name, now, self._lease_s)):
             return
         granting = asyncio.ensure_future(
-            self._store.write(lambda uow: uow.lanes.acquire(lane.name, self._holder, now, self._lease_s))
+            self._store.write(lambda uow: uow.leases.acquire(lane.name, self._holder, now, self._lease_s))
         )
         try:
             lane.lease = await asyncio.shield(granting)
@@ -137,8 +137,8 @@ class LocalLanes:
         now = self._clock.now()
 
         def be_there(uow: UnitOfWork) -> None:
-            uow.lanes.keep_alive(self._holder, now, self._lease_s)
-            uow.lanes.bound_lives(now + _LIFE_LEASES_MAX * self._lease_s)
+            uow.leases.keep_alive(self._holder, now, self._lease_s)
+            uow.leases.bound_lives(now + _LIFE_LEASES_MAX * self._lease_s)
 
         await self._store.write(be_there)
         for lane in self._lanes.values():
@@ -148,7 +148,7 @@ class LocalLanes:
                 lane.awake.set()
 
     async def _renewed(self, lease: Lease, now: float) -> bool:
-        return await self._store.write(lambda uow: uow.lanes.renew(lease, now, self._lease_s))
+        return await self._store.write(lambda uow: uow.leases.renew(lease, now, self._lease_s))
 
     async def _watch(self) -> None:
         """Somebody has committed, here or elsewhere: any lane may have work."""
@@ -176,7 +176,7 @@ class LocalLanes:
 
             def release(uow: UnitOfWork) -> None:
                 for lease in held:
-                    uow.lanes.release(lease)
+                    uow.leases.release(lease)
 
             try:
                 await self._store.write(release)

@@ -61,7 +61,7 @@ class BuiltinMemory(MemoryProvider):
 
         # Whatever else is new is what this session shows: not worth a write.
         found = await self._store.read(
-            lambda uow: recalled(uow) if uow.turns.is_indexed(ref.owner, beside=ref.session_id) else None
+            lambda uow: recalled(uow) if uow.search.is_indexed(ref.owner, beside=ref.session_id) else None
         )
         if found is None:
             await self._store.index()
@@ -71,7 +71,7 @@ class BuiltinMemory(MemoryProvider):
 
 def _is_anything_to_find(uow: UnitOfWork, ref: SessionRef) -> bool:
     session = uow.sessions.get(ref.session_id)
-    if session is None or uow.turns.is_anything_beside(ref.owner, session):
+    if session is None or uow.search.is_anything_beside(ref.owner, session):
         return True
     return any(uow.notes.current(ref.owner, target) for target in NoteTarget)
 
@@ -93,7 +93,7 @@ def _turns(uow: UnitOfWork, query: str, ref: SessionRef, limit: int, now: float)
     session = uow.sessions.get(ref.session_id)
     beside = session if session is not None and session.owner == ref.owner else None
     # A few more than are wanted: the newer ones among them may move up.
-    hits = uow.turns.recall(ref.owner, query, limit=limit + ITEMS_MAX, beside=beside)
+    hits = uow.search.recall(ref.owner, query, limit=limit + ITEMS_MAX, beside=beside)
     return [
         RecallItem("", hit.score * _freshness(now - hit.at), session_id=hit.session_id, turn=hit.number, at=hit.at)
         for hit in hits

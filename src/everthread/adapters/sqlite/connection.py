@@ -8,6 +8,8 @@ from typing import Any, Protocol, cast
 import apsw
 
 from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
+from everthread.domain.model import whole
+from everthread.store.database import Execute
 
 BUSY_S_MAX = 5.0
 CACHE_KIB = 65_536
@@ -33,10 +35,17 @@ def _set_up_sqlite() -> None:
 _set_up_sqlite()
 
 
-class Cursor(Protocol):
-    """Runs one statement after the other: each ends the one before it."""
+class RawExecute(Protocol):
+    """Start a statement; its rows are fetched as they are iterated over."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
+    def __call__(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
+
+
+class Cursor(Protocol):
+    """Run statements one after the other: each ends the one before it."""
+
+    @property
+    def execute(self) -> RawExecute: ...
 
 
 class Connection(Protocol):
@@ -47,6 +56,7 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
     def cursor(self) -> Cursor: ...
     def pragma(self, name: str, /) -> Any: ...
+    def last_insert_rowid(self) -> int: ...
     def set_busy_timeout(self, milliseconds: int, /) -> None: ...
     def set_wal_hook(self, hook: Callable[[object, str, int], int], /) -> None: ...
     def close(self) -> None: ...
@@ -76,6 +86,52 @@ def connect(path: str, *, busy_s_max: float = BUSY_S_MAX, cache_kib: int = CACHE
     ):
         connection.execute(f"PRAGMA {pragma}")
     return connection
+
+
+class SqliteDatabase:
+    """The `Database` of the tables, on one connection."""
+
+    def __init__(self, connection: Connection, execute: RawExecute | None = None) -> None:
+        self.connection = connection
+        self.execute = _run_to_the_end(execute or connection.cursor().execute)
+
+    @property
+    def first_replay(self) -> int:
+        return self.connection.pragma("user_version")
+
+    def insert(self, sql: str, parameters: Sequence[Any], /) -> int:
+        # Half the cost of RETURNING, for which SQLite fills a temporary table.
+        self.execute(sql, parameters)
+        return self.connection.last_insert_rowid()
+
+    def begin(self, *, write: bool) -> None:
+        self.connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    def commit(self) -> None:
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        # Some errors, a full disk among them, have ended the transaction already.
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def is_retryable(self, error: BaseException) -> bool:
+        return isinstance(error, StoreBusy | apsw.BusyError | apsw.LockedError)
+
+
+def _run_to_the_end(execute: RawExecute) -> Execute:
+    """Fetch all rows of a statement before the next one, so that all statements can share one cursor.
+
+    Lone surrogates among the parameters are replaced: no turn is lost because of one.
+    """
+
+    def run(sql: str, parameters: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
+        try:
+            return list(execute(sql, parameters))
+        except UnicodeEncodeError:
+            return list(execute(sql, [whole(value) if isinstance(value, str) else value for value in parameters]))
+
+    return run
 
 
 def translated(error: apsw.Error, path: str) -> StoreError:

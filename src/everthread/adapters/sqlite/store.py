@@ -15,13 +15,13 @@ from typing import TypeVar
 
 import apsw
 
-from everthread.adapters.sqlite.connection import BUSY_S_MAX, Connection, connect, connect_bare, translated
+from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, connect_bare, translated
 from everthread.adapters.sqlite.maintenance import copy_file
 from everthread.adapters.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.sqlite.write_queue import Jobs
 from everthread.adapters.sqlite.writer import Writer
 from everthread.domain.errors import StoreError, StoreUnwritable
-from everthread.store.unit_of_work import Tables, UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 BATCH_MAX = 256
@@ -35,11 +35,11 @@ class SqliteStore:
         self._path = str(path)
         self._busy_s_max = busy_s_max
         self._writer = Writer(self._path, busy_s_max=busy_s_max)
-        self._here = self._connected()
-        self._tables_here = Tables(self._here.cursor().execute)
+        self._inline = self._connected()
+        self._inline_unit = UnitOfWork(self._inline)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
-        self._opened: list[Connection] = []
+        self._opened: list[SqliteDatabase] = []
         self._jobs = Jobs()
         self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
         self._thread.start()
@@ -58,7 +58,7 @@ class SqliteStore:
 
     async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
-        return await self._jobs.do_or_hand_in(work, self._writer.commit_on_the_spot)
+        return await self._jobs.do_or_hand_in(work, self._writer.commit_inline)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
@@ -66,16 +66,16 @@ class SqliteStore:
 
     async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
-        return self._snapshot(self._here, self._tables_here, work)
+        return self._snapshot(self._inline, self._inline_unit, work)
 
     async def index(self) -> None:
-        if not await self.read_inline(lambda uow: uow.turns.is_indexed()):
-            await self.write(lambda uow: uow.turns.index())
+        if not await self.read_inline(lambda uow: uow.search.is_indexed()):
+            await self.write(lambda uow: uow.search.index())
 
     async def changed(self) -> int:
         self._check_open()
         try:
-            return self._here.pragma("data_version")
+            return self._inline.connection.pragma("data_version")
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
@@ -96,34 +96,35 @@ class SqliteStore:
         await asyncio.to_thread(self._thread.join)
         self._jobs.close()
         self._readers.shutdown()
-        for connection in (*self._opened, self._here, self._writer):
-            connection.close()
+        for database in (*self._opened, self._inline):
+            database.connection.close()
+        self._writer.close()
 
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self._path}: the store is closed")
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> SqliteDatabase:
         try:
-            return connect(self._path, busy_s_max=self._busy_s_max)
+            return SqliteDatabase(connect(self._path, busy_s_max=self._busy_s_max))
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
     def _read(self, work: Callable[[UnitOfWork], T]) -> T:
-        connection: Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            self._local.connection = connection = self._connected()
-            self._local.tables = Tables(connection.cursor().execute)
-            self._opened.append(connection)
-        return self._snapshot(connection, self._local.tables, work)
+        database: SqliteDatabase | None = getattr(self._local, "database", None)
+        if database is None:
+            self._local.database = database = self._connected()
+            self._local.unit = UnitOfWork(database)
+            self._opened.append(database)
+        return self._snapshot(database, self._local.unit, work)
 
-    def _snapshot(self, connection: Connection, tables: Tables, work: Callable[[UnitOfWork], T]) -> T:
+    def _snapshot(self, database: SqliteDatabase, unit: UnitOfWork, work: Callable[[UnitOfWork], T]) -> T:
         try:
-            connection.execute("BEGIN")
+            database.begin(write=False)
             try:
-                return work(tables)
+                return work(unit)
             finally:
-                connection.execute("ROLLBACK")
+                database.rollback()
         except apsw.Error as error:
             raise translated(error, self._path) from error
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 
 import apsw
 
-from everthread.adapters.sqlite.connection import Connection, connect, translated
+from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect, translated
 from everthread.adapters.sqlite.write_queue import Job
-from everthread.domain.errors import StoreBusy, StoreError
-from everthread.store.unit_of_work import Tables, TakesLong, UnitOfWork
+from everthread.domain.errors import StoreError
+from everthread.store.unit_of_work import TakesLong, UnitOfWork
 
 CACHE_KIB = 8_192
 """What is delivered is read here too, once: with more room, a long backlog would stay in memory."""
@@ -45,21 +45,21 @@ class Writer:
         with self._pen:
             self._commit(jobs, self._busy_s_max)
 
-    def commit_on_the_spot(self, job: Job) -> bool:
+    def commit_inline(self, job: Job) -> bool:
         """The same for one job, in an event loop's thread, if that holds up nobody; false if it would."""
         if self._commits < self._slow_until or self._is_due_for_chores():
             return False
         try:
             if not self._pen.acquire(blocking=False):
                 return False
-            self._unit.on_the_spot = True
+            self._unit.is_inline = True
             self._commit([job], 0.0)
         finally:
             with suppress(RuntimeError):
                 # It is ours from the moment in which it was taken.
-                self._unit.on_the_spot = False
+                self._unit.is_inline = False
                 self._pen.release()
-        if isinstance(job.error, StoreBusy | TakesLong):
+        if job.error and (isinstance(job.error, TakesLong) or self._database.is_retryable(job.error)):
             job.error = None
             return False
         return True
@@ -69,10 +69,10 @@ class Writer:
         if not self._is_due_for_chores():
             return
         with self._pen:
-            if self._unit.turns.is_behind:
+            if self._unit.turns.index_due:
                 self._commit([Job(_index)], self._busy_s_max)
                 # Even if that failed: the next search does it, and says so if it can't.
-                self._unit.turns.is_behind = False
+                self._unit.turns.index_due = False
             if self._log_pages >= LOG_PAGES_MAX:
                 self._shorten_the_log()
 
@@ -92,27 +92,28 @@ class Writer:
 
     def close(self) -> None:
         with self._pen:
-            self._connection.close()
+            self._database.connection.close()
 
     def _connect(self) -> None:
         try:
-            self._connection = connect(self._path, busy_s_max=self._busy_s_max, cache_kib=CACHE_KIB)
+            connection = connect(self._path, busy_s_max=self._busy_s_max, cache_kib=CACHE_KIB)
         except apsw.Error as error:
             raise translated(error, self._path) from error
         # In place of SQLite's own, which moves the log within a commit, while somebody waits for it.
-        self._connection.set_wal_hook(self._count_pages)
-        self._unit = Tables(self._connection.cursor().execute)
+        connection.set_wal_hook(self._count_pages)
+        self._database = SqliteDatabase(connection)
+        self._unit = UnitOfWork(self._database)
 
     def _count_pages(self, connection: object, database: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
 
     def _is_due_for_chores(self) -> bool:
-        return self._log_pages >= LOG_PAGES_MAX or self._unit.turns.is_behind
+        return self._log_pages >= LOG_PAGES_MAX or self._unit.turns.index_due
 
     def _shorten_the_log(self) -> None:
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._database.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except apsw.Error:
             # Somebody else does it just now, or the disk is full: what was committed is safe where it is.
             pass
@@ -121,10 +122,10 @@ class Writer:
     def _commit(self, jobs: Sequence[Job], busy_s_max: float) -> None:
         try:
             try:
-                self._connection.set_busy_timeout(int(busy_s_max * 1000))
-                commit_together(self._connection, self._unit, jobs, self._path, self._make_durable)
+                self._database.connection.set_busy_timeout(int(busy_s_max * 1000))
+                commit_together(self._database, self._unit, jobs, self._path, self._make_durable)
             finally:
-                if self._connection.in_transaction:
+                if self._database.connection.in_transaction:
                     self._reconnect()
         except BaseException as error:  # noqa: BLE001 - without the writer, every later write would wait for ever
             for job in jobs:
@@ -132,60 +133,60 @@ class Writer:
 
     def _make_durable(self) -> None:
         begun = time.monotonic()
-        self._connection.execute("COMMIT")
+        self._database.commit()
         self._commits += 1
         if time.monotonic() - begun > QUICK_S_MAX:
             self._slow_until = self._commits + QUICK_IN_A_ROW
 
     def _reconnect(self) -> None:
         """A transaction that can't be rolled back ends with its connection."""
-        left = self._connection
+        left = self._database.connection
         self._connect()
         left.close()
 
 
 def _index(uow: UnitOfWork) -> None:
-    uow.turns.index()
+    uow.search.index()
 
 
 def commit_together(
-    connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
+    database: SqliteDatabase, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
 ) -> None:
     """Run the jobs in one transaction and leave each its result or its error."""
     waiting = jobs
     while waiting:
-        culprit = _try_together(connection, unit, waiting, path, make_durable)
+        culprit = _try_together(database, unit, waiting, path, make_durable)
         # SQLite gave up the whole transaction because of one job: the others have lost nothing but time.
         waiting = [job for job in waiting if job is not culprit] if culprit else []
 
 
 def _try_together(
-    connection: Connection, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
+    database: SqliteDatabase, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
 ) -> Job | None:
     try:
-        connection.execute("BEGIN IMMEDIATE")
+        database.begin(write=True)
         if len(jobs) == 1:
-            return _run_alone(connection, unit, jobs[0], path, make_durable)
+            return _run_alone(database, unit, jobs[0], path, make_durable)
         for job in jobs:
-            if not _run_in_savepoint(connection, unit, job, path):
+            if not _run_in_savepoint(database.connection, unit, job, path):
                 return job
         make_durable()
     except apsw.Error as error:
         for job in jobs:
             job.error = translated(error, path)
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        database.rollback()
     return None
 
 
-def _run_alone(connection: Connection, unit: UnitOfWork, job: Job, path: str, make_durable: Callable[[], None]) -> None:
+def _run_alone(
+    database: SqliteDatabase, unit: UnitOfWork, job: Job, path: str, make_durable: Callable[[], None]
+) -> None:
     """With nobody to be kept from harm, the transaction itself is the savepoint."""
     try:
         job.result, job.error = job.work(unit), None
     except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
         job.error = error if _can_be_handed_on(error) else _in_our_words(error, path)
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        database.rollback()
         return
     make_durable()
 

@@ -95,7 +95,7 @@ class Passes:
             source = await self._read(wanted, asked_for=asked_for)
             return made(source, await self._summarised(source, bound_s, focus))
         finally:
-            await asyncio.shield(self._store.write(lambda uow: uow.lanes.release(lease)))
+            await asyncio.shield(self._store.write(lambda uow: uow.leases.release(lease)))
 
     async def extract(self, wanted: Source, why: str) -> Made:
         """What can be had without any engine."""
@@ -107,7 +107,7 @@ class Passes:
 
         def acquire(uow: UnitOfWork) -> Lease | None:
             # As long as a pass may take: a process that is killed in the middle holds the others up no longer.
-            return uow.lanes.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
+            return uow.leases.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
 
         while (lease := await self._store.write(acquire)) is None and self._clock.now() < until:
             await self._clock.sleep(_LOOK_S)
@@ -128,7 +128,7 @@ class Passes:
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
             # Where it is read: a long conversation takes longer to be measured than the event loop should be held.
             covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
-            burials, remembered = uow.forgetting.burials(ref.owner), session.kind.remembered
+            burials, remembered = uow.erasure.burials(ref.owner), session.kind.remembered
             return view.summary or "", parts, burials, remembered, covered_bytes, kept_bytes
 
         found = await self._store.read(read)
@@ -206,4 +206,4 @@ async def tell(engine: ContextEngine, store: Store, clock: Clock, made: Made, en
         text = f"the context engine failed to follow: {str(error) or repr(error)}"
         log.warning("session %s: %s", entered.session_id, text)
         incident = Incident(clock.now(), "context_engine", entered.session_id, text)
-        await store.write(lambda uow: uow.lanes.add_incident(incident))
+        await store.write(lambda uow: uow.leases.add_incident(incident))

@@ -15,7 +15,7 @@ from everthread.agent.compression.policy import POOR_PASSES_MAX, Fill
 from everthread.agent.prompt_cache import COUNT_MAX
 from everthread.domain.errors import StoreError
 from everthread.ports.clock import Clock
-from everthread.store.reviews import Rest
+from everthread.store.compression_pauses import CompressionPause
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.agent")
@@ -93,7 +93,7 @@ class KnownSessions:
         """The same, with what an earlier process left."""
         known = self.of(session_id, model)
         if not known.looked_up:
-            rest = await self._store.read_inline(lambda uow: uow.rests.get(session_id))
+            rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
             if rest is not None and not known.looked_up:
                 known.poor = rest.poor if rest.model == model else 0
                 known.cool_until, known.problem, known.stored = rest.cool_until, rest.problem, True
@@ -104,7 +104,7 @@ class KnownSessions:
         """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
-            rest = await self._store.read_inline(lambda uow: uow.rests.get(session_id))
+            rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
             known = Known("", None, rest.poor, rest.cool_until, rest.problem) if rest is not None else Known("")
         if known.making is not None:
             return "A summary of this conversation is being made."
@@ -126,15 +126,19 @@ class KnownSessions:
     async def put(self, session_id: str, known: Known) -> None:
         """Write down whether the session rests. A process that never hears of it makes one pass more, and no harm."""
         rests = known.poor or known.cool_until > self._clock.now()
-        rest = Rest(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
+        rest = CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
         await self._put(session_id, rest, known)
 
-    async def _put(self, session_id: str, rest: Rest | None, known: Known) -> None:
+    async def _put(self, session_id: str, rest: CompressionPause | None, known: Known) -> None:
         if rest is None and not known.stored:
             return
         known.looked_up, known.stored = True, rest is not None
         try:
-            await self._store.write(lambda uow: uow.rests.drop(session_id) if rest is None else uow.rests.put(rest))
+            await self._store.write(
+                lambda uow: (
+                    uow.compression_pauses.drop(session_id) if rest is None else uow.compression_pauses.put(rest)
+                )
+            )
         except StoreError as error:
             log.warning("session %s: why it is not compressed is not written down: %s", session_id, error)
 

@@ -22,7 +22,7 @@ from everthread.memory.note_files import listed, usage
 from everthread.memory.recall import Recall, fenced, when
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
-from everthread.store.turns import Hit
+from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 QUERY_CHARS_MAX = 1_000
@@ -258,7 +258,7 @@ def session_search(store: Store) -> Tool:
 
 
 def _search(uow: UnitOfWork, owner: str, query: str, limit: int, ranked: bool) -> str:
-    hits = uow.turns.search(owner, query, limit=limit, ranked=ranked)
+    hits = uow.search.search(owner, query, limit=limit, ranked=ranked)
     shown = [_hit(uow, session, hit, query) for hit in hits if (session := uow.sessions.get(hit.session_id))]
     return "\n\n".join(shown) or "nothing was found; try fewer or other words"
 

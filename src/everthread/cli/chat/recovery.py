@@ -90,7 +90,7 @@ class Recovery:
 
         def find(uow: UnitOfWork) -> list[SessionKey]:
             keys = [key for key in uow.inbox.keys_waiting() if is_same_front_end(key, self._key)]
-            dead = [key for key in keys if key != self._key and not uow.lanes.is_alive(key.chat, now)]
+            dead = [key for key in keys if key != self._key and not uow.leases.is_alive(key.chat, now)]
             return [key for key in dead if (row := uow.inbox.first_waiting(key)) and row.inbound.owner == self._owner]
 
         return await self._runtime.store.read_inline(find)

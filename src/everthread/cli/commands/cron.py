@@ -320,7 +320,7 @@ async def _found(runtime: CliRuntime, invocation: CliContext, owner: str, name: 
 def _sent(uow: Any, time: Occurrence) -> str:
     """What became of what was said of it in a chat; empty if nothing was."""
     row = uow.inbox.get(time.inbox_id or 0)
-    reply = uow.inbox.reply(row.turn_id) if row is not None and row.turn_id else None
+    reply = uow.outbox.reply(row.turn_id) if row is not None and row.turn_id else None
     return reply.state.value if reply is not None else ""
 
 

@@ -205,7 +205,7 @@ def _about_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str, s
     from everthread.lifecycle import ForgetFact
 
     note = uow.notes.get(note_id)
-    if note is None or uow.forgetting.buried("note", note_id):
+    if note is None or uow.erasure.buried("note", note_id):
         raise NotFound(f"there is no note {note_id[:100]!r}")
     words = f'Note {note_id} of {show.one_line(note.owner)}: "{show.shortened(note.content, 200)}"'
     return ForgetFact(note_id), "note", note_id, note.owner, words

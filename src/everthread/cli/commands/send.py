@@ -68,7 +68,7 @@ def send(invocation: CliContext, address: str, text: str | None, file: str, wait
         deadline = runtime.clock.now() + wait_s
         while reply.state in (ReplyState.READY, ReplyState.SENDING) and runtime.clock.now() < deadline:
             await runtime.clock.sleep(LOOK_S)
-            reply = await runtime.store.read_inline(lambda uow, name=reply.turn_id: uow.inbox.reply(name)) or reply
+            reply = await runtime.store.read_inline(lambda uow, name=reply.turn_id: uow.outbox.reply(name)) or reply
         return reply
 
     reply = invocation.talk(work)
@@ -92,8 +92,8 @@ async def _stored(runtime: CliRuntime, key: SessionKey, owner: str, text: str, n
 
     def store(uow: UnitOfWork) -> Reply:
         if name:
-            uow.inbox.attach(reply.turn_id, owner, name, content)
-        return uow.inbox.put_reply(reply)
+            uow.outbox.attach(reply.turn_id, owner, name, content)
+        return uow.outbox.put_reply(reply)
 
     return await runtime.store.write(store)
 

@@ -10,7 +10,7 @@ from everthread.cli import output as show
 from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
 
 if TYPE_CHECKING:
-    from everthread.store.api_keys import Token
+    from everthread.store.api_keys import ApiKey
 
 
 @click.group()
@@ -51,15 +51,15 @@ def new_token(invocation: CliContext, name: str, owner: str, as_json: bool) -> N
 
     from everthread.domain.api_key import BYTES, check_name, hashed, made_of
     from everthread.domain.errors import AlreadyThere
-    from everthread.store.api_keys import Token
+    from everthread.store.api_keys import ApiKey
 
     check_name(name)
     whose = _owner(invocation, owner)
     token = made_of(secrets.token_urlsafe(BYTES))
 
     async def add(runtime: CliRuntime) -> bool:
-        row = Token(hashed(token), whose, name, runtime.clock.now())
-        return await runtime.store.write(lambda uow: uow.tokens.add(row))
+        row = ApiKey(hashed(token), whose, name, runtime.clock.now())
+        return await runtime.store.write(lambda uow: uow.api_keys.add(row))
 
     if not invocation.talk(add):
         raise AlreadyThere(f"{whose} has a token {name!r}; choose another name, or revoke it: tokens revoke {name}")
@@ -83,8 +83,8 @@ def list_tokens(invocation: CliContext, as_json: bool) -> None:
       everthread tokens list --json | jq -r '.[].name'
     """
 
-    async def look(runtime: CliRuntime) -> tuple[Token, ...]:
-        return await runtime.store.read(lambda uow: uow.tokens.all())
+    async def look(runtime: CliRuntime) -> tuple[ApiKey, ...]:
+        return await runtime.store.read(lambda uow: uow.api_keys.all())
 
     found = invocation.look(look, nothing=())
     if as_json:
@@ -115,7 +115,7 @@ def revoke_token(invocation: CliContext, name: str, owner: str, as_json: bool) -
     whose = _owner(invocation, owner)
 
     async def remove(runtime: CliRuntime) -> bool:
-        return await runtime.store.write(lambda uow: uow.tokens.remove(whose, name))
+        return await runtime.store.write(lambda uow: uow.api_keys.remove(whose, name))
 
     if not invocation.act(remove)[0]:
         raise NotFound(f"{whose} has no token {name[:80]!r}; `tokens list` shows the ones there are")
@@ -134,11 +134,11 @@ def _owner(invocation: CliContext, owner: str) -> str:
     return owner or invocation.settings.owner
 
 
-def _used(token: Token) -> str:
+def _used(token: ApiKey) -> str:
     return "never" if token.used_at is None else show.local_time(token.used_at)
 
 
-def _as_json(token: Token) -> dict[str, Any]:
+def _as_json(token: ApiKey) -> dict[str, Any]:
     return {
         "name": token.name,
         "owner": token.owner,

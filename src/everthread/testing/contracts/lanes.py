@@ -275,7 +275,7 @@ class LanesContract:
                 async with running(lanes_b):
                     await _until(lambda: a.drained == 2)
                     assert b.drained == 0
-                    await store_a.write(lambda uow: uow.lanes.check(a.leases[0]))
+                    await store_a.write(lambda uow: uow.leases.check(a.leases[0]))
 
     @in_loop
     async def test_a_stopped_holder_loses_the_lane_and_its_late_write_is_fenced(
@@ -287,7 +287,7 @@ class LanesContract:
             async def stuck(lease: Lease) -> float | None:
                 await go_on.wait()
                 try:
-                    await store_a.write(lambda uow: uow.lanes.check(lease))
+                    await store_a.write(lambda uow: uow.leases.check(lease))
                 except Fenced as error:
                     outcome.append(error)
                     raise
@@ -320,15 +320,15 @@ class LanesContract:
     ) -> None:
         async with aclosing(await open_store()) as store:
             clock, worker = RealClock(), Worker("b")
-            await store.write(lambda uow: uow.lanes.acquire(LANE, "dead", clock.now(), SHORT_S))
-            await store.write(lambda uow: uow.lanes.keep_alive("dead", clock.now(), SHORT_S))
+            await store.write(lambda uow: uow.leases.acquire(LANE, "dead", clock.now(), SHORT_S))
+            await store.write(lambda uow: uow.leases.keep_alive("dead", clock.now(), SHORT_S))
             clock.put_back(3600.0)
             lanes = make_lanes(store, clock, "b", lease_s=SHORT_S)
             lanes.serve(LANE, worker.drain)
             async with running(lanes):
                 await _until(lambda: worker.drained > 0)
                 async with asyncio.timeout(NOTICED_S):
-                    while await store.read(lambda uow: uow.lanes.is_alive("dead", clock.now())):
+                    while await store.read(lambda uow: uow.leases.is_alive("dead", clock.now())):
                         await _real_s(0.05)
 
     @in_loop
@@ -359,7 +359,7 @@ class LanesContract:
     ) -> None:
         async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
             clock, counted, b = RealClock(), MoodyStore(store_b), Worker("b")
-            await store_a.write(lambda uow: uow.lanes.acquire(LANE, "a", clock.now(), LONG_S))
+            await store_a.write(lambda uow: uow.leases.acquire(LANE, "a", clock.now(), LONG_S))
             lanes = make_lanes(counted, clock, "b", lease_s=LONG_S)
             lanes.serve(LANE, b.drain)
             async with running(lanes):
@@ -453,7 +453,7 @@ class LanesContract:
                 assert not runs.done()
             times = [*failed_at, worker.times[0]]
             assert all(later - earlier > 0.3 for earlier, later in pairwise(times)), "it was given no time to recover"
-            incidents = await store.read(lambda uow: uow.lanes.incidents(9))
+            incidents = await store.read(lambda uow: uow.leases.incidents(9))
             assert [(incident.source, incident.text) for incident in incidents] == [(f"lane:{LANE}", repr(error))]
 
     @in_loop
@@ -512,7 +512,7 @@ class LanesContract:
                 await worker.quiet()
             for name in (LANE, "other"):
                 lease = await elsewhere.write(
-                    lambda uow, n=name: uow.lanes.acquire(n, "elsewhere", clock.now(), LONG_S)
+                    lambda uow, n=name: uow.leases.acquire(n, "elsewhere", clock.now(), LONG_S)
                 )
                 assert lease is not None
                 assert lease.fence > worker.leases[-1].fence
@@ -530,9 +530,9 @@ class LanesContract:
                 async with running(lanes):
                     # Ever later, from before the first commit to after it.
                     await _real_s(step * 0.0001)
-                lease = await store.write(lambda uow: uow.lanes.acquire(LANE, "next", clock.now(), LONG_S))
+                lease = await store.write(lambda uow: uow.leases.acquire(LANE, "next", clock.now(), LONG_S))
                 assert lease is not None, f"not given back after {step} steps"
-                await store.write(lambda uow, held=lease: uow.lanes.release(held))
+                await store.write(lambda uow, held=lease: uow.leases.release(held))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

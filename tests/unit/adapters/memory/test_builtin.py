@@ -297,7 +297,7 @@ async def test_it_costs_no_cursor_and_no_lane(tmp_path: Path) -> None:
             await house.cross(CLI, Rewind(1))
             assert await house.memory.health() == {"builtin": "ok"}
             assert recall.missing == ()
-        assert await store.read(lambda uow: uow.turns.search(ME, "nothing", limit=1)) == ()
+        assert await store.read(lambda uow: uow.search.search(ME, "nothing", limit=1)) == ()
 
 
 async def test_recall_in_a_large_memory_costs_little(tmp_path: Path) -> None:

@@ -308,7 +308,10 @@ async def test_what_rests_still_rests_after_a_restart_and_the_next_process_says_
         assert after == await house.at(CLI)
         for session_id in (here.session_id, after.session_id):
             assert await house.agent.compression_status(session_id) == ""
-            assert await house.store.read(lambda uow, session_id=session_id: uow.rests.get(session_id)) is None
+            assert (
+                await house.store.read(lambda uow, session_id=session_id: uow.compression_pauses.get(session_id))
+                is None
+            )
 
 
 async def test_passes_that_save_nothing_do_not_begin_again_with_every_process(tmp_path: Path) -> None:
@@ -337,9 +340,9 @@ async def test_why_a_session_rests_is_forgotten_with_it(tmp_path: Path, what: st
         await house.talk(*LONG, full=True)
         await house.idle()
         session_id = (await house.at(CLI)).session_id
-        assert await house.store.read(lambda uow: uow.rests.get(session_id)) is not None
+        assert await house.store.read(lambda uow: uow.compression_pauses.get(session_id)) is not None
         await house.lifecycle.forget(ForgetSession(session_id) if what == "session" else ForgetOwner(), owner=ME)
-        assert await house.store.read(lambda uow: uow.rests.get(session_id)) is None
+        assert await house.store.read(lambda uow: uow.compression_pauses.get(session_id)) is None
 
 
 async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
@@ -413,7 +416,7 @@ async def test_a_process_that_was_killed_over_a_summary_holds_the_others_up_for_
         await house.turn(CLI, "hello")
         here = await house.at(CLI)
         name = f"compress:{here.session_id}"
-        await house.store.write(lambda uow: uow.lanes.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
+        await house.store.write(lambda uow: uow.leases.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
         await house.overflow()
         assert (house.passes, house.failures) == (0, []), "somebody else seems to be at it"
         assert (await house.ask("and now?")).text == "fine"
@@ -422,7 +425,7 @@ async def test_a_process_that_was_killed_over_a_summary_holds_the_others_up_for_
     async with Shore(tmp_path) as house:
         await house.talk(*LONG)
         name = f"compress:{(await house.at(CLI)).session_id}"
-        await house.store.write(lambda uow: uow.lanes.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
+        await house.store.write(lambda uow: uow.leases.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
         await house.fill_up()
         await house.idle()
         assert house.passes == 0

@@ -34,7 +34,7 @@ async def test_only_messages_of_terminals_that_are_gone_are_taken_up(tmp_path: P
     async with ScriptedRuntime(Settings(tmp_path), {}) as runtime:
         await runtime.ready()
         me, now = runtime.settings.owner, runtime.clock.now()
-        await runtime.store.write(lambda uow: uow.lanes.keep_alive("living", now, 30.0))
+        await runtime.store.write(lambda uow: uow.leases.keep_alive("living", now, 30.0))
         finished = await recovered(
             runtime,
             [

@@ -44,7 +44,7 @@ async def gateway(case: Case) -> Finding:
 
 async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
     http = settings.gateway.http
-    if not http.enabled or http.only_here or await runtime.store.read(lambda uow: uow.tokens.are_any()):
+    if not http.enabled or http.only_here or await runtime.store.read(lambda uow: uow.api_keys.are_any()):
         return []
     says = f"gateway.http.host is {http.host}, which others can reach, and there is no token that they need"
     return [(says, "everthread config set gateway.http.host 127.0.0.1, or make a token: everthread tokens new NAME")]
@@ -74,7 +74,7 @@ def _not_well(found: State, now: float) -> Iterator[tuple[str, str]]:
 
 def _not_arrived(uow: UnitOfWork, since: float) -> list[Reply]:
     """The newest first."""
-    found = [r for state in (ReplyState.AMBIGUOUS, ReplyState.FAILED) for r in uow.inbox.replies(state, _LOOKED_AT)]
+    found = [r for state in (ReplyState.AMBIGUOUS, ReplyState.FAILED) for r in uow.outbox.replies(state, _LOOKED_AT)]
     return sorted((reply for reply in found if reply.at >= since), key=lambda reply: -reply.at)
 
 

@@ -39,7 +39,7 @@ async def lanes(case: Case) -> Finding:
 async def incidents(case: Case) -> Finding:
     runtime = _runtime(case)
     since = runtime.clock.now() - RECENT_S
-    found = [i for i in await runtime.store.read(lambda uow: uow.lanes.incidents(_LOOKED_AT)) if i.at >= since]
+    found = [i for i in await runtime.store.read(lambda uow: uow.leases.incidents(_LOOKED_AT)) if i.at >= since]
     if found:
         what = f"{show.counted(len(found), 'incident')} in a day; the last: {found[0].source}: {found[0].text}"
         return bad(show.shortened(what, 200), "mend or remove the plugin or provider that is named")
@@ -47,7 +47,9 @@ async def incidents(case: Case) -> Finding:
 
 
 async def hooks(case: Case) -> Finding:
-    found = [hook for hook in await _runtime(case).store.read(lambda uow: uow.lanes.hooks(_LOOKED_AT)) if hook.attempts]
+    found = [
+        hook for hook in await _runtime(case).store.read(lambda uow: uow.leases.hooks(_LOOKED_AT)) if hook.attempts
+    ]
     if found:
         names = ", ".join(dict.fromkeys(hook.call.hook for hook in found))
         says = f"{show.counted(len(found), 'call')} of {names} failed and will be tried again"

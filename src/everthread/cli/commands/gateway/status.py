@@ -57,7 +57,7 @@ async def _waiting_in(runtime: CliRuntime) -> Waiting:
     store = runtime.store
 
     async def count(*states: ReplyState) -> int:
-        found = await store.read(lambda uow: [uow.inbox.replies(state, COUNTED_MAX) for state in states])
+        found = await store.read(lambda uow: [uow.outbox.replies(state, COUNTED_MAX) for state in states])
         return sum(1 for replies in found for reply in replies if reply.key.platform not in _HERE)
 
     providers = await runtime.memory.journal.status()

@@ -72,14 +72,14 @@ class WhatComesWithMessages(OnAStore):
                 Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
             )
             await talk.lifecycle.forget(ForgetSession(ref.session_id), owner="ann")
-            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/list.txt",)
+            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/list.txt",)
             await talk.lifecycle.forget(ForgetOwner(), owner="ann")
-            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/list.txt", "there/more.txt")
+            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/list.txt", "there/more.txt")
             left = await store.read(lambda uow: uow.inbox.get(other.id))
             assert left is not None
             assert left.inbound.media == ()
-            await store.write(lambda uow: uow.forgetting.removed("there/list.txt"))
-            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/more.txt",)
+            await store.write(lambda uow: uow.attachments.removed("there/list.txt"))
+            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
 
     @in_loop
     async def test_what_is_set_aside_before_it_was_fetched_is_named_for_removal(self, open_store: OpenStore) -> None:
@@ -93,7 +93,7 @@ class WhatComesWithMessages(OnAStore):
                 Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
             )
             await talk.lifecycle.cross(KEY, New(), owner="ann")
-            assert await store.read(lambda uow: uow.forgetting.discarded()) == ("there/more.txt",)
+            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
 
     @in_loop
     async def test_a_chat_that_has_moved_is_known_as_before(self, open_store: OpenStore) -> None:

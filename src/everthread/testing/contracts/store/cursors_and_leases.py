@@ -255,32 +255,32 @@ class CursorsAndLanes(OnAStore):
     @in_loop
     async def test_a_lease_has_one_holder_until_it_runs_out(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            mine = await store.write(lambda uow: uow.lanes.acquire("lane", "me", 100.0, 10.0))
+            mine = await store.write(lambda uow: uow.leases.acquire("lane", "me", 100.0, 10.0))
             assert mine is not None
-            assert await store.write(lambda uow: uow.lanes.acquire("lane", "you", 109.0, 10.0)) is None
-            assert await store.write(lambda uow: uow.lanes.renew(mine, 105.0, 10.0))
-            assert await store.write(lambda uow: uow.lanes.acquire("lane", "you", 114.0, 10.0)) is None
-            yours = await store.write(lambda uow: uow.lanes.acquire("lane", "you", 115.0, 10.0))
+            assert await store.write(lambda uow: uow.leases.acquire("lane", "you", 109.0, 10.0)) is None
+            assert await store.write(lambda uow: uow.leases.renew(mine, 105.0, 10.0))
+            assert await store.write(lambda uow: uow.leases.acquire("lane", "you", 114.0, 10.0)) is None
+            yours = await store.write(lambda uow: uow.leases.acquire("lane", "you", 115.0, 10.0))
             assert yours is not None
             assert yours.fence > mine.fence
             with pytest.raises(Fenced):
-                await store.write(lambda uow: uow.lanes.check(mine))
-            await store.write(lambda uow: uow.lanes.check(yours))
-            assert not await store.write(lambda uow: uow.lanes.renew(mine, 115.0, 10.0))
-            await store.write(lambda uow: uow.lanes.release(mine))
-            assert await store.write(lambda uow: uow.lanes.acquire("lane", "me", 116.0, 10.0)) is None
-            await store.write(lambda uow: uow.lanes.release(yours))
-            again = await store.write(lambda uow: uow.lanes.acquire("lane", "me", 116.0, 10.0))
+                await store.write(lambda uow: uow.leases.check(mine))
+            await store.write(lambda uow: uow.leases.check(yours))
+            assert not await store.write(lambda uow: uow.leases.renew(mine, 115.0, 10.0))
+            await store.write(lambda uow: uow.leases.release(mine))
+            assert await store.write(lambda uow: uow.leases.acquire("lane", "me", 116.0, 10.0)) is None
+            await store.write(lambda uow: uow.leases.release(yours))
+            again = await store.write(lambda uow: uow.leases.acquire("lane", "me", 116.0, 10.0))
             assert again is not None
             assert again.fence > yours.fence
-            assert await store.write(lambda uow: uow.lanes.acquire("other lane", "you", 116.0, 10.0)) is not None
+            assert await store.write(lambda uow: uow.leases.acquire("other lane", "you", 116.0, 10.0)) is not None
 
     @in_loop
     async def test_of_many_who_want_a_lease_one_gets_it(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
             got = await asyncio.gather(
                 *(
-                    handle.write(lambda uow, n=n: uow.lanes.acquire("lane", f"holder {n}", 100.0, 10.0))
+                    handle.write(lambda uow, n=n: uow.leases.acquire("lane", f"holder {n}", 100.0, 10.0))
                     for n in range(10)
                     for handle in (one, two)
                 )
@@ -292,25 +292,25 @@ class CursorsAndLanes(OnAStore):
         async with aclosing(await open_store()) as store:
             timers = [Timer("b", 20.0, KEY), Timer("a", 30.0, OTHER_KEY), Timer("c", 10.0, KEY)]
             for timer in (*timers, Timer("b", 5.0, OTHER_KEY)):
-                await store.write(lambda uow, t=timer: uow.lanes.arm(t))
-            assert await store.read(lambda uow: uow.lanes.next_timer()) == 10.0
-            assert await store.read(lambda uow: uow.lanes.due_timers(20.0, 9)) == (timers[2], timers[0])
-            assert await store.read(lambda uow: uow.lanes.due_timers(99.0, 1)) == (timers[2],)
+                await store.write(lambda uow, t=timer: uow.leases.arm(t))
+            assert await store.read(lambda uow: uow.leases.next_timer()) == 10.0
+            assert await store.read(lambda uow: uow.leases.due_timers(20.0, 9)) == (timers[2], timers[0])
+            assert await store.read(lambda uow: uow.leases.due_timers(99.0, 1)) == (timers[2],)
             for name in ("c", "b", "a", "nobody"):
-                await store.write(lambda uow, n=name: uow.lanes.disarm(n))
-            assert await store.read(lambda uow: uow.lanes.next_timer()) is None
+                await store.write(lambda uow, n=name: uow.leases.disarm(n))
+            assert await store.read(lambda uow: uow.leases.next_timer()) is None
 
     @in_loop
     async def test_hooks_wait_in_order_and_count_their_attempts(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             calls = [HookCall(f"hook{n}", "s1", "telegram", {"n": str(n)}) for n in range(3)]
             for call in calls:
-                await store.write(lambda uow, c=call: uow.lanes.add_hook(KEY, c, 5.0))
-            waiting = await store.read(lambda uow: uow.lanes.hooks(2))
+                await store.write(lambda uow, c=call: uow.leases.add_hook(KEY, c, 5.0))
+            waiting = await store.read(lambda uow: uow.leases.hooks(2))
             assert [(hook.key, hook.call, hook.attempts) for hook in waiting] == [(KEY, call, 0) for call in calls[:2]]
-            await store.write(lambda uow: uow.lanes.hook_tried(waiting[0].id))
-            await store.write(lambda uow: uow.lanes.drop_hook(waiting[1].id))
-            left = await store.read(lambda uow: uow.lanes.hooks(9))
+            await store.write(lambda uow: uow.leases.hook_tried(waiting[0].id))
+            await store.write(lambda uow: uow.leases.drop_hook(waiting[1].id))
+            left = await store.read(lambda uow: uow.leases.hooks(9))
             assert [(hook.call.hook, hook.attempts) for hook in left] == [("hook0", 1), ("hook2", 0)]
 
     @in_loop
@@ -318,21 +318,21 @@ class CursorsAndLanes(OnAStore):
         async with aclosing(await open_store()) as store:
             incidents = [Incident(float(n), "memory:p", None if n else "s1", f"text {n}") for n in range(3)]
             for incident in incidents:
-                await store.write(lambda uow, i=incident: uow.lanes.add_incident(i))
-            assert await store.read(lambda uow: uow.lanes.incidents(2)) == (incidents[2], incidents[1])
+                await store.write(lambda uow, i=incident: uow.leases.add_incident(i))
+            assert await store.read(lambda uow: uow.leases.incidents(2)) == (incidents[2], incidents[1])
 
     # Processes and what waits for them -------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_process_is_there_until_it_leaves_or_is_not_heard_of(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.lanes.keep_alive("p", 100.0, 30.0))
+            await store.write(lambda uow: uow.leases.keep_alive("p", 100.0, 30.0))
 
             async def alive(holder: str, now: float) -> bool:
-                return await store.read(lambda uow: uow.lanes.is_alive(holder, now))
+                return await store.read(lambda uow: uow.leases.is_alive(holder, now))
 
             assert [await alive("p", 129.9), await alive("p", 130.0), await alive("q", 100.0)] == [True, False, False]
-            await store.write(lambda uow: uow.lanes.leave("p"))
+            await store.write(lambda uow: uow.leases.leave("p"))
             assert not await alive("p", 100.0)
 
     @in_loop
@@ -342,59 +342,59 @@ class CursorsAndLanes(OnAStore):
         async with aclosing(await open_store()) as store:
 
             async def asked(lane: str, now: float) -> Lease | None:
-                worth_it = await store.read(lambda uow: uow.lanes.may_acquire(lane, now, 30.0))
-                lease = await store.write(lambda uow: uow.lanes.acquire(lane, "next", now, 30.0))
+                worth_it = await store.read(lambda uow: uow.leases.may_acquire(lane, now, 30.0))
+                lease = await store.write(lambda uow: uow.leases.acquire(lane, "next", now, 30.0))
                 assert worth_it or lease is None
                 return lease
 
-            dead = await store.write(lambda uow: uow.lanes.acquire("dead", "a", 5000.0, 30.0))
-            living = await store.write(lambda uow: uow.lanes.acquire("living", "b", 5000.0, 30.0))
+            dead = await store.write(lambda uow: uow.leases.acquire("dead", "a", 5000.0, 30.0))
+            living = await store.write(lambda uow: uow.leases.acquire("living", "b", 5000.0, 30.0))
             assert dead is not None
             assert living is not None
             for lane in ("dead", "living"):
                 assert await asked(lane, 100.0) is None
-            assert await store.write(lambda uow: uow.lanes.renew(living, 110.0, 30.0))
-            assert not await store.read(lambda uow: uow.lanes.may_acquire("dead", 129.0, 30.0))
+            assert await store.write(lambda uow: uow.leases.renew(living, 110.0, 30.0))
+            assert not await store.read(lambda uow: uow.leases.may_acquire("dead", 129.0, 30.0))
             assert await asked("dead", 129.0) is None
             taken = await asked("dead", 130.0)
             assert taken is not None
             assert taken.fence > dead.fence
             assert await asked("living", 130.0) is None
-            await store.read(lambda uow: uow.lanes.check(living))
+            await store.read(lambda uow: uow.leases.check(living))
 
     @in_loop
     async def test_after_the_clock_is_put_back_no_process_is_taken_for_alive_for_long(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.lanes.keep_alive("dead", 5000.0, 30.0))
-            await store.write(lambda uow: uow.lanes.keep_alive("living", 100.0, 30.0))
-            await store.write(lambda uow: uow.lanes.acquire("lane", "dead", 5000.0, 600.0))
-            await store.write(lambda uow: uow.lanes.bound_lives(160.0))
+            await store.write(lambda uow: uow.leases.keep_alive("dead", 5000.0, 30.0))
+            await store.write(lambda uow: uow.leases.keep_alive("living", 100.0, 30.0))
+            await store.write(lambda uow: uow.leases.acquire("lane", "dead", 5000.0, 600.0))
+            await store.write(lambda uow: uow.leases.bound_lives(160.0))
             alive = {
-                (name, now): await store.read(lambda uow, n=name, t=now: uow.lanes.is_alive(n, t))
+                (name, now): await store.read(lambda uow, n=name, t=now: uow.leases.is_alive(n, t))
                 for name in ("dead", "living")
                 for now in (129.0, 130.0, 159.0, 160.0)
             }
             assert [now for (name, now), there in alive.items() if there and name == "dead"] == [129.0, 130.0, 159.0]
             assert [now for (name, now), there in alive.items() if there and name == "living"] == [129.0]
             # A lease of a lane is bound by whoever asks for it, who knows for how long they are given out.
-            assert await store.write(lambda uow: uow.lanes.acquire("lane", "next", 5599.0, 600.0)) is None
+            assert await store.write(lambda uow: uow.leases.acquire("lane", "next", 5599.0, 600.0)) is None
 
     @in_loop
     async def test_the_lanes_of_a_process_that_has_left_are_anybodys_at_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            left = await store.write(lambda uow: uow.lanes.acquire("lane", "p", 100.0, 30.0))
-            kept = await store.write(lambda uow: uow.lanes.acquire("other lane", "q", 100.0, 30.0))
-            await store.write(lambda uow: uow.lanes.leave("p"))
-            taken = await store.write(lambda uow: uow.lanes.acquire("lane", "r", 101.0, 30.0))
+            left = await store.write(lambda uow: uow.leases.acquire("lane", "p", 100.0, 30.0))
+            kept = await store.write(lambda uow: uow.leases.acquire("other lane", "q", 100.0, 30.0))
+            await store.write(lambda uow: uow.leases.leave("p"))
+            taken = await store.write(lambda uow: uow.leases.acquire("lane", "r", 101.0, 30.0))
             assert left is not None
             assert taken is not None
             assert taken.fence > left.fence
-            assert await store.write(lambda uow: uow.lanes.acquire("other lane", "r", 101.0, 30.0)) is None
-            await store.read(lambda uow: uow.lanes.check(kept) if kept else None)
+            assert await store.write(lambda uow: uow.leases.acquire("other lane", "r", 101.0, 30.0)) is None
+            await store.read(lambda uow: uow.leases.check(kept) if kept else None)
             with pytest.raises(Fenced):
-                await store.read(lambda uow: uow.lanes.check(left))
+                await store.read(lambda uow: uow.leases.check(left))
 
     @in_loop
     async def test_keys_with_a_waiting_message_are_known_the_longest_waiting_first(self, open_store: OpenStore) -> None:

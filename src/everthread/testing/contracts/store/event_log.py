@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from everthread.domain.boundary import Rewind
-from everthread.store.event_log import Mark, TurnNews
+from everthread.store.activity import FeedPosition, TurnActivity
 from everthread.store.sessions import BoundaryRow
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk, key_named
@@ -13,7 +13,7 @@ from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Tal
 WINDOW = 1000
 
 
-def _seen(news: tuple[BoundaryRow | TurnNews, ...]) -> list[str | int]:
+def _seen(news: tuple[BoundaryRow | TurnActivity, ...]) -> list[str | int]:
     return [one.kind if isinstance(one, BoundaryRow) else one.number for one in news]
 
 
@@ -29,11 +29,11 @@ class Following(OnAStore):
             await talk.say("more", key, answer="Yes.")
             talk.clock.time += 1
             await talk.lifecycle.cross(key, Rewind(1), owner="ann")
-            end = await store.read(lambda uow: uow.news.end())
-            news, to = await store.read(lambda uow: uow.news.after("ann", Mark(), WINDOW))
+            end = await store.read(lambda uow: uow.activity.end())
+            news, to = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
             assert (_seen(news), to) == (["new", 1, 2, "rewind"], end)
-            assert await store.read(lambda uow: uow.news.after("ann", end, WINDOW)) == ((), end)
-            theirs, _ = await store.read(lambda uow: uow.news.after("ben", Mark(), WINDOW))
+            assert await store.read(lambda uow: uow.activity.after("ann", end, WINDOW)) == ((), end)
+            theirs, _ = await store.read(lambda uow: uow.activity.after("ben", FeedPosition(), WINDOW))
             assert _seen(theirs) == ["new", 1]
 
     @in_loop
@@ -44,12 +44,12 @@ class Following(OnAStore):
                 talk.clock.time += 1
                 owner = "ann" if number % 2 else "ben"
                 await talk.say("hello", key_named(owner), owner=owner, answer="Hello.")
-            end = await store.read(lambda uow: uow.news.end())
-            mark, pieces = Mark(), list[str | int]()
+            end = await store.read(lambda uow: uow.activity.end())
+            mark, pieces = FeedPosition(), list[str | int]()
             while mark != end:
-                news, mark = await store.read(lambda uow, mark=mark: uow.news.after("ann", mark, 1))
+                news, mark = await store.read(lambda uow, mark=mark: uow.activity.after("ann", mark, 1))
                 pieces += _seen(news)
-            whole, _ = await store.read(lambda uow: uow.news.after("ann", Mark(), WINDOW))
+            whole, _ = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
             assert sorted(map(str, pieces)) == sorted(map(str, _seen(whole)))
             assert [one for one in pieces if isinstance(one, int)] == [1, 2, 3]
 

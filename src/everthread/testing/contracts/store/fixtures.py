@@ -26,7 +26,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, TurnClaim
-from everthread.store.turns import Hit
+from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 OpenStore = Callable[[], Awaitable[Store]]
@@ -111,14 +111,14 @@ class Talk:
 
     async def hits(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> tuple[Hit, ...]:
         await self.store.index()
-        return await self.store.read(lambda uow: uow.turns.search(owner, query, limit=limit, ranked=ranked))
+        return await self.store.read(lambda uow: uow.search.search(owner, query, limit=limit, ranked=ranked))
 
     async def recall(
         self, question: str, owner: str = "ann", *, limit: int = 10, beside: str | None = None
     ) -> list[str]:
         def recall(uow: UnitOfWork) -> tuple[Hit, ...]:
             session = uow.sessions.get(beside) if beside else None
-            return uow.turns.recall(owner, question, limit=limit, beside=session)
+            return uow.search.recall(owner, question, limit=limit, beside=session)
 
         await self.store.index()
         return [hit.content for hit in await self.store.read(recall)]

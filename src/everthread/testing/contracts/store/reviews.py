@@ -13,7 +13,7 @@ FIRST, SECOND = Window(1, 10), Window(11, 14)
 
 
 def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
-    uow.lanes.keep_alive(holder, now, 30.0)
+    uow.leases.keep_alive(holder, now, 30.0)
     due = uow.reviews.is_due(now)
     found = uow.reviews.take(holder, now)
     assert (found is not None) is due

@@ -88,13 +88,15 @@ class TasksAndTheirTimes(OnAStore):
     async def test_a_file_is_kept_until_its_reply_is_out(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             reply = Reply("send-1", key_named("1"), "", "ann", "here", ReplyState.READY, 1.0, file="a.bin")
-            await store.write(lambda uow: uow.inbox.attach("send-1", "ann", "a.bin", b"\x00\xff"))
-            await store.write(lambda uow: uow.inbox.put_reply(reply))
-            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.SENDING)))
-            assert (await store.read(lambda uow: uow.inbox.reply("send-1"))) == replace(reply, state=ReplyState.SENDING)
-            assert await store.read(lambda uow: uow.inbox.attached("send-1")) == b"\x00\xff"
-            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.SENT)))
-            assert await store.read(lambda uow: uow.inbox.attached("send-1")) is None
+            await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a.bin", b"\x00\xff"))
+            await store.write(lambda uow: uow.outbox.put_reply(reply))
+            await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENDING)))
+            assert (await store.read(lambda uow: uow.outbox.reply("send-1"))) == replace(
+                reply, state=ReplyState.SENDING
+            )
+            assert await store.read(lambda uow: uow.outbox.attached("send-1")) == b"\x00\xff"
+            await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
+            assert await store.read(lambda uow: uow.outbox.attached("send-1")) is None
 
     @in_loop
     async def test_a_person_who_is_forgotten_has_no_tasks(self, open_store: OpenStore) -> None:
@@ -102,8 +104,8 @@ class TasksAndTheirTimes(OnAStore):
             for schedule in (DAILY, WHOLE):
                 await store.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
             await store.write(lambda uow: uow.schedules.add_time(TIME))
-            await store.write(lambda uow: uow.inbox.attach("send-1", "ann", "a", b"x"))
+            await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a", b"x"))
             await Talk(store).lifecycle.forget(ForgetOwner(), owner="ann")
             assert await store.read(lambda uow: uow.schedules.all()) == (WHOLE,)
             assert await store.read(lambda uow: uow.schedules.time("s1", 100.0)) is None
-            assert await store.read(lambda uow: uow.inbox.attached("send-1")) is None
+            assert await store.read(lambda uow: uow.outbox.attached("send-1")) is None

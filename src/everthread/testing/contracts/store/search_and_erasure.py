@@ -24,7 +24,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
-from everthread.store.turns import Hit
+from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
@@ -179,7 +179,7 @@ class Words(OnAStore):
             assert await talk.recall("Wo in Koln habe ich gewohnt?") == ["Ich wohne in Köln"]
             assert await talk.recall("你记得我的狗叫什么名字吗") == ["我的狗叫旺财"]
             assert await talk.recall("my cats") == []
-            hit = (await store.read(lambda uow: uow.turns.recall("ann", "which dog?", limit=1)))[0]
+            hit = (await store.read(lambda uow: uow.search.recall("ann", "which dog?", limit=1)))[0]
             session = there(await talk.lifecycle.current(KEY))
             assert (hit.session_id, hit.number, hit.index, hit.role, hit.at) == (session, 1, 0, "user", talk.clock.time)
             assert 0 < hit.score <= 1
@@ -321,8 +321,8 @@ class Words(OnAStore):
                 assert uow.turns.prefix(session) is None
                 assert uow.notes.current("ann", NoteTarget.MEMORY) == ()
                 assert "zanzibar" not in str(uow.notes.versions(note.note_id))
-                assert uow.forgetting.buried("session", session)
-                assert not uow.forgetting.buried("session", child)
+                assert uow.erasure.buried("session", session)
+                assert not uow.erasure.buried("session", child)
                 assert "Zanzibar" not in [s.title for s in uow.sessions.titled("ann", "Zanzibar")]
                 entry = uow.log.entry(session, uow.sessions.get(session).forgotten_seq or 0)  # pyright: ignore[reportOptionalMemberAccess]
                 assert entry is not None
@@ -347,7 +347,7 @@ class Words(OnAStore):
             notes = [await store.read(lambda uow, o=o: uow.notes.current(o, NoteTarget.USER)) for o in ("ann", "bob")]
             assert [len(one) for one in notes] == [0, 1]
             assert await store.read(lambda uow: uow.inbox.first_waiting(KEY)) is None
-            assert await store.read(lambda uow: uow.forgetting.buried("owner", "ann"))
+            assert await store.read(lambda uow: uow.erasure.buried("owner", "ann"))
 
     @in_loop
     async def test_a_forgotten_fact_loses_its_words_wherever_they_stand(self, open_store: OpenStore) -> None:
@@ -393,7 +393,7 @@ class Words(OnAStore):
                     cursor = uow.cursors.get(provider, note.session_id)
                     assert cursor is not None
                     uow.cursors.save(replace(cursor, seq=entry.seq))
-                    uow.forgetting.told(note.session_id, entry.seq)
+                    uow.erasure.told(note.session_id, entry.seq)
                     left = uow.log.entry(note.session_id, entry.seq)
                     assert left is not None
                     return uow.log.event(left, ())
@@ -414,12 +414,12 @@ class Words(OnAStore):
     @in_loop
     async def test_a_tombstone_stays(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.forgetting.bury("fact", "x", "ann", 1.0))
-            await store.write(lambda uow: uow.forgetting.bury("fact", "x", "ann", 2.0))
+            await store.write(lambda uow: uow.erasure.bury("fact", "x", "ann", 1.0))
+            await store.write(lambda uow: uow.erasure.bury("fact", "x", "ann", 2.0))
             await self.crash(store)
         async with aclosing(await open_store()) as after:
             found = await after.read(
-                lambda uow: [uow.forgetting.buried(*what) for what in (("fact", "x"), ("note", "x"), ("fact", "y"))]
+                lambda uow: [uow.erasure.buried(*what) for what in (("fact", "x"), ("note", "x"), ("fact", "y"))]
             )
             assert found == [True, False, False]
 
@@ -430,9 +430,9 @@ class Words(OnAStore):
             for n in range(30):
                 await talk.say(f"word{n} zanzibar", KEY)
             async with asyncio.timeout(10):
-                more = await store.write(lambda uow: uow.forgetting.purge(begin=True))
+                more = await store.write(lambda uow: uow.search.purge(begin=True))
                 while more:
-                    more = await store.write(lambda uow: uow.forgetting.purge(begin=False))
+                    more = await store.write(lambda uow: uow.search.purge(begin=False))
             assert len(await talk.search("zanzibar", limit=99)) == 30
 
     # Notes -----------------------------------------------------------------------------------------------------------

@@ -157,13 +157,13 @@ class UnitsOfWork(OnAStore):
             assert await waits() == (False, False)
             await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
             await store.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
-            await store.write(lambda uow: uow.lanes.arm(Timer("another timer", 5.0, KEY)))
+            await store.write(lambda uow: uow.leases.arm(Timer("another timer", 5.0, KEY)))
             assert await waits() == (False, False)
             row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
-            await store.write(lambda uow: uow.lanes.arm(Timer("a timer", 5.0, KEY)))
+            await store.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
             assert await waits() == (True, True)
             await store.write(lambda uow: uow.inbox.take_up(row.id, "s1", "t1"))
-            await store.write(lambda uow: uow.lanes.disarm("a timer"))
+            await store.write(lambda uow: uow.leases.disarm("a timer"))
             assert await waits() == (False, False)
 
     @in_loop

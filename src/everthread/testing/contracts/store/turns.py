@@ -73,12 +73,12 @@ class RunningTurns(OnAStore):
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.slots.add(slot))
             assert await store.read(lambda uow: uow.slots.orphans(100.0)) == (slot,)
-            await store.write(lambda uow: uow.lanes.keep_alive("here", 100.0, 10.0))
+            await store.write(lambda uow: uow.leases.keep_alive("here", 100.0, 10.0))
             assert await store.read(lambda uow: uow.slots.orphans(109.0)) == ()
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == (slot,)
-            await store.write(lambda uow: uow.lanes.keep_alive("here", 108.0, 10.0))
+            await store.write(lambda uow: uow.leases.keep_alive("here", 108.0, 10.0))
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == ()
-            await store.write(lambda uow: uow.lanes.leave("here"))
+            await store.write(lambda uow: uow.leases.leave("here"))
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == (slot,)
 
     @in_loop
@@ -111,12 +111,12 @@ class RunningTurns(OnAStore):
             await talk.lifecycle.draft_reply(ticket, "h", "platform-9")
             await talk.lifecycle.draft_reply(ticket, "hi the")
             await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
-            reply = await store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
             assert reply is not None
             assert (reply.text, reply.state, reply.platform_message_id) == ("hi there", ReplyState.READY, "platform-9")
-            assert await store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 10)) == (reply,)
-            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, state=ReplyState.SENT)))
-            assert await store.read(lambda uow: uow.inbox.replies(ReplyState.READY, 10)) == ()
+            assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == (reply,)
+            await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
+            assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == ()
 
     @in_loop
     async def test_a_reply_keeps_from_where_on_to_look_for_it(self, open_store: OpenStore) -> None:
@@ -129,11 +129,11 @@ class RunningTurns(OnAStore):
             assert (again.platform_message_id, again.sent_after) == ("", "0/7"), "an earlier beginning may be out"
             assert await talk.lifecycle.drafted(ticket.turn_id) == again
             await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
-            reply = await store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
             assert reply is not None
             assert (reply.state, reply.platform_message_id, reply.sent_after) == (ReplyState.READY, "", "0/7")
-            await store.write(lambda uow: uow.inbox.put_reply(replace(reply, sent_after="0/12")))
-            kept = await store.read(lambda uow: uow.inbox.reply(ticket.turn_id))
+            await store.write(lambda uow: uow.outbox.put_reply(replace(reply, sent_after="0/12")))
+            kept = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
             assert kept is not None
             assert kept.sent_after == "0/12"
 
@@ -142,15 +142,15 @@ class RunningTurns(OnAStore):
         async with aclosing(await open_store()) as store:
             for number, message_id in enumerate(("", "11", "12", "13")):
                 reply = Reply(f"t{number}", KEY, "s1", "ann", "hi", ReplyState.SENT, float(number), message_id)
-                await store.write(lambda uow, reply=reply: uow.inbox.put_reply(reply))
+                await store.write(lambda uow, reply=reply: uow.outbox.put_reply(reply))
             for number in range(4):
                 came = Inbound(KEY, "ann", "hello", message_id=f"2{number}" if number else "")
                 await store.write(lambda uow, came=came: uow.inbox.accept(came, 5.0))
-            known = await store.read(lambda uow: uow.inbox.newest_known(2))
+            known = await store.read(lambda uow: uow.outbox.newest_known(2))
             assert sorted(known) == [(KEY, "12"), (KEY, "13"), (KEY, "22"), (KEY, "23")]
-            found = await store.read(lambda uow: uow.inbox.out_as("12", 0.0))
+            found = await store.read(lambda uow: uow.outbox.out_as("12", 0.0))
             assert [reply.turn_id for reply in found] == ["t2"]
-            assert await store.read(lambda uow: uow.inbox.out_as("12", 2.5)) == ()
+            assert await store.read(lambda uow: uow.outbox.out_as("12", 2.5)) == ()
 
     @in_loop
     async def test_a_turn_comes_back_as_it_was_stored(self, open_store: OpenStore) -> None:

@@ -1,0 +1,60 @@
+"""Files that came with messages: the `media` column of the inbox, and files that are to be removed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everthread.domain.media import Media
+from everthread.store.database import Execute
+
+
+class Attachments:
+    """Files that came with erased or pruned messages and are still on the disk."""
+
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def discarded(self) -> tuple[str, ...]:
+        """Return the files to remove, as paths within the attachment folder."""
+        return tuple(path for (path,) in self._execute("SELECT path FROM discarded ORDER BY path"))
+
+    def removed(self, path: str) -> None:
+        """Record that the file was removed."""
+        self._execute("DELETE FROM discarded WHERE path = ?", (path,))
+
+
+def media_in(text: str) -> tuple[Media, ...]:
+    """What a row says came with a message: mostly nothing."""
+    if not text:
+        return ()
+    try:
+        return msgspec.json.decode(text, type=tuple[Media, ...])
+    except msgspec.DecodeError:
+        # A fact that was forgotten stood in the middle of it: the message is left without what came with it.
+        return ()
+
+
+def media_text(media: tuple[Media, ...]) -> str:
+    return msgspec.json.encode(media).decode() if media else ""
+
+
+def discard_unfetched(execute: Execute, text: str) -> None:
+    """Note for removal what nobody will fetch any more: whoever began to, and died, may have left a part of it."""
+    for media in media_in(text):
+        if media.handle:
+            _note(execute, media)
+
+
+def discard(execute: Execute, owner: str, session_id: str | None = None) -> None:
+    """Note for removal what came with the owner's messages, or with those of one session."""
+    some, values = ("", ()) if session_id is None else ("AND session_id = ?", (session_id,))
+    rows = execute(f"SELECT id, media FROM inbox WHERE media <> '' AND owner = ? {some}", (owner, *values))
+    for number, text in rows:
+        for media in media_in(text):
+            _note(execute, media)
+        execute("UPDATE inbox SET media = '' WHERE id = ?", (number,))
+
+
+def _note(execute: Execute, media: Media) -> None:
+    if media.path:
+        execute("INSERT INTO discarded (path) VALUES (?) ON CONFLICT DO NOTHING", (media.path,))

@@ -1,0 +1,46 @@
+"""Sessions whose compression is paused, and why."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from everthread.store.database import Execute
+from everthread.store.sql import first
+
+
+class CompressionPause(Struct, frozen=True):
+    """Why a session is not compressed for now: a summary failed, or the last ones saved too little."""
+
+    session_id: str
+    model: str
+    """The one that it was with."""
+    poor: int
+    """Passes in a row that saved too little."""
+    cool_until: float
+    problem: str
+
+
+class CompressionPauses:
+    """Why sessions are not compressed for now."""
+
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def get(self, session_id: str) -> CompressionPause | None:
+        row = first(
+            self._execute(
+                "SELECT session_id, model, poor, cool_until, problem FROM rests WHERE session_id = ?", (session_id,)
+            )
+        )
+        return CompressionPause(*row) if row else None
+
+    def put(self, rest: CompressionPause) -> None:
+        self._execute(
+            "INSERT INTO rests (session_id, model, poor, cool_until, problem) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (session_id) DO UPDATE SET model = excluded.model, poor = excluded.poor, "
+            "cool_until = excluded.cool_until, problem = excluded.problem",
+            (rest.session_id, rest.model, rest.poor, rest.cool_until, rest.problem),
+        )
+
+    def drop(self, session_id: str) -> None:
+        self._execute("DELETE FROM rests WHERE session_id = ?", (session_id,))

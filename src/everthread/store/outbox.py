@@ -1,0 +1,95 @@
+"""Outgoing replies, and the files that are sent with them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from everthread.domain.model import Reply, ReplyState, SessionKey
+from everthread.store.database import Execute
+from everthread.store.sql import Row, first, key_of
+
+_REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file, sent_after"
+_UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.SENDING, ReplyState.AMBIGUOUS, ReplyState.FAILED)
+_SETTLED = (ReplyState.SENT, ReplyState.WITHHELD, ReplyState.AMBIGUOUS, ReplyState.FAILED)
+
+
+class Outbox:
+    """Replies in each of their states."""
+
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def put_reply(self, reply: Reply) -> Reply:
+        """What is known of it then: the platform's id of a draft is kept, and from where on to look for it."""
+        r = reply
+        # Once it is out, or never will be, its words stand in the turn and nowhere else.
+        text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
+        query = "SELECT platform_message_id, sent_after FROM replies WHERE turn_id = ?"
+        known_id, known_after = first(self._execute(query, (r.turn_id,))) or (None, "")
+        # An id that is known is not given up for one that is not; nor is from where on to look for it.
+        message_id = known_id if not r.platform_message_id and known_id is not None else r.platform_message_id
+        sent_after = r.sent_after or known_after
+        self._execute(
+            f"INSERT INTO replies ({_REPLY}) VALUES ({'?, ' * 10}?) ON CONFLICT (turn_id) DO UPDATE SET "
+            "content = excluded.content, state = excluded.state, at = excluded.at, parts = excluded.parts, "
+            "platform_message_id = excluded.platform_message_id, sent_after = excluded.sent_after",
+            (
+                *(r.turn_id, str(r.key), r.session_id, r.owner, text, r.state, r.at),
+                *(message_id, r.parts, r.file, sent_after),
+            ),
+        )
+        if r.file and r.state in _SETTLED:
+            self._execute("DELETE FROM reply_files WHERE turn_id = ?", (r.turn_id,))
+        if (message_id, sent_after) == (r.platform_message_id, r.sent_after):
+            return reply
+        return replace(reply, platform_message_id=message_id, sent_after=sent_after)
+
+    def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
+        """What goes out with a reply, kept until nothing more is to become of it."""
+        self._execute(
+            "INSERT INTO reply_files (turn_id, owner, name, content) VALUES (?, ?, ?, ?)",
+            (turn_id, owner, name, content),
+        )
+
+    def attached(self, turn_id: str) -> bytes | None:
+        row = first(self._execute("SELECT content FROM reply_files WHERE turn_id = ?", (turn_id,)))
+        return bytes(row[0]) if row else None
+
+    def reply(self, turn_id: str) -> Reply | None:
+        row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))
+        return _reply(row) if row else None
+
+    def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
+        """The oldest first, from behind the one of that time and turn."""
+        # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
+        indexed = "AND state NOT IN ('sent', 'withheld')" if state in _UNSENT else ""
+        at, turn_id = after or (float("-inf"), "")
+        rows = self._execute(
+            f"SELECT {_REPLY} FROM replies WHERE state = ? {indexed} AND (at, turn_id) > (?, ?) "
+            "ORDER BY at, turn_id LIMIT ?",
+            (state.value, at, turn_id, limit),
+        )
+        return tuple(_reply(row) for row in rows)
+
+    def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
+        """Where messages are, and their ids on the platform: of the newest replies, and the newest that came in."""
+        rows = self._execute(
+            "SELECT * FROM (SELECT key, platform_message_id FROM replies WHERE platform_message_id <> '' "
+            "ORDER BY at DESC LIMIT ?) AS sent UNION ALL SELECT * FROM (SELECT key, message_id FROM inbox "
+            "WHERE message_id <> '' ORDER BY id DESC LIMIT ?) AS received",
+            (limit, limit),
+        )
+        return tuple((key_of(key), message_id) for key, message_id in rows)
+
+    def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
+        """Those of that time or later which are known to be out under that id, on any platform."""
+        rows = self._execute(
+            f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' AND at >= ? AND platform_message_id = ?",
+            (since, platform_message_id),
+        )
+        return tuple(_reply(row) for row in rows)
+
+
+def _reply(row: Row) -> Reply:
+    turn_id, key, session_id, owner, content, state, *rest = row
+    return Reply(turn_id, key_of(key), session_id, owner, content, ReplyState(state), *rest)

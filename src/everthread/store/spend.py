@@ -1,0 +1,73 @@
+"""The cost of model calls: reserved before a call, settled after it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from everthread.domain.model import SessionRef
+from everthread.domain.spend import Spent, Used
+from everthread.store.database import Database
+from everthread.store.sql import first, placeholders
+
+
+class Spend:
+    def __init__(self, database: Database) -> None:
+        self._execute = database.execute
+        self._insert = database.insert
+
+    def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int:
+        return self._insert(
+            "INSERT INTO spend (owner, session_id, turn_id, model, reserved, at) VALUES (?, ?, ?, ?, ?, ?)",
+            (ref.owner, ref.session_id, turn_id, model, amount, now),
+        )
+
+    def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
+        """Write down what a call has cost, whether or not something was reserved for it."""
+        tokens = (spent.input_tokens, spent.output_tokens)
+        if spent.spend_id is None:
+            self._execute(
+                "INSERT INTO spend (owner, session_id, turn_id, model, reserved, settled, input_tokens, "
+                "output_tokens, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (ref.owner, ref.session_id, turn_id, spent.model, spent.amount, spent.amount, *tokens, now),
+            )
+            return
+        self._execute(
+            "UPDATE spend SET settled = ?, input_tokens = ?, output_tokens = ? WHERE id = ?",
+            (spent.amount, *tokens, spent.spend_id),
+        )
+
+    def total(self, owner: str, since: float) -> float:
+        """What was spent, with what is reserved and not yet settled."""
+        row = first(
+            self._execute(
+                "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ?",
+                (owner, since),
+            )
+        )
+        assert row is not None
+        return row[0]
+
+    def of_turn(self, ref: SessionRef, turn_id: str, since: float) -> float:
+        """What was spent or is set aside for one turn, or whatever stands in its place."""
+        row = first(
+            self._execute(
+                "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend "
+                "WHERE owner = ? AND at >= ? AND session_id = ? AND turn_id = ?",
+                (ref.owner, since, ref.session_id, turn_id),
+            )
+        )
+        assert row is not None
+        return row[0]
+
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+        """What each model was used for since, in these sessions or in all; the dearest first."""
+        if sessions is not None and not sessions:
+            return ()
+        concerns = "" if sessions is None else f"AND session_id IN ({placeholders(len(sessions))})"
+        rows = self._execute(
+            "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, 0.0)) AS amount, "
+            "SUM(CASE WHEN settled IS NULL THEN reserved ELSE 0.0 END) AS waiting "
+            f"FROM spend WHERE owner = ? AND at >= ? {concerns} GROUP BY model ORDER BY amount + waiting DESC, model",
+            (owner, since, *(sessions or ())),
+        )
+        return tuple(Used(*row) for row in rows)
