@@ -27,7 +27,7 @@ def main() -> None:
 
 def open_runtime(settings: Settings) -> Runtime:
     from everthread.bootstrap.runtime import Runtime  # noqa: PLC0415 - a help text need not wait for the store
-    from everthread.config.settings import working_folder  # noqa: PLC0415 - as above
+    from everthread.config.environment import working_folder  # noqa: PLC0415 - as above
 
     return Runtime(settings, project=working_folder())
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from everthread.config.secrets import key_like, named_like_one
+from everthread.config.checks import SECRET_VALUE, is_secret_name
 from everthread.config.settings import Settings
 
 BYTES_MAX = 5_000_000
@@ -70,7 +70,7 @@ def secrets_of(settings: Settings) -> frozenset[str]:
     """Every value that must not be written down: all of `.env`, and of the environment what is named like a secret."""
     variables = settings.variables
     keys = {provider.api_key_env for provider in settings.providers.values()}
-    named = {value for name, value in variables.environ.items() if name in keys or named_like_one(name)}
+    named = {value for name, value in variables.environ.items() if name in keys or is_secret_name(name)}
     return frozenset(value for value in {*named, *variables.file.values()} if len(value) >= _SECRET_CHARS_MIN)
 
 
@@ -82,7 +82,7 @@ class LogFile(logging.Handler):
         self._pid = os.getpid()
         # The longest first: one may begin like another.
         known = [re.escape(value) for value in sorted(hidden, key=len, reverse=True)]
-        self._secret = re.compile("|".join([*known, key_like().pattern, _BEARER]))
+        self._secret = re.compile("|".join([*known, SECRET_VALUE, _BEARER]))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = self._opened()
         self._unlooked = _LOOK_BYTES

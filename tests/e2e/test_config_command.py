@@ -111,7 +111,7 @@ def test_a_mistake_is_one_line_and_78_for_every_command(command: str, home: Path
     done = everthread(home, *command.split())
     assert done.returncode == 78
     assert done.stderr == (
-        f"everthread: {home / 'config.toml'}:2: unknown key 'turns' in [limits]; did you mean 'turn_s'?\n"
+        f"everthread: {home / 'config.toml'}:2: Unknown setting 'limits.turns'. Did you mean limits.turn_s?\n"
     )
     assert done.stdout == ""
 
@@ -176,7 +176,7 @@ def test_get_has_the_value_and_where_it_comes_from(home: Path) -> None:
     shown = everthread(home, "config", "get", "limits").stdout.splitlines()
     assert shown[0].split() == ["SETTING", "VALUE", "FROM"]
     assert f"limits.turn_s         30     {config}:4" in shown
-    for key, words in (("limits.turns", "did you mean 'turn_s'?"), ("modl", "did you mean 'model'?")):
+    for key, words in (("limits.turns", "Did you mean turn_s?"), ("modl", "Did you mean model?")):
         done = everthread(home, "config", "get", key)
         assert (done.returncode, done.stdout) == (1, "")
         assert words in done.stderr
@@ -202,14 +202,14 @@ def test_set_changes_one_setting_and_leaves_the_rest_as_it_was(home: Path) -> No
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("limits.turns", "5", "did you mean 'turn_s'?"),
+        ("limits.turns", "5", "Did you mean turn_s?"),
         ("limits.turn_s", "long", "expected a number"),
         ("limits.turn_s", "0", "out of range"),
-        ("modle", "ollama/x", "did you mean 'model'?"),
-        ("model", "nowhere/x", "there is no provider"),
+        ("modle", "ollama/x", "Did you mean model?"),
+        ("model", "nowhere/x", "unknown provider"),
         ("limits", "5", "config edit"),
-        ("a b", "5", "is no key"),
-        ("x = 1\ny", "5", "is no key"),
+        ("a b", "5", "is not a setting"),
+        ("x = 1\ny", "5", "is not a setting"),
     ],
 )
 def test_what_can_not_be_set_is_told_and_changes_nothing(home: Path, key: str, value: str, words: str) -> None:
@@ -292,7 +292,7 @@ def test_somebody_at_a_terminal_can_open_it_again(home: Path, tmp_path_factory: 
         patch.setenv("VISUAL", f"{sys.executable} {program}")
         terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "config", "edit"])
     try:
-        terminal.expect("(?s)unknown key 'turns'.*Open it again")
+        terminal.expect("(?s)Unknown setting 'limits.turns'.*Open it again")
         terminal.type("\n")
         assert terminal.ended() == 0, terminal.seen
     finally:
@@ -309,7 +309,7 @@ def test_edit_puts_what_is_right_into_place_and_keeps_what_is_not(home: Path, tm
     done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong))
     assert (done.returncode, done.stdout) == (78, "")
     kept = home / "config.toml.rejected"
-    assert f"{kept}:3: unknown key 'turns'" in done.stderr
+    assert f"{kept}:3: Unknown setting 'limits.turns'" in done.stderr
     assert (config.read_text(), kept.read_text()) == ('model = "ollama/z"\n', wrong)
     assert kept.stat().st_mode & 0o777 == 0o600
     # What was rejected is nobody's to throw away.

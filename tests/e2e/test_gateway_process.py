@@ -345,7 +345,7 @@ def test_an_unknown_kind_of_platform_is_a_mistake_in_the_configuration(house: Ga
     process = house.run(up=False)
     _, wrong = process.communicate(timeout=15)
     assert process.returncode == 78
-    assert "platforms.elsewhere: there is no kind of platform 'pigeon'" in wrong
+    assert "platforms.elsewhere: unknown kind of platform 'pigeon'" in wrong
     assert wrong.count("\n") == 1
 
 
@@ -428,6 +428,6 @@ def test_a_start_that_fails_says_why_and_with_which_code(house: GatewayHouse) ->
     """Its platform is of a kind that only the worker knows."""
     done = house.ask("start")
     assert done.returncode == 78
-    assert "there is no kind of platform 'post'" in done.stderr
+    assert "unknown kind of platform 'post'" in done.stderr
     assert done.stderr.count("\n") == 1
     assert house.ask("status").returncode == 1

@@ -89,7 +89,7 @@ def test_a_script_names_a_model_and_the_variable_of_its_key(home: Path, server: 
         (["--model", "mine/bad"], {"MINE_KEY": KEY}, 78, "check the model's name"),
         (["--model", "mine/good"], {}, 2, "MINE_KEY is not set"),
         (["--model", "mine/good", "--key-env", "NOWHERE"], {"MINE_KEY": KEY}, 2, "NOWHERE is not set"),
-        (["--model", "nowhere/x"], {}, 2, "there is no provider 'nowhere'"),
+        (["--model", "nowhere/x"], {}, 2, "unknown provider 'nowhere'"),
         (["--model", "good"], {}, 2, "PROVIDER/MODEL"),
         (["--model", "openai/x"], {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, 75, "reached"),
         ([], {}, 2, "nobody to ask"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from everthread.config.settings import Settings, Variables
+from everthread.config.schema import Settings, Variables
 from everthread.log_file import HIDDEN, KEPT, LogFile, empty, log_to_file, path_in, secrets_of
 
 

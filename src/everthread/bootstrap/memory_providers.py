@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from everthread.config.environment import hermes_home
 from everthread.config.provider_settings import (
     BUILTIN,
     GROUP,
@@ -24,12 +25,12 @@ from everthread.config.provider_settings import (
     Field,
     Value,
     arguments,
-    checked_later,
-    name_problem,
+    check_provider_name,
+    read_provider_table,
     table_of,
 )
-from everthread.config.settings import Settings, hermes_home
-from everthread.config.tables import nearest
+from everthread.config.settings import Settings
+from everthread.config.tables import suggest
 from everthread.domain.errors import BadConfig
 from everthread.memory.legacy_providers import as_provider
 from everthread.ports.memory import Capability, MemoryProvider
@@ -74,7 +75,7 @@ def configured(settings: Settings) -> dict[str, Made]:
     wanted = [name for name in settings.memory.providers if name != BUILTIN]
     for name in wanted:
         if table_of(name) not in OWN:
-            checked_later(settings.config_path, name, fields_of(name))
+            read_provider_table(settings.config_path, name, fields_of(name))
     return {name: made(name, settings) for name in wanted}
 
 
@@ -129,14 +130,14 @@ def _class_of(name: str) -> Callable[[], object]:
     adapter = _ADAPTERS.get(table_of(name))
     if adapter is not None:
         _refuse_incomplete(name, adapter)
-        if table_of(name) == HERMES and (problem := name_problem(name)):
+        if table_of(name) == HERMES and (problem := check_provider_name(name)):
             raise BadConfig(f"{name[:100]!r} {problem}")
         kind: Any = getattr(import_module(adapter.module), adapter.name)
         return partial(kind, name.partition(":")[2]) if table_of(name) == HERMES else kind
     others: Mapping[str, EntryPoint] = dict(_others())
     if name not in others:
-        hint = nearest(name, [BUILTIN, *known()])
-        raise BadConfig(f"memory.providers: there is no memory provider {name!r}; {hint}")
+        hint = suggest(name, [BUILTIN, *known()])
+        raise BadConfig(f"memory.providers: unknown memory provider {name!r}. {hint}")
     try:
         return cast("Callable[[], object]", others[name].load())
     # A module can also end the program.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from everthread.config.settings import PlatformAccount, Settings
-from everthread.config.tables import nearest
+from everthread.config.tables import suggest
 from everthread.domain.errors import BadConfig
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Platform
@@ -60,8 +60,8 @@ def _maker(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Se
         return partial(_OWN[kind], settings)
     if kind not in others:
         known = sorted({*_OWN, *others})
-        hint = nearest(kind, known) if known else "none is installed; enabled = false leaves it out"
-        raise BadConfig(f"{where}: there is no kind of platform {kind!r}; {hint}")
+        hint = suggest(kind, known) if known else "None is installed; set enabled = false to leave it out."
+        raise BadConfig(f"{where}: unknown kind of platform {kind!r}. {hint}")
     try:
         return cast("MakePlatform", others[kind].load())
     except Exception as error:
@@ -77,7 +77,7 @@ def transcriber(settings: Settings) -> Transcriber | None:
     provider = settings.providers.get(name)
     if provider is None or provider.kind != "openai_compat":
         known = sorted(name for name, one in settings.providers.items() if one.kind == "openai_compat")
-        raise BadConfig(f"{where}: {name!r} is no OpenAI-compatible provider; {nearest(name, known)}")
+        raise BadConfig(f"{where}: {name!r} is not an OpenAI-compatible provider. {suggest(name, known)}")
     from everthread.adapters.transcription import OpenAICompatTranscriber
 
     key = (settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""

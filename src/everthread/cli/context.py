@@ -185,7 +185,7 @@ class CliContext:
         import asyncio
         import logging
 
-        from everthread.config.settings import debugging
+        from everthread.config.environment import debugging
 
         # A command says how it went by itself; what else is worth a warning is kept in the store, and in the log.
         shown = logging.lastResort if debugging() else None

@@ -24,7 +24,7 @@ def report(error: BaseException) -> int:
         return _aborted(error)
     if isinstance(error, click.UsageError):
         return _misused(error)
-    from everthread.config.settings import debugging
+    from everthread.config.environment import debugging
     from everthread.domain.errors import EverthreadError
 
     if isinstance(error, EverthreadError):

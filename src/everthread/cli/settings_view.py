@@ -1,4 +1,4 @@
-"""Settings as they are shown: nothing of a secret but whether it is set."""
+"""Settings as `config show` and `config get` print them: of a secret, only whether it is set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from everthread.config.settings import McpServer, Provider, Settings
+    from everthread.config.settings import Provider, Settings
     from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 
 HIDDEN = "[hidden]"
@@ -16,14 +16,14 @@ Keys = tuple[str, ...]
 
 
 def rows(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """One row for every value; the empty ones that are deep down are left out."""
+    """Return one row for each value; empty values in tables are left out."""
     for keys, value in leaves(values):
-        if len(keys) == 1 or value not in (None, "", [], {}):
+        if len(keys) == 1 or value not in (None, "", [], (), {}):
             yield ".".join(keys), cell(value)
 
 
 def leaves(values: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Every value that is no table, or an empty one, with its keys."""
+    """Iterate over the values that are not tables, and over empty tables, with their keys."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(cast("Mapping[str, Any]", value), (*above, name))
@@ -31,17 +31,16 @@ def leaves(values: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, 
             yield (*above, name), value
 
 
-def found(settings: Mapping[str, Any], keys: Keys) -> Any:
-    """The setting that the keys lead to. Raises `NotFound`, with the nearest one that there is."""
-    from everthread.config.tables import dotted, nearest
+def find_setting(settings: Mapping[str, Any], keys: Keys) -> Any:
+    """Return the setting or the table with these keys. Raises `NotFound` with a suggestion."""
+    from everthread.config.tables import dotted, unknown_setting
     from everthread.domain.errors import NotFound
 
     value: Any = settings
     for place, key in enumerate(keys):
         if not isinstance(value, Mapping) or key not in value:
-            near = nearest(key, list(cast("Mapping[str, Any]", value))) if isinstance(value, Mapping) and value else ""
-            where = f" in {dotted(keys[:place])}" if place else ""
-            raise NotFound(f"there is no setting {key[:60]!r}{where}; {near or 'config show lists them all'}")
+            known = [*cast("Mapping[str, Any]", value)] if isinstance(value, Mapping) else []
+            raise NotFound(unknown_setting(keys[: place + 1], known) if known else f"Unknown setting {dotted(keys)!r}.")
         value = cast("Mapping[str, Any]", value)[key]
     return value
 
@@ -61,86 +60,57 @@ def cell(value: Any) -> str:
 
 
 def as_json(settings: Settings) -> dict[str, Any]:
-    from msgspec.structs import asdict
+    """Return all settings as JSON values, by their keys in a file."""
+    from everthread.config.declaration import keys_of
+    from everthread.config.schema import Settings
 
-    return {
+    shown: dict[str, Any] = {
         "home": str(settings.home),
         "config": str(settings.config_path),
         "env": str(settings.env_path),
         "mcp": str(settings.mcp_path),
-        "owner": settings.owner,
-        "profile": settings.profile,
-        "model": settings.model,
-        "auxiliary_model": settings.auxiliary_model,
-        "fallback_models": list(settings.fallback_models),
-        "limits": asdict(settings.limits),
-        "delegation": asdict(settings.delegation),
-        "memory": _memory(settings),
-        "compression": asdict(settings.compression),
-        "review": asdict(settings.review),
-        "schedule": _plain(settings.schedule),
-        "tools": {"allow": list(settings.tools.allow)},
-        "terminal": asdict(settings.terminal),
-        "reset": _reset(settings.reset),
-        "gateway": _plain(settings.gateway),
-        "platforms": {name: _plain(account) for name, account in settings.platforms.items()},
-        "prices": {model: asdict(price) for model, price in settings.prices.items()},
-        "mcpServers": {name: _server(server) for name, server in settings.mcp_servers.items()},
-        "providers": {name: _provider(provider, settings) for name, provider in settings.providers.items()},
-        "warnings": list(settings.warnings),
     }
+    for key, name in keys_of(Settings).items():
+        shown[key] = _plain(getattr(settings, name))
+    shown["memory"] |= {name: dict(table) for name, table in settings.memory_providers.items()}
+    shown["reset"] = _reset(settings.reset)
+    shown["mcpServers"] = {name: _without_secrets(server) for name, server in settings.mcp_servers.items()}
+    shown["providers"] = {name: _provider(provider, settings) for name, provider in settings.providers.items()}
+    shown["warnings"] = list(settings.warnings)
+    return shown
 
 
-def _plain(table: Struct) -> dict[str, Any]:
-    """A table in which secrets are the names of variables only."""
+def _plain(value: Any) -> Any:
     import msgspec
 
-    return msgspec.to_builtins(table, enc_hook=str)
+    return msgspec.to_builtins(value, enc_hook=str)
 
 
-def _memory(settings: Settings) -> dict[str, Any]:
-    """As it is written: each provider's settings stand in a table of its name."""
-    from msgspec.structs import asdict
+def _without_secrets(table: Struct) -> dict[str, Any]:
+    """Return a table without secret values. Variables that a value refers to are shown."""
+    from everthread.config.checks import references
+    from everthread.config.declaration import declarations
 
-    told = {name: dict(table) for name, table in settings.memory_providers.items()}
-    return {**asdict(settings.memory), "providers": list(settings.memory.providers), **told}
+    shown: dict[str, Any] = _plain(table)
+    for each in declarations(type(table)):
+        if each.setting.secret and isinstance(shown[each.key], dict):
+            shown[each.key] = {
+                name: " ".join(f"${{{variable}}}" for variable in references(text)) or HIDDEN
+                for name, text in shown[each.key].items()
+            }
+        elif each.setting.secret:
+            # An argument may be a secret, and nothing in it says so.
+            shown[each.key] = [HIDDEN] * len(shown[each.key])
+    return shown
 
 
 def _provider(provider: Provider, settings: Settings) -> dict[str, Any]:
-    variable = provider.api_key_env
-    return {
-        "kind": provider.kind,
-        "base_url": provider.base_url,
-        "api_key_env": variable,
-        "api_key_set": settings.secret(variable) is not None if variable else None,
-        "headers": _veiled(provider.headers),
-        "tools": provider.tools,
-        "context_tokens": provider.context_tokens,
-    }
-
-
-def _server(server: McpServer) -> dict[str, Any]:
-    return {
-        "command": server.command,
-        # An argument may be a secret, and nothing in it says so.
-        "args": [HIDDEN] * len(server.args),
-        "env": _veiled(server.env),
-        "cwd": None if server.cwd is None else str(server.cwd),
-        "url": server.url,
-        "headers": _veiled(server.headers),
-        "timeout_s": server.timeout_s,
-        "trust": server.trust,
-        "disabled": server.disabled,
-    }
-
-
-def _veiled(values: Mapping[str, str]) -> dict[str, str]:
-    """Names, and the variables that values are taken from; not what is written out."""
-    from everthread.config.secrets import mentioned
-
-    return {
-        name: " ".join(f"${{{variable}}}" for variable in mentioned(text)) or HIDDEN for name, text in values.items()
-    }
+    shown: dict[str, Any] = {}
+    for key, value in _without_secrets(provider).items():
+        shown[key] = value
+        if key == "api_key_env":
+            shown["api_key_set"] = settings.secret(value) is not None if value else None
+    return shown
 
 
 def _reset(policies: ResetPolicies) -> dict[str, Any]:

@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from everthread.config import dotenv
-from everthread.config import load as files
-from everthread.config import tables as reading
 from everthread.config.line_numbers import Keys, layout_of_toml, line_in_toml
-from everthread.config.schema import built_in_providers
+from everthread.config.parse import read_files
 from everthread.config.secrets import refuse_secrets
 from everthread.config.settings import Places
-from everthread.config.tables import Mistake, Source, Table, dotted
+from everthread.config.tables import Mistake, Source, Table, dotted, parse_toml, read_text
 from everthread.domain.errors import BadConfig, BadInput, DiskFull, StoreUnwritable
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -35,17 +33,19 @@ _CHARS_MAX = 4096
 def keys_of(text: str) -> tuple[str, ...]:
     """The keys of a setting, from how they are written: limits.turn_s, prices."openai/x".input."""
     if len(text) > _CHARS_MAX or "\n" in text or "=" in text or "#" in text:
-        raise BadInput(f"{text[:60]!r} is no key; write one like limits.turn_s")
+        raise BadInput(f"{text[:60]!r} is not a setting; write one like limits.turn_s")
     try:
         found: object = tomllib.loads(f"{text} = 0")
     except (ValueError, RecursionError) as error:
-        raise BadInput(f'{text[:60]!r} is no key; write one like limits.turn_s, or prices."openai/x".input') from error
+        raise BadInput(
+            f'{text[:60]!r} is not a setting; write one like limits.turn_s, or prices."openai/x".input'
+        ) from error
     keys: list[str] = []
     while isinstance(found, dict):
         ((key, found),) = cast("dict[str, object]", found).items()
         keys.append(key)
     if len(keys) > _KEYS_MAX:
-        raise BadInput(f"{text[:60]!r} is no key; write one like limits.turn_s")
+        raise BadInput(f"{text[:60]!r} is not a setting; write one like limits.turn_s")
     return tuple(keys)
 
 
@@ -171,7 +171,7 @@ def set_value(places: Places, key: str, written: str) -> Any:
             first = first or error
     assert first is not None
     if isinstance(first, Mistake) and first.keys[: len(keys)] == keys[: len(first.keys)]:
-        raise BadInput(first.what) from first
+        raise BadInput(first.problem) from first
     raise first
 
 
@@ -182,13 +182,13 @@ def set_values(places: Places, values: Mapping[str, Any]) -> None:
 
 def replace_config(places: Places, text: str) -> None:
     """Put a whole new text into the place of `config.toml`. Raises `BadConfig` for the first thing wrong with it."""
-    files.read(places.home, places.config, places.env, places.mcp, draft=text)
+    read_files(places.home, places.config, places.env, places.mcp, draft=text)
     replace_file(places.config, text)
 
 
 def set_secret(places: Places, name: str, value: str) -> None:
     """Set a variable in `.env`."""
-    text = reading.text_of(places.env) or ""
+    text = read_text(places.env) or ""
     changed_text = dotenv.with_variable(text, name, value)
     dotenv.parse(places.env, changed_text)
     replace_file(places.env, changed_text)
@@ -200,14 +200,14 @@ def _refuse_secret(places: Places, keys: tuple[str, ...], written: str) -> None:
     for key in reversed(keys):
         values = {key: values}
     try:
-        refuse_secrets(Table(Source(places.config, "", line_in_toml), (), values), places.env, built_in_providers())
+        refuse_secrets(Table(Source(places.config, "", line_in_toml), (), values), places.env)
     except Mistake as error:
-        raise BadInput(error.what.removesuffix(" and remove it here")) from error
+        raise BadInput(error.problem.removesuffix(" and remove it here")) from error
 
 
 def _set(places: Places, values: Mapping[tuple[str, ...], Any]) -> None:
-    text = reading.text_of(places.config) or ""
-    reading.toml(places.config, text)
+    text = read_text(places.config) or ""
+    parse_toml(places.config, text)
     for keys, value in values.items():
         result = changed(text, keys, value)
         if result is None:

@@ -1,214 +1,104 @@
-"""From the tables of a file to the values of `schema`: what each setting may be.
-
-What `[gateway]` and `[platforms]` may say.
-"""
+"""Read the files `config.toml` and `mcp.json` by the declarations of `schema`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TypedDict, cast, get_args
+from typing import Any, get_origin
 
-from msgspec.structs import fields, replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from everthread.config.provider_settings import chosen, described
+from everthread.config.checks import check_text, check_url
+from everthread.config.declaration import Declaration, declaration, declarations, is_table, keys_of
+from everthread.config.provider_settings import check_provider_names, provider_table_names, read_provider_tables
 from everthread.config.schema import (
     BASE_URLS,
-    SCALARS,
-    Approvers,
-    Background,
-    BusyMode,
-    Compression,
-    Delegation,
     Gateway,
-    Http,
-    Limits,
     McpServer,
     Memory,
     PlatformAccount,
-    Price,
+    PriceTable,
     Provider,
-    ProviderKind,
-    Review,
-    Schedule,
-    Sharing,
-    Terminal,
-    Told,
-    Tools,
-    Trigger,
-    Webhook,
+    ResetPolicyTable,
+    ResetTable,
+    Settings,
     built_in_providers,
 )
-from everthread.config.secrets import address_problem, references_problem, variable_problem
-from everthread.config.tables import Check, Table, nearest
-from everthread.domain.errors import BadConfig, BadPolicy
-from everthread.domain.model import HANDED_OVER, ChatType
-from everthread.domain.pairing import person_problem, user_problem
+from everthread.config.secrets import refuse_secrets
+from everthread.config.tables import Table, parse_json, parse_toml, read_text, suggest
+from everthread.domain.errors import BadConfig
+from everthread.domain.model import ChatType
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.domain.timezones import zone_named
+from everthread.domain.spend import Price
 
 MCP_SERVERS = "mcpServers"
-_TOP = (
-    *SCALARS,
-    *(
-        "fallback_models",
-        "providers",
-        "limits",
-        "delegation",
-        "prices",
-        "memory",
-        "compression",
-        "review",
-        "schedule",
-        "tools",
-        "terminal",
-    ),
-    *(MCP_SERVERS, "reset", "gateway", "platforms"),
-)
-_ENTRIES_MAX = 1000
-_MODEL_CHARS_MAX = 200
-_DAY_S = 86_400
-_IDLE_MINUTES = 1440
-_IDLE_MINUTES_MAX = 525_600
-_HOUR = 4
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_TOOL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-class FromFile(TypedDict, total=False):
-    """The arguments of `Settings` that come from `config.toml`."""
+def read_files(home: Path, config: Path, env: Path, mcp: Path, *, draft: str | None = None) -> dict[str, Any]:
+    """Return the fields of `Settings` that the files set. A draft is read in place of the text of `config.toml`.
 
-    owner: str
-    profile: str
-    model: str
-    auxiliary_model: str
-    fallback_models: tuple[str, ...]
-    providers: Mapping[str, Provider]
-    limits: Limits
-    delegation: Delegation
-    prices: Mapping[str, Price]
-    memory: Memory
-    memory_providers: Mapping[str, Told]
-    compression: Compression
-    review: Review
-    schedule: Schedule
-    tools: Tools
-    terminal: Terminal
-    mcp_servers: Mapping[str, McpServer]
-    reset: ResetPolicies
-    gateway: Gateway
-    platforms: Mapping[str, PlatformAccount]
+    Raises `BadConfig` for the first mistake.
+    """
+    values: dict[str, Any] = {}
+    text = read_text(config) if draft is None else draft
+    if text is not None:
+        values = read_config(parse_toml(config, text), home, env)
+    text = read_text(mcp)
+    if text is not None:
+        top = parse_json(mcp, text)
+        servers = read_mcp(top, home, env)
+        known = values.get("mcp_servers", {})
+        for name in servers:
+            if name in known:
+                raise top.bad((MCP_SERVERS, name), f"is in {config} too; keep one of them")
+        values["mcp_servers"] = {**known, **servers}
+    return values
 
 
-def parsed(top: Table, home: Path) -> FromFile:
-    """All that a file says. Raises `BadConfig` for the first thing that is wrong with it."""
-    top.allow(*_TOP)
-    providers = _providers(top.table("providers"))
-    checks = scalar_checks(providers)
-    scalars = {name: top.text(name, check=checks[name]) for name in SCALARS if name in top}
-    found: FromFile = {
-        "fallback_models": top.texts("fallback_models", _model_check(providers)),
-        "providers": providers,
-        "limits": _limits(top.table("limits")),
-        "prices": _prices(top.table("prices"), providers),
-        "delegation": _delegation(top.table("delegation")),
-        "memory": _memory(top.table("memory")),
-        "memory_providers": described(top.table("memory"), [field.name for field in fields(Memory)]),
-        "compression": _compression(top.table("compression")),
-        "review": _review(top.table("review")),
-        "schedule": _schedule(top.table("schedule"), home),
-        "tools": _tools(top.table("tools")),
-        "terminal": _terminal(top.table("terminal")),
-        "mcp_servers": mcp_servers(top.table(MCP_SERVERS), home),
-        "reset": _reset(top.table("reset")),
-        "gateway": gateway(top.table("gateway")),
-        "platforms": platforms(top.table("platforms")),
-    }
-    return cast("FromFile", scalars | found)
+def read_config(top: Table, home: Path, env: Path) -> dict[str, Any]:
+    """Return the fields of `Settings` that `config.toml` sets."""
+    # First, so that no other complaint can quote a secret.
+    refuse_secrets(top, env)
+    _refuse_unknown(top)
+    values = _Reader(home).values(top, Settings)
+    if "memory" in top:
+        values["memory_providers"] = read_provider_tables(top.table("memory"), keys_of(Memory))
+    if "providers" in top:
+        values["providers"] = {**built_in_providers(), **values["providers"]}
+    _refuse_unknown_providers(top, values)
+    return values
 
 
-def scalar_checks(providers: Collection[str]) -> dict[str, Check]:
-    model = _model_check(providers)
-    return {
-        "owner": user_problem,
-        "profile": name_problem,
-        "model": lambda text: model(text) if text else "",
-        "auxiliary_model": lambda text: model(text) if text else "",
-    }
+def read_mcp(top: Table, home: Path, env: Path) -> dict[str, McpServer]:
+    """Return the servers that `mcp.json` sets."""
+    refuse_secrets(top, env)
+    top.allow(MCP_SERVERS)
+    return _Reader(home).values(top, Settings).get("mcp_servers", {})
 
 
-def name_problem(text: str) -> str:
-    return "" if _NAME.fullmatch(text) else "a name must be 1 to 64 letters, digits, or any of _ . -"
-
-
-def _tool_problem(text: str) -> str:
-    return "" if _TOOL.fullmatch(text) else "is no name of a tool"
-
-
-def _header_problem(text: str) -> str:
-    return "" if _HEADER.fullmatch(text) else "is no name of a header"
-
-
-def _model_check(providers: Collection[str]) -> Check:
-    def problem(text: str) -> str:
-        provider, slash, name = text.partition("/")
-        if len(text) > _MODEL_CHARS_MAX or not text.isprintable() or " " in text or not (provider and slash and name):
-            return "not a model; write PROVIDER/MODEL, such as ollama/qwen3"
-        if provider not in providers:
-            return f"there is no provider {provider!r}; {nearest(provider, providers)}"
+def check_setting(name: str, text: str, providers: Collection[str]) -> str:
+    """Check a text for a setting at the top level; return the problem, or an empty text."""
+    setting = declaration(Settings, name).setting
+    if setting.empty and not text:
         return ""
-
-    return problem
-
-
-# --- Providers -------------------------------------------------------------------------------------------------------
+    return setting.check(text) or (_provider_problem(text, providers) if "model" in name else "")
 
 
-def _providers(table: Table) -> dict[str, Provider]:
-    providers = built_in_providers()
-    for name, written in _entries(table):
-        written.allow(*(field.name for field in fields(Provider)))
-        providers[name] = _provider(written, providers.get(name, Provider()))
-    return providers
-
-
-def _provider(table: Table, base: Provider) -> Provider:
-    kinds: tuple[ProviderKind, ...] = get_args(ProviderKind)
-
-    def kind_problem(text: str) -> str:
-        return "" if text in kinds else f"there is no kind {text[:60]!r}; {nearest(text, kinds)}"
-
-    provider = Provider(
-        kind=cast("ProviderKind", table.text("kind", base.kind, kind_problem)),
-        base_url=table.text("base_url", base.base_url, address_problem).rstrip("/"),
-        api_key_env=table.text("api_key_env", base.api_key_env, lambda text: text and variable_problem(text)),
-        headers=table.strings("headers", _header_problem, references_problem) or base.headers,
-        tools=table.flag("tools", base.tools),
-        context_tokens=table.whole("context_tokens", base.context_tokens, 256, 100_000_000),
-    )
-    if provider.kind != "local" and not provider.base_url:
-        raise table.bad((), 'has no address; add base_url = "https://..."')
-    return provider
-
-
-def moved(providers: Mapping[str, Provider], variable: str, value: str) -> dict[str, Provider]:
-    """The providers with one of them at the address that the environment gives."""
+def move_provider(providers: Mapping[str, Provider], variable: str, value: str) -> dict[str, Provider]:
+    """Replace the URL of a provider by the one of an environment variable."""
     name = BASE_URLS[variable]
     url = _ollama_url(value) if variable == "OLLAMA_HOST" else value.strip()
-    problem = address_problem(url)
-    if problem:
-        raise BadConfig(f"{variable} {problem}")
+    if problem := check_url(url):
+        raise BadConfig(f"{variable}: {problem}")
     return {**providers, name: replace(providers[name], base_url=url.rstrip("/"))}
 
 
 def _ollama_url(host: str) -> str:
-    """The address to ask at, from what may be meant for the server: a host, a port, 0.0.0.0 for everywhere."""
+    """Return the URL of an Ollama server from OLLAMA_HOST: a host, a port, a URL, or 0.0.0.0, which a server binds."""
     host = host.strip().rstrip("/")
-    if not _SCHEME.match(host):
+    if not re.match(r"(?i)[a-z][a-z0-9+.-]*://", host):
         name, colon, port = host.rpartition(":")
         if not colon or not port.isdigit():
             name, port = host, "11434"
@@ -217,342 +107,184 @@ def _ollama_url(host: str) -> str:
     return host if host.endswith("/v1") else f"{host}/v1"
 
 
-# --- Numbers ---------------------------------------------------------------------------------------------------------
+def _refuse_unknown(top: Table) -> None:
+    """Refuse an unknown key at the top level. It may be a setting whose table was forgotten."""
+    known = keys_of(Settings)
+    for key in top:
+        if key not in known:
+            for each in declarations(Settings):
+                kind = each.setting.table or each.type
+                if is_table(kind) and key in keys_of(kind):
+                    raise top.error(key, f"Unknown setting {key!r}. Did you mean {each.key}.{key}?")
+    top.allow(*known)
 
 
-def _limits(table: Table) -> Limits:
-    table.allow(*(field.name for field in fields(Limits)))
-    usual = Limits()
-    return Limits(
-        iterations=table.whole("iterations", usual.iterations, 1, 10_000),
-        turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
-        output_tokens=table.whole("output_tokens", usual.output_tokens, 1, 1_000_000),
-        spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),
-    )
+def _refuse_unknown_providers(top: Table, values: Mapping[str, Any]) -> None:
+    providers = values.get("providers") or built_in_providers()
+    models = [((name,), values.get(name, "")) for name in ("model", "auxiliary_model")]
+    models += [(("fallback_models", n), model) for n, model in enumerate(values.get("fallback_models", ()))]
+    models += [(("prices", model), model) for model in values.get("prices", ())]
+    for keys, model in models:
+        if model and (problem := _provider_problem(model, providers)):
+            raise top.bad(keys, problem)
 
 
-def _delegation(table: Table) -> Delegation:
-    table.allow(*(field.name for field in fields(Delegation)))
-    usual = Delegation()
-    return Delegation(
-        parallel=table.whole("parallel", usual.parallel, 1, 32),
-        iterations=table.whole("iterations", usual.iterations, 1, 10_000),
-        turn_s=table.number("turn_s", usual.turn_s, 1, _DAY_S),
-        spend=table.number_or_none("spend", 0, 1_000_000),
-    )
+def _provider_problem(model: str, providers: Collection[str]) -> str:
+    provider = model.partition("/")[0]
+    return "" if provider in providers else f"unknown provider {provider!r}. {suggest(provider, providers)}"
 
 
-def _memory(table: Table) -> Memory:
-    usual = Memory()
-    return Memory(
-        providers=chosen(table),
-        recall_s=table.number("recall_s", usual.recall_s, 0.01, 60),
-        recall_tokens=table.whole("recall_tokens", usual.recall_tokens, 1, 1_000_000),
-        notes_chars=table.whole("notes_chars", usual.notes_chars, 1, 1_000_000),
-        user_chars=table.whole("user_chars", usual.user_chars, 1, 1_000_000),
-    )
+# --- One table -------------------------------------------------------------------------------------------------------
 
 
-def _compression(table: Table) -> Compression:
-    table.allow(*(field.name for field in fields(Compression)))
-    usual = Compression()
-    return Compression(
-        enabled=table.flag("enabled", usual.enabled),
-        share=table.number("share", usual.share, 0.05, 0.8),
-        tail_tokens=table.whole("tail_tokens", usual.tail_tokens, 0, 1_000_000),
-    )
+class _Reader:
+    """Reads tables by their declarations. Relative paths start at the home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def read(self, table: Table, kind: type[Struct], base: Struct | None = None) -> Any:
+        """Return a table as a value of its kind; keys that are not set are as in the base."""
+        table.allow(*keys_of(kind), *_other_keys(kind, table))
+        values = self.values(table, kind)
+        required = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
+        for name in required if base is None else ():
+            if name not in values:
+                raise table.bad((), f"{name!r} is missing; add {name} = ... ({declaration(kind, name).setting.help})")
+        value = replace(base, **values) if base is not None else kind(**values)
+        return _FINISH[kind](table, value) if kind in _FINISH else value
+
+    def values(self, table: Table, kind: type[Struct]) -> dict[str, Any]:
+        """Return the fields that a table sets."""
+        keys = keys_of(kind)
+        return {keys[key]: self._value(table, declaration(kind, keys[key])) for key in keys if key in table}
+
+    def _value(self, table: Table, declared: Declaration) -> Any:
+        key, kind, setting = declared.key, declared.type, declared.setting
+        if kind is bool:
+            return table.boolean(key)
+        if kind is int:
+            return table.integer(key, setting.low, setting.high)
+        if kind is float:
+            return table.number(key, setting.low, setting.high)
+        if kind is Path:
+            text = table.text(key, check_text)
+            return self._path(table, key, text) if text else None
+        if declared.choices:
+            return table.text(key, lambda text: "" if text in declared.choices else one_of(declared.choices))
+        if kind is str:
+            return table.text(key, lambda text: "" if setting.empty and not text else setting.check(text))
+        if get_origin(kind) is tuple:
+            texts = table.texts(key, setting.check)
+            return tuple(self._path(table, key, text) for text in texts) if declared.entry is Path else texts
+        if get_origin(kind) is Mapping:
+            return self._entries(table.table(key), declared)
+        return self.read(table.table(key), setting.table or kind)
+
+    def _entries(self, table: Table, declared: Declaration) -> dict[str, Any]:
+        """Return the entries of a table that the user names entries of."""
+        entry, check = declared.entry, declared.setting.check
+        names = table.names(declared.setting.names)
+        if entry is str:
+            return {name: table.text(name, check) for name in names}
+        if get_origin(entry) is tuple:
+            return {name: table.texts(name, check) for name in names}
+        base = _BASES.get(entry)
+        return {name: self.read(table.table(name), entry, base(name) if base else None) for name in names}
+
+    def _path(self, table: Table, key: str, text: str) -> Path:
+        try:
+            return self.home / Path(text).expanduser()
+        except RuntimeError as error:
+            raise table.bad(key, "begins with ~ and an unknown user; write the whole path") from error
 
 
-def _terminal(table: Table) -> Terminal:
-    table.allow("background")
-    background = table.text("background", Terminal().background, one_of(get_args(Background)))
-    return Terminal(cast("Background", background))
+_BASES: Mapping[type[Struct], Callable[[str], Struct]] = {
+    Provider: lambda name: built_in_providers().get(name, Provider()),
+    PlatformAccount: PlatformAccount,
+}
+"""The values of an entry before its table is read, by its name."""
 
 
-def _review(table: Table) -> Review:
-    table.allow(*(field.name for field in fields(Review)))
-    usual = Review()
-    return Review(
-        every_turns=table.whole("every_turns", usual.every_turns, 0, 10_000),
-        iterations=table.whole("iterations", usual.iterations, 1, 100),
-        spend=table.number_or_none("spend", 0, 1_000_000),
-    )
+def one_of(choices: Collection[str]) -> str:
+    *others, last = choices
+    return f"must be {', '.join(others)} or {last}"
 
 
-def _schedule(table: Table, home: Path) -> Schedule:
-    table.allow(*(field.name for field in fields(Schedule)))
-    usual = Schedule()
-    zone = table.text("zone", usual.zone)
-    try:
-        zone_named(zone or "UTC")
-    except BadPolicy as error:
-        raise table.bad("zone", "is no known time zone; give an IANA name such as Europe/Berlin or UTC") from error
-    return Schedule(
-        zone,
-        tuple(_path(table, "folders", text, home) for text in table.texts("folders", _argument_problem)),
-        per_owner=table.whole("per_owner", usual.per_owner, 0, 10_000),
-        every_minutes=table.number("every_minutes", usual.every_minutes, 1, _IDLE_MINUTES_MAX),
-    )
+def _other_keys(kind: type[Struct], table: Table) -> Collection[str]:
+    """Return keys that are allowed in a table but are no fields of it."""
+    if kind is McpServer:
+        # Other programs write `type` beside `command` and `url`.
+        return ("type",)
+    return provider_table_names(table, keys_of(Memory)) if kind is Memory else ()
 
 
-def _prices(table: Table, providers: Collection[str]) -> dict[str, Price]:
-    return {model: _price(written) for model, written in _entries(table, _model_check(providers))}
+# --- Rules that concern several keys of a table ----------------------------------------------------------------------
 
 
-def _price(table: Table) -> Price:
-    names = tuple(field.name for field in fields(Price))
-    table.allow(*names)
-    for name in ("input", "output"):
-        if name not in table:
-            raise table.bad((), f"has no {name!r}; add {name} = DOLLARS, for a million tokens")
-    return Price(
-        input=table.number("input", 0, 0, 100_000),
-        output=table.number("output", 0, 0, 100_000),
-        cached=table.number_or_none("cached", 0, 100_000),
-    )
+def _finish_provider(table: Table, provider: Provider) -> Provider:
+    if provider.kind != "local" and not provider.base_url:
+        raise table.bad((), 'has no URL; add base_url = "https://..."')
+    return replace(provider, base_url=provider.base_url.rstrip("/"))
 
 
-def _tools(table: Table) -> Tools:
-    table.allow(*(field.name for field in fields(Tools)))
-    return Tools(table.texts("allow", _tool_problem))
-
-
-# --- Servers of tools ------------------------------------------------------------------------------------------------
-
-
-def mcp_servers(table: Table, home: Path) -> dict[str, McpServer]:
-    return {name: _mcp_server(written, home) for name, written in _entries(table)}
-
-
-def _mcp_server(table: Table, home: Path) -> McpServer:
-    # Other programs' files say with `type` what command and url say already.
-    table.allow(*(field.name for field in fields(McpServer)), "type")
-    command = table.text("command")
-    url = table.text("url", check=address_problem)
-    if bool(command) == bool(url):
-        problem = "has both a command and a url; keep one" if command else "has neither a command nor a url; add one"
-        raise table.bad((), problem)
-    kinds = ("stdio",) if command else ("http", "streamable-http", "sse")
-    if table.text("type", kinds[0]) not in kinds:
-        raise table.bad("type", f"must be {' or '.join(kinds)} beside a {'command' if command else 'url'}")
-    for key in ("headers",) if command else ("args", "env", "cwd"):
-        if key in table:
-            raise table.bad(key, f"means nothing beside a {'command' if command else 'url'}; remove it")
-    return McpServer(
-        command=command,
-        args=table.texts("args", _argument_problem),
-        env=table.strings("env", variable_problem, references_problem),
-        cwd=_folder(table, home),
-        url=url,
-        headers=table.strings("headers", _header_problem, references_problem),
-        timeout_s=table.number("timeout_s", McpServer().timeout_s, 0.1, _DAY_S),
-        trust=table.flag("trust", False),
-        disabled=table.flag("disabled", False),
-    )
-
-
-def _argument_problem(text: str) -> str:
-    return "has a NUL in it; leave it out" if "\0" in text else ""
-
-
-def _folder(table: Table, home: Path) -> Path | None:
-    written = table.text("cwd")
-    return _path(table, "cwd", written, home) if written else None
-
-
-def _path(table: Table, key: str, written: str, home: Path) -> Path:
-    try:
-        return home / Path(written).expanduser()
-    except RuntimeError as error:
-        raise table.bad(key, "begins with ~, and there is no such user; write the whole path") from error
-
-
-# --- When a conversation starts afresh -------------------------------------------------------------------------------
-
-_MODES = ("none", "idle", "daily", "both")
-_POLICY = ("mode", "idle_minutes", "hour", "zone")
-
-
-def _reset(table: Table) -> ResetPolicies:
-    table.allow(*_POLICY, "platforms", "chat_types")
-
-    def chat_type_problem(text: str) -> str:
-        known = [chat_type.value for chat_type in ChatType]
-        return "" if text in known else f"is no chat type; {nearest(text, known)}"
-
-    platforms = _entries(table.table("platforms"))
-    chat_types = _entries(table.table("chat_types"), chat_type_problem)
-    return ResetPolicies(
-        _policy(table),
-        {name: _override(written) for name, written in platforms},
-        {ChatType(name): _override(written) for name, written in chat_types},
-    )
-
-
-def _override(table: Table) -> ResetPolicy:
-    table.allow(*_POLICY)
-    return _policy(table)
-
-
-def _policy(table: Table) -> ResetPolicy:
-    mode = table.text(
-        "mode", "none", lambda text: "" if text in _MODES else f"is no mode; use one of {', '.join(_MODES)}"
-    )
-    idle_minutes = table.number("idle_minutes", _IDLE_MINUTES, 1, _IDLE_MINUTES_MAX)
-    hour = table.whole("hour", _HOUR, 0, 23)
-    zone = table.text("zone", "UTC")
-    idle, daily = mode in ("idle", "both"), mode in ("daily", "both")
-    for key, used, needed in (("idle_minutes", idle, "idle"), ("hour", daily, "daily"), ("zone", daily, "daily")):
-        if key in table and not used:
-            raise table.bad(key, f'means nothing with mode = "{mode}"; set mode to "{needed}" or "both"')
-    try:
-        return ResetPolicy(idle_minutes * 60 if idle else None, hour if daily else None, zone)
-    except BadPolicy as error:
-        raise table.bad("zone", "is no known time zone; give an IANA name such as Europe/Berlin or UTC") from error
-
-
-def _entries(table: Table, check: Check = name_problem) -> Iterator[tuple[str, Table]]:
-    """The tables in it, whose names are the user's own."""
-    for count, entry in enumerate(table.tables(check), start=1):
-        if count > _ENTRIES_MAX:
-            raise table.error(entry[0], f"more than {_ENTRIES_MAX} tables; remove some")
-        yield entry
-
-
-_ACCOUNT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
-_USER = re.compile(r"[^\s]{1,128}")
-_ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}:[^\s]{1,128}")
-_COMMAND = re.compile(r"[a-z][a-z_-]{0,31}")
-_ONLY_HERE = re.compile(r"http://(127\.0\.0\.1|localhost)[:/]")
-_MODEL = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.-]{0,63}/\S{1,200})?")
-_TEMPLATE_CHARS_MAX = 10_000
-
-
-def gateway(table: Table) -> Gateway:
-    table.allow(*(field.name for field in fields(Gateway)))
-    usual = Gateway()
-    return Gateway(
-        busy=cast("BusyMode", table.text("busy", usual.busy, one_of(get_args(BusyMode)))),
-        drain_s=table.number("drain_s", usual.drain_s, 0, 600),
-        notices=table.flag("notices", usual.notices),
-        review_notices=table.flag("review_notices", usual.review_notices),
-        approvals=cast("Approvers", table.text("approvals", usual.approvals, one_of(get_args(Approvers)))),
-        approval_s=table.number("approval_s", usual.approval_s, 5, 3600),
-        pairing=table.flag("pairing", usual.pairing),
-        messages_per_minute=table.whole("messages_per_minute", usual.messages_per_minute, 1, 100_000),
-        spend_per_day=table.number_or_none("spend_per_day", 0, 1_000_000),
-        admin_commands=table.texts("admin_commands", _command_problem)
-        if "admin_commands" in table
-        else usual.admin_commands,
-        transcription_model=table.text("transcription_model", "", _model_problem),
-        links=_links(table.table("links")),
-        http=_http(table.table("http")),
-        webhooks=_webhooks(table.table("webhooks")),
-    )
-
-
-def platforms(table: Table) -> dict[str, PlatformAccount]:
-    return {name: _account(name, written) for name, written in table.tables(_platform_problem)}
-
-
-def _account(name: str, table: Table) -> PlatformAccount:
-    table.allow(*(field.name for field in fields(PlatformAccount)))
-    usual = PlatformAccount(name)
-    sharing = one_of(get_args(Sharing))
-    account = PlatformAccount(
-        kind=table.text("kind", name),
-        enabled=table.flag("enabled", usual.enabled),
-        token_env=table.text("token_env", "", variable_problem),
-        base_url=table.text("base_url", "", address_problem).rstrip("/"),
-        allow=table.texts("allow", _user_problem),
-        allow_all=table.flag("allow_all", usual.allow_all),
-        admins=table.texts("admins", _user_problem),
-        busy=cast("BusyMode", table.text("busy", check=one_of(get_args(BusyMode)))) if "busy" in table else None,
-        groups=cast("Sharing", table.text("groups", usual.groups, sharing)),
-        threads=cast("Sharing", table.text("threads", usual.threads, sharing)),
-        stream=table.flag("stream", usual.stream),
-        trigger=cast("Trigger", table.text("trigger", usual.trigger, one_of(get_args(Trigger)))),
-        webhook_url=table.text("webhook_url", "", _webhook_problem),
-        webhook_host=table.text("webhook_host", usual.webhook_host, _host_problem),
-        webhook_port=table.whole("webhook_port", usual.webhook_port, 0, 65535),
-    )
+def _finish_account(table: Table, account: PlatformAccount) -> PlatformAccount:
     if account.allow_all and account.allow:
-        raise table.bad("allow_all", "lets everybody in, so `allow` means nothing; keep one of them")
-    return account
+        raise table.bad("allow_all", "admits everybody, so `allow` has no effect; keep one of them")
+    return replace(account, base_url=account.base_url.rstrip("/"))
 
 
-def _links(table: Table) -> dict[str, tuple[str, ...]]:
-    links: dict[str, tuple[str, ...]] = {}
-    whose: dict[str, str] = {}
-    for owner in table:
-        if problem := person_problem(owner):
-            raise table.bad(owner, problem)
-        links[owner] = table.texts(owner, _account_problem)
-        for account in links[owner]:
-            if (other := whose.setdefault(account, owner)) != owner:
-                raise table.bad(owner, f"{account} is {other}'s already; an account is one person's")
-    return links
+def _finish_server(table: Table, server: McpServer) -> McpServer:
+    if bool(server.command) == bool(server.url):
+        both = "has both a command and a url; keep one"
+        raise table.bad((), both if server.command else "has neither a command nor a url; add one")
+    beside = f"beside a {'command' if server.command else 'url'}"
+    types = ("stdio",) if server.command else ("http", "streamable-http", "sse")
+    if "type" in table and table.text("type", check_text) not in types:
+        raise table.bad("type", f"must be {' or '.join(types)} {beside}")
+    for key in ("headers",) if server.command else ("args", "env", "cwd"):
+        if key in table:
+            raise table.bad(key, f"has no effect {beside}; remove it")
+    return server
 
 
-def _http(table: Table) -> Http:
-    table.allow(*(field.name for field in fields(Http)))
-    usual = Http()
-    return Http(
-        enabled=table.flag("enabled", usual.enabled),
-        host=table.text("host", usual.host, _host_problem),
-        port=table.whole("port", usual.port, 0, 65535),
-    )
+def _finish_gateway(table: Table, gateway: Gateway) -> Gateway:
+    owners: dict[str, str] = {}
+    for owner, accounts in gateway.links.items():
+        for account in accounts:
+            if (other := owners.setdefault(account, owner)) != owner:
+                raise table.bad(("links", owner), f"{account} belongs to {other}; an account has one owner")
+    return gateway
 
 
-def _webhooks(table: Table) -> dict[str, Webhook]:
-    return {name: _webhook(written) for name, written in table.tables(_platform_problem)}
+def _finish_memory(table: Table, memory: Memory) -> Memory:
+    check_provider_names(table, memory.providers)
+    return memory
 
 
-def _webhook(table: Table) -> Webhook:
-    table.allow(*(field.name for field in fields(Webhook)))
-    if "secret_env" not in table:
-        raise table.bad((), 'has no secret; add secret_env = "NAME", and NAME=... to .env')
-    return Webhook(
-        secret_env=table.text("secret_env", "", variable_problem),
-        template=table.text(
-            "template", "", lambda text: "" if len(text) <= _TEMPLATE_CHARS_MAX else "is longer than a template may be"
-        ),
-        owner=table.text("owner", ""),
-    )
+def _finish_policy(table: Table, policy: ResetPolicyTable) -> ResetPolicy:
+    idle, daily = policy.mode in ("idle", "both"), policy.mode in ("daily", "both")
+    for key, used, mode in (("idle_minutes", idle, "idle"), ("hour", daily, "daily"), ("zone", daily, "daily")):
+        if key in table and not used:
+            raise table.bad(key, f'has no effect with mode = "{policy.mode}"; set mode to "{mode}" or "both"')
+    return ResetPolicy(policy.idle_minutes * 60 if idle else None, policy.hour if daily else None, policy.zone)
 
 
-def one_of(known: tuple[str, ...]) -> Check:
-    return lambda text: "" if text in known else f"must be {' or '.join(known)}; {nearest(text, known)}"
+def _finish_reset(table: Table, reset: ResetTable) -> ResetPolicies:
+    # The inner tables were read before, so their values are policies already.
+    policies: Any = reset
+    chat_types = {ChatType(name): policy for name, policy in policies.chat_types.items()}
+    return ResetPolicies(_finish_policy(table, reset), policies.platforms, chat_types)
 
 
-def _model_problem(text: str) -> str:
-    return "" if _MODEL.fullmatch(text) else "must be PROVIDER/MODEL, such as openai/whisper-1"
-
-
-def _host_problem(text: str) -> str:
-    return "" if text and " " not in text else "is no address"
-
-
-def _webhook_problem(text: str) -> str:
-    if problem := address_problem(text):
-        return problem
-    return "" if text.startswith("https://") or _ONLY_HERE.match(text) else "must begin with https://"
-
-
-def _platform_problem(text: str) -> str:
-    if text in _RESERVED:
-        return "is a name that is taken; choose another"
-    return "" if _ACCOUNT_NAME.fullmatch(text) else "a name must be 1 to 32 small letters, digits, - or _"
-
-
-def _user_problem(text: str) -> str:
-    return "" if _USER.fullmatch(text) else "is no user of a platform; give the platform's own id of them"
-
-
-def _account_problem(text: str) -> str:
-    return "" if _ACCOUNT.fullmatch(text) else "must be PLATFORM:USER, such as telegram:12345"
-
-
-def _command_problem(text: str) -> str:
-    return "" if _COMMAND.fullmatch(text) else "is no name of a command; leave out the slash"
+_FINISH: Mapping[type[Struct], Callable[[Table, Any], Any]] = {
+    Provider: _finish_provider,
+    PlatformAccount: _finish_account,
+    McpServer: _finish_server,
+    Gateway: _finish_gateway,
+    Memory: _finish_memory,
+    PriceTable: lambda _, prices: Price(**asdict(prices)),
+    ResetPolicyTable: _finish_policy,
+    ResetTable: _finish_reset,
+}
+"""Checks and conversions after a table was read."""

@@ -1,202 +1,298 @@
-"""What can be set, and what holds if it is not. These values are made by `parsing`, which checks them."""
+"""Declaration of every setting: type, default, bounds and help text, in one place.
+
+`parse` reads files by these declarations, `config show` prints them, and `docs/generate.py` writes the reference page
+from them. The annotations are evaluated by `declaration.declarations` only, table by table, so that a start without a
+configuration file pays for none of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
-from everthread.domain.spend import Price as Price
+from everthread.domain.errors import BadConfig
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.domain.spend import Price
+
+if TYPE_CHECKING:
+    from everthread.config.checks import (
+        check_account,
+        check_argument,
+        check_chat_type,
+        check_command,
+        check_header,
+        check_host,
+        check_model,
+        check_name,
+        check_owner,
+        check_person,
+        check_platform,
+        check_references,
+        check_template,
+        check_tool,
+        check_url,
+        check_user,
+        check_variable,
+        check_webhook_url,
+        check_zone,
+    )
+    from everthread.config.declaration import Setting
 
 ProviderKind = Literal["openai_compat", "anthropic", "local"]
+Background = Literal["auto", "dark", "light"]
+BusyMode = Literal["queue", "interrupt", "steer"]
+Sharing = Literal["per_user", "shared"]
+Trigger = Literal["mention", "all"]
+Approvers = Literal["admins", "everybody", "nobody"]
+ResetMode = Literal["none", "idle", "daily", "both"]
 
-SCALARS = ("owner", "profile", "model", "auxiliary_model")
-"""Settings that a variable EVERTHREAD_<NAME> may set too."""
+ENV_SETTINGS = ("owner", "profile", "model", "auxiliary_model")
+"""Settings that a variable EVERTHREAD_<NAME> and an option --<name> override."""
 
 BASE_URLS = {"OPENAI_BASE_URL": "openai", "ANTHROPIC_BASE_URL": "anthropic", "OLLAMA_HOST": "ollama"}
-"""Variables that other programs read too, and the provider whose address each gives."""
+"""Variables shared with other programs, and the provider whose `base_url` each one overrides."""
+
+DAY_S = 86_400
+MINUTES_MAX = 525_600
+USD_MAX = 1_000_000
 
 
 class Provider(Struct, frozen=True):
-    """An endpoint that models are asked at."""
+    """An endpoint that serves models."""
 
-    kind: ProviderKind = "openai_compat"
-    base_url: str = ""
-    """Without a slash at the end; empty for `local`."""
-    api_key_env: str = ""
-    """The name of the variable that has the key; empty if none is needed."""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Values may have `${NAME}` in them: `Settings.filled_in` puts in what it stands for."""
-    tools: bool = True
-    context_tokens: int = 128_000
+    kind: Annotated[ProviderKind, Setting("protocol of the endpoint")] = "openai_compat"
+    base_url: Annotated[str, Setting("URL of the endpoint; required unless `kind` is `local`", check=check_url)] = ""
+    api_key_env: Annotated[
+        str,
+        Setting(
+            "name of the variable that holds the API key; empty if none is needed", check=check_variable, empty=True
+        ),
+    ] = ""
+    headers: Annotated[
+        Mapping[str, str],
+        Setting(
+            "sent with every request; values may contain `${NAME}`",
+            check=check_references,
+            names=check_header,
+            secret=True,
+        ),
+    ] = field(default_factory=dict[str, str])
+    tools: Annotated[bool, Setting("the models accept tools")] = True
+    context_tokens: Annotated[int, Setting("context length of the models, in tokens", 256, 100_000_000)] = 128_000
 
     def __repr__(self) -> str:
-        return without_secrets(self, "headers")
+        return repr_without(self, "headers")
 
 
 class Limits(Struct, frozen=True):
-    """What one turn, or one day, may take at most."""
+    """Limits of one turn, and of one day."""
 
-    iterations: int = 50
-    turn_s: float = 600.0
-    output_tokens: int = 8192
-    spend_per_day: float | None = None
-    """In US dollars; None is no limit."""
+    iterations: Annotated[int, Setting("model calls in one turn", 1, 10_000)] = 50
+    turn_s: Annotated[float, Setting("duration of one turn, in seconds", 1, DAY_S)] = 600.0
+    output_tokens: Annotated[int, Setting("length of one answer, in tokens", 1, 1_000_000)] = 8192
+    spend_per_day: Annotated[float | None, Setting("US dollars in 24 hours", 0, USD_MAX, default="no limit")] = None
 
 
 class Delegation(Struct, frozen=True):
-    """What one piece of delegated work may take at most, and how many of a turn's run at once."""
+    """Limits of one delegated task."""
 
-    parallel: int = 3
-    iterations: int = 30
-    turn_s: float = 300.0
-    spend: float | None = None
-    """In US dollars, for one piece; None is no limit but that of the day."""
+    parallel: Annotated[int, Setting("tasks of one turn that run at the same time", 1, 32)] = 3
+    iterations: Annotated[int, Setting("model calls in one task", 1, 10_000)] = 30
+    turn_s: Annotated[float, Setting("duration of one task, in seconds", 1, DAY_S)] = 300.0
+    spend: Annotated[
+        float | None,
+        Setting("US dollars for one task; `limits.spend_per_day` applies as well", 0, USD_MAX, default="no limit"),
+    ] = None
 
 
-Told = Mapping[str, str | int | float | bool]
-"""What a table says of one memory provider, by its keys; `memory_providers` knows what may be there."""
+ProviderTable = Mapping[str, str | int | float | bool]
+"""The table `[memory.NAME]` of one memory provider; `provider_settings` declares and checks its keys."""
 
 
 class Memory(Struct, frozen=True):
-    recall_s: float = 2.0
-    recall_tokens: int = 1500
-    notes_chars: int = 8000
-    """How much of MEMORY.md the model is shown."""
-    user_chars: int = 4000
-    """How much of USER.md."""
-    providers: tuple[str, ...] = ("builtin",)
-    """Where memories are kept and found, all at once."""
+    recall_s: Annotated[float, Setting("seconds that a turn waits for recall", 0.01, 60)] = 2.0
+    recall_tokens: Annotated[int, Setting("length of the recall in a prompt, in tokens", 1, 1_000_000)] = 1500
+    notes_chars: Annotated[int, Setting("characters of `MEMORY.md` in a prompt", 1, 1_000_000)] = 8000
+    user_chars: Annotated[int, Setting("characters of `USER.md` in a prompt", 1, 1_000_000)] = 4000
+    providers: Annotated[
+        tuple[str, ...],
+        Setting("memory providers, all in use at the same time; `builtin` is this machine", allowed="16 at most"),
+    ] = ("builtin",)
 
 
 class Compression(Struct, frozen=True):
     """When a long conversation is summarised."""
 
-    enabled: bool = True
-    share: float = 0.5
-    """Of the model's context."""
-    tail_tokens: int = 16_000
-    """About how much of the end is kept word for word."""
+    enabled: Annotated[bool, Setting("compress long conversations automatically; `/compress` always works")] = True
+    share: Annotated[
+        float, Setting("share of the model's context at which old turns are replaced by a summary", 0.05, 0.8)
+    ] = 0.5
+    tail_tokens: Annotated[
+        int,
+        Setting("about how many tokens at the end stay verbatim; at most a third of the threshold", 0, 1_000_000),
+    ] = 16_000
 
 
 class Review(Struct, frozen=True):
-    """The background review of what was said."""
+    """The background review of a conversation."""
 
-    every_turns: int = 10
-    """0 is never."""
-    iterations: int = 8
-    """At most so many steps for one review."""
-    spend: float | None = None
-    """In US dollars, for one review; None is no limit but that of the day."""
+    every_turns: Annotated[
+        int,
+        Setting("review after this many of your messages, and when a conversation is closed; 0 is never", 0, 10_000),
+    ] = 10
+    iterations: Annotated[int, Setting("model calls in one review", 1, 100)] = 8
+    spend: Annotated[
+        float | None,
+        Setting("US dollars for one review; `limits.spend_per_day` applies as well", 0, USD_MAX, default="no limit"),
+    ] = None
 
 
 class Schedule(Struct, frozen=True):
-    """Scheduled tasks: whose clock they go by, and what the agent may do about them by itself."""
+    """Scheduled tasks: their default time zone, and limits for tasks that the agent makes."""
 
-    zone: str = ""
-    """An IANA name; empty is the zone of this machine."""
-    folders: tuple[Path, ...] = ()
-    """Where answers may be written to files, besides the folder `files` of the home."""
-    per_owner: int = 20
-    """So many tasks may the agent keep for one person."""
-    every_minutes: float = 15.0
-    """It may have nothing done more often than that."""
+    zone: Annotated[
+        str,
+        Setting(
+            "time zone of tasks that name none",
+            check=check_zone,
+            empty=True,
+            default="this machine's",
+            allowed="an IANA name",
+        ),
+    ] = ""
+    folders: Annotated[
+        tuple[Path, ...],
+        Setting("folders that answers may be written to, besides `files` in the home", check=check_argument),
+    ] = ()
+    per_owner: Annotated[
+        int, Setting("tasks that the agent may keep for one person; 0 removes its tool for that", 0, 10_000)
+    ] = 20
+    every_minutes: Annotated[
+        float, Setting("shortest interval of the agent's tasks; yours may run every minute", 1, MINUTES_MAX)
+    ] = 15.0
 
 
 class Tools(Struct, frozen=True):
-    allow: tuple[str, ...] = ()
-    """Dangerous tools that nobody needs to approve."""
+    allow: Annotated[tuple[str, ...], Setting("names of dangerous tools that need no approval", check=check_tool)] = ()
 
 
 class McpServer(Struct, frozen=True):
-    """A server of tools: a program that is started (`command`), or one that is running (`url`); never both."""
+    """An MCP server: a program to start (`command`) or a running service (`url`), never both."""
 
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Values may have `${NAME}` in them, as those of `headers`: see `Settings.filled_in`."""
-    cwd: Path | None = None
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    timeout_s: float = 30.0
-    trust: bool = False
-    """Its tools need no approval."""
-    disabled: bool = False
+    command: Annotated[str, Setting("program to start; either this or `url`")] = ""
+    args: Annotated[tuple[str, ...], Setting("its arguments", check=check_argument, secret=True)] = ()
+    env: Annotated[
+        Mapping[str, str],
+        Setting(
+            "its environment variables; values may contain `${NAME}`",
+            check=check_references,
+            names=check_variable,
+            secret=True,
+        ),
+    ] = field(default_factory=dict[str, str])
+    cwd: Annotated[
+        Path | None, Setting("its folder; `~` is your home folder, a relative path starts at Everthread's home")
+    ] = None
+    url: Annotated[str, Setting("URL of a running server", check=check_url)] = ""
+    headers: Annotated[
+        Mapping[str, str],
+        Setting(
+            "sent with every request; values may contain `${NAME}`",
+            check=check_references,
+            names=check_header,
+            secret=True,
+        ),
+    ] = field(default_factory=dict[str, str])
+    timeout_s: Annotated[float, Setting("seconds that a call may take", 0.1, DAY_S)] = 30.0
+    trust: Annotated[bool, Setting("its tools need no approval")] = False
+    disabled: Annotated[bool, Setting("do not use it")] = False
 
     def __repr__(self) -> str:
-        return without_secrets(self, "args", "env", "url", "headers")
+        return repr_without(self, "args", "env", "url", "headers")
 
 
-def without_secrets(value: Struct, *hidden: str) -> str:
-    """The value in words, but for what may hold a key or a password: what is shown here ends up in logs."""
+def repr_without(value: Struct, *hidden: str) -> str:
+    """Return a repr without the fields that may hold a key or a password: reprs end up in logs."""
     shown = (f"{name}={getattr(value, name)!r}" for name in value.__struct_fields__ if name not in hidden)
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
-Background = Literal["auto", "dark", "light"]
-
-
 class Terminal(Struct, frozen=True):
-    background: Background = "auto"
-    """What is behind the text, for the colours of code; `auto` is what the terminal says, or dark if it is silent."""
-
-
-BusyMode = Literal["queue", "interrupt", "steer"]
-Sharing = Literal["per_user", "shared"]
-Trigger = Literal["mention", "all"]
-Approvers = Literal["admins", "everybody", "nobody"]
+    background: Annotated[
+        Background,
+        Setting("background of the terminal, for the colours of code; `auto` follows `COLORFGBG`, or else is dark"),
+    ] = "auto"
 
 
 class PlatformAccount(Struct, frozen=True):
-    """An account on a messaging platform, and who may write to it."""
+    """An account on a messaging platform, and the people who may write to it."""
 
-    kind: str
-    enabled: bool = True
-    token_env: str = ""
-    """The name of the variable that has its token."""
-    base_url: str = ""
-    """Where the platform is, if not at its usual place."""
-    allow: tuple[str, ...] = ()
-    """Users who may write; others are turned away, unless they are paired."""
-    allow_all: bool = False
-    admins: tuple[str, ...] = ()
-    """Users who may write, and give the commands that are for admins only."""
-    busy: BusyMode | None = None
-    """What a message does while an answer is being written; None is as in `gateway`."""
-    groups: Sharing = "per_user"
-    """Whether those who write in a group have one conversation, or each their own."""
-    threads: Sharing = "shared"
-    stream: bool = True
-    """Show answers while they are written, where the platform can."""
-    trigger: Trigger = "mention"
-    """What is answered in a group: what names the agent or answers it, or all that is said."""
-    webhook_url: str = ""
-    """Where the platform brings what comes in, as seen from outside; empty if it is asked for it instead."""
-    webhook_host: str = "127.0.0.1"
-    webhook_port: int = 8643
+    kind: Annotated[str, Setting("platform of the account", default="the name")]
+    enabled: Annotated[bool, Setting("serve this account")] = True
+    token_env: Annotated[str, Setting("name of the variable that holds the token", check=check_variable)] = ""
+    base_url: Annotated[str, Setting("URL of the platform, if not the usual one", check=check_url)] = ""
+    allow: Annotated[
+        tuple[str, ...],
+        Setting("users who may write; others are refused unless they are paired", check=check_user, allowed="user ids"),
+    ] = ()
+    allow_all: Annotated[bool, Setting("everybody may write")] = False
+    admins: Annotated[
+        tuple[str, ...],
+        Setting("users who may write, and use the commands for admins", check=check_user, allowed="user ids"),
+    ] = ()
+    busy: Annotated[BusyMode | None, Setting("effect of a message during an answer", default="as in `[gateway]`")] = (
+        None
+    )
+    groups: Annotated[Sharing, Setting("in a group: one conversation for each user, or one for all of them")] = (
+        "per_user"
+    )
+    threads: Annotated[Sharing, Setting("the same for a thread")] = "shared"
+    stream: Annotated[bool, Setting("show answers while they are written, if the platform supports it")] = True
+    trigger: Annotated[
+        Trigger, Setting("messages answered in a group: those that mention the agent or reply to it, or all")
+    ] = "mention"
+    webhook_url: Annotated[
+        str,
+        Setting(
+            "public URL that the platform sends updates to; without it, updates are polled",
+            check=check_webhook_url,
+            allowed="an https URL",
+        ),
+    ] = ""
+    webhook_host: Annotated[str, Setting("address that the webhook listens on", check=check_host)] = "127.0.0.1"
+    webhook_port: Annotated[int, Setting("port that the webhook listens on", 0, 65_535)] = 8643
 
 
 class Webhook(Struct, frozen=True):
-    """A name under which another program may have something said to the agent."""
+    """A name under which another program may send messages to the agent."""
 
-    secret_env: str
-    """The name of the variable that has the secret which it signs with."""
-    template: str = ""
-    """What is said, with `{field}` or `{field.of.it}` from what was sent; empty is all of it."""
-    owner: str = ""
-    """Whose conversation it is; empty is the owner at this machine."""
+    secret_env: Annotated[
+        str, Setting("name of the variable that holds the secret of the sender's signature", check=check_variable)
+    ]
+    template: Annotated[
+        str,
+        Setting(
+            "the message, with `{field}` or `{field.inner}` taken from the request; empty is the whole request",
+            check=check_template,
+        ),
+    ] = ""
+    owner: Annotated[str, Setting("owner of the conversation", default="`owner`")] = ""
 
 
 class Http(Struct, frozen=True):
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: int = 8642
+    enabled: Annotated[bool, Setting("serve the HTTP interface")] = True
+    host: Annotated[
+        str, Setting("address to listen on; a public one is refused while there is no token", check=check_host)
+    ] = "127.0.0.1"
+    port: Annotated[int, Setting("port to listen on; 0 is any free port", 0, 65_535)] = 8642
 
     @property
     def only_here(self) -> bool:
-        """Whether nobody but this machine can reach it."""
+        """True if only this machine can reach it."""
         if self.host.lower() == "localhost":
             return True
         from ipaddress import ip_address  # noqa: PLC0415 - only a gateway asks, and the program starts sooner without
@@ -208,37 +304,106 @@ class Http(Struct, frozen=True):
 
 
 class Gateway(Struct, frozen=True):
-    """Serving people who write from elsewhere."""
+    """The gateway: messaging platforms and the HTTP interface."""
 
-    busy: BusyMode = "queue"
-    drain_s: float = 5.0
-    """How long what runs may take to end when the gateway stops."""
-    notices: bool = True
-    """Tell people when their conversation has ended by itself."""
-    review_notices: bool = False
-    """Tell people in a line what a background review has noted of their conversation."""
-    approvals: Approvers = "admins"
-    """Who may allow a dangerous tool in a chat, each for themselves: a platform's admins and the owner at this machine,
-    everybody who may write, or nobody."""
-    approval_s: float = 300.0
-    """How long an answer to that is waited for; none is a no."""
-    pairing: bool = True
-    """A stranger is given a code, which you can approve; else a stranger hears nothing."""
-    messages_per_minute: int = 30
-    """Of one person."""
-    spend_per_day: float | None = None
-    """In US dollars, for each person; None is no limit but that of `limits`."""
-    admin_commands: tuple[str, ...] = ("model",)
-    transcription_model: str = ""
-    """PROVIDER/MODEL that makes words of voice messages; if it is empty, whoever speaks is asked to write."""
-    links: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Who is one person: an owner, and PLATFORM:USER of each account they have."""
-    http: Http = Http()
-    webhooks: Mapping[str, Webhook] = field(default_factory=dict[str, Webhook])
+    busy: Annotated[
+        BusyMode, Setting("effect of a message during an answer: it waits, stops the answer, or is added to it")
+    ] = "queue"
+    drain_s: Annotated[float, Setting("seconds that running turns have to end when the gateway stops", 0, 600)] = 5.0
+    notices: Annotated[bool, Setting("tell people when their conversation has expired")] = True
+    review_notices: Annotated[
+        bool,
+        Setting("tell people in one line what a background review has noted; not in groups with separate chats"),
+    ] = False
+    approvals: Annotated[
+        Approvers,
+        Setting("people who may approve a dangerous tool in a chat, each for themselves; you are one of the admins"),
+    ] = "admins"
+    approval_s: Annotated[float, Setting("seconds to wait for an approval; no answer is a refusal", 5, 3600)] = 300.0
+    pairing: Annotated[bool, Setting("show strangers a code that you can approve; otherwise they get no answer")] = True
+    messages_per_minute: Annotated[
+        int, Setting("messages of one person; `/stop`, `/deny` and `/help` do not count", 1, 100_000)
+    ] = 30
+    spend_per_day: Annotated[
+        float | None,
+        Setting(
+            "US dollars in 24 hours for each person except you; `limits.spend_per_day` applies as well",
+            0,
+            USD_MAX,
+            default="no limit",
+        ),
+    ] = None
+    admin_commands: Annotated[
+        tuple[str, ...],
+        Setting("commands for admins only; `/pair` always is", check=check_command, allowed="names of commands"),
+    ] = ("model",)
+    transcription_model: Annotated[
+        str,
+        Setting(
+            "transcribes voice messages, at an OpenAI-compatible provider; without it, senders are asked to write",
+            check=check_model,
+            empty=True,
+            allowed="`PROVIDER/MODEL`",
+        ),
+    ] = ""
+    links: Annotated[
+        Mapping[str, tuple[str, ...]],
+        Setting(
+            'accounts of one person: `OWNER = ["PLATFORM:USER", ...]`; an account may be in one list only',
+            check=check_account,
+            names=check_person,
+        ),
+    ] = field(default_factory=dict[str, tuple[str, ...]])
+    http: Annotated[Http, Setting("see `[gateway.http]`")] = Http()
+    webhooks: Annotated[Mapping[str, Webhook], Setting("see `[gateway.webhooks.NAME]`", names=check_platform)] = field(
+        default_factory=dict[str, Webhook]
+    )
+
+
+class PriceTable(Struct, frozen=True):
+    """Prices of one model; read into a `Price`."""
+
+    input: Annotated[float, Setting("US dollars for a million tokens", 0, 100_000)]
+    output: Annotated[float, Setting("the same", 0, 100_000)]
+    cached: Annotated[
+        float | None, Setting("the same, for input that the endpoint had cached", 0, 100_000, default="as `input`")
+    ] = None
+
+
+class ResetPolicyTable(Struct, frozen=True):
+    """When a conversation starts afresh; read into a `ResetPolicy`."""
+
+    mode: Annotated[ResetMode, Setting("rule by which a conversation starts afresh")] = "none"
+    idle_minutes: Annotated[float, Setting("for `idle` and `both`: minutes without a message", 1, MINUTES_MAX)] = 1440.0
+    hour: Annotated[int, Setting("for `daily` and `both`: hour of the day", 0, 23)] = 4
+    zone: Annotated[
+        str, Setting("for `daily` and `both`: time zone of that hour", check=check_zone, allowed="an IANA name")
+    ] = "UTC"
+
+
+class ResetTable(ResetPolicyTable, frozen=True):
+    """The table `[reset]`: the default rule, and rules that replace it."""
+
+    platforms: Annotated[Mapping[str, ResetPolicyTable], Setting()] = field(default_factory=dict[str, ResetPolicyTable])
+    chat_types: Annotated[Mapping[str, ResetPolicyTable], Setting(names=check_chat_type)] = field(
+        default_factory=dict[str, ResetPolicyTable]
+    )
+
+
+class Variables(Struct, frozen=True):
+    """The environment, then the variables of `.env`. An empty value counts as unset. The repr shows no values."""
+
+    environ: Mapping[str, str] = {}
+    file: Mapping[str, str] = {}
+
+    __repr__ = object.__repr__
+
+    def get(self, name: str) -> str | None:
+        return self.environ.get(name) or self.file.get(name) or None
 
 
 def built_in_providers() -> dict[str, Provider]:
-    """Those that need not be written down. A file may change them and add others."""
+    """Return the providers that need no table. A file may change them and add others."""
     return {
         "anthropic": Provider("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
         "openai": Provider(base_url="https://api.openai.com/v1", api_key_env="OPENAI_API_KEY"),
@@ -251,3 +416,141 @@ def built_in_providers() -> dict[str, Provider]:
         "llamacpp": Provider(base_url="http://127.0.0.1:8080/v1"),
         "local": Provider("local", tools=False, context_tokens=2048),
     }
+
+
+class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers"}):
+    """All settings in force."""
+
+    home: Path
+    """The folder with the database and all other files."""
+    config_path: Path = Path("config.toml")
+    """This path and the next two are relative to the home, or absolute."""
+    env_path: Path = Path(".env")
+    mcp_path: Path = Path("mcp.json")
+    owner: Annotated[str, Setting("the person at this machine", check=check_owner, allowed="1 to 256 characters")] = (
+        "me"
+    )
+    profile: Annotated[
+        str,
+        Setting("profile in session keys", check=check_name, allowed="1 to 64 letters, digits, `_`, `.` or `-`"),
+    ] = "main"
+    model: Annotated[
+        str,
+        Setting("model that answers", check=check_model, empty=True, default="see below", allowed="`PROVIDER/MODEL`"),
+    ] = ""
+    auxiliary_model: Annotated[
+        str,
+        Setting(
+            "model for titles and summaries",
+            check=check_model,
+            empty=True,
+            default="as `model`",
+            allowed="`PROVIDER/MODEL`",
+        ),
+    ] = ""
+    fallback_models: Annotated[
+        tuple[str, ...],
+        Setting("tried in this order if the model is not available", check=check_model, allowed="`PROVIDER/MODEL`"),
+    ] = ()
+    limits: Annotated[Limits, Setting()] = Limits()
+    delegation: Annotated[Delegation, Setting()] = Delegation()
+    memory: Annotated[Memory, Setting()] = Memory()
+    memory_providers: Mapping[str, ProviderTable] = field(default_factory=dict[str, ProviderTable])
+    """The tables `[memory.NAME]`, by name."""
+    compression: Annotated[Compression, Setting()] = Compression()
+    review: Annotated[Review, Setting()] = Review()
+    schedule: Annotated[Schedule, Setting()] = Schedule()
+    tools: Annotated[Tools, Setting()] = Tools()
+    terminal: Annotated[Terminal, Setting()] = Terminal()
+    reset: Annotated[ResetPolicies, Setting(table=ResetTable)] = field(
+        default_factory=lambda: ResetPolicies(ResetPolicy())
+    )
+    gateway: Annotated[Gateway, Setting()] = Gateway()
+    platforms: Annotated[Mapping[str, PlatformAccount], Setting(names=check_platform)] = field(
+        default_factory=dict[str, PlatformAccount]
+    )
+    """By the name in session keys."""
+    prices: Annotated[Mapping[str, Price], Setting(table=PriceTable, names=check_model)] = field(
+        default_factory=dict[str, Price]
+    )
+    """By PROVIDER/MODEL."""
+    mcp_servers: Annotated[Mapping[str, McpServer], Setting()] = field(default_factory=dict[str, McpServer])
+    providers: Annotated[Mapping[str, Provider], Setting()] = field(default_factory=built_in_providers)
+    warnings: tuple[str, ...] = ()
+    """Problems that are no errors, such as a `.env` that others can read."""
+    variables: Variables = field(default_factory=Variables)
+
+    def __post_init__(self) -> None:
+        for name in ("config_path", "env_path", "mcp_path"):
+            force_setattr(self, name, self.home / getattr(self, name))
+
+    def __repr__(self) -> str:
+        return repr_without(self, "variables")
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything but the environment."""
+        return isinstance(other, Settings) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "variables"
+        )
+
+    def __ne__(self, other: object) -> bool:
+        # Struct defines its own, which does not call `__eq__`.
+        return not self == other
+
+    @property
+    def db_path(self) -> Path:
+        return self.home / "everthread.db"
+
+    @property
+    def skills_path(self) -> Path:
+        """The folder of the user's own skills."""
+        return self.home / "skills"
+
+    @property
+    def media_path(self) -> Path:
+        """The folder of attachments from messaging platforms."""
+        return self.home / "media"
+
+    @property
+    def file_folders(self) -> tuple[Path, ...]:
+        """Folders that scheduled tasks may write answers to; a relative path is in the first one."""
+        return (self.home / "files", *self.schedule.folders)
+
+    @property
+    def zone(self) -> str:
+        """Time zone of scheduled tasks that name none."""
+        from everthread.config.environment import local_zone  # noqa: PLC0415 - only scheduled tasks need it
+
+        return self.schedule.zone or local_zone(self.variables.environ)
+
+    @property
+    def local_model_path(self) -> Path:
+        """The folder of the local model, made by `everthread setup local`."""
+        return self.home / "models" / "local"
+
+    @property
+    def hermes_path(self) -> Path:
+        """The Python environment for plugins of Hermes Agent, made by `everthread setup memory`."""
+        return self.home / "hermes"
+
+    def spend_per_day_of(self, owner: str) -> float | None:
+        """Return the daily budget of an owner in US dollars; None is no limit. A guest has the lower of two limits."""
+        guests = self.gateway.spend_per_day if owner != self.owner else None
+        both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
+        return min(both, default=None)
+
+    def secret(self, name: str) -> str | None:
+        """Return the value of a variable from the environment or else from `.env`."""
+        return self.variables.get(name)
+
+    def filled_in(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Replace every `${NAME}` in headers or variables. Raises `BadConfig` if one has no value."""
+        from everthread.config.checks import fill_references  # noqa: PLC0415 - a home without any need not load it
+
+        return {name: fill_references(text, self._required) for name, text in values.items()}
+
+    def _required(self, name: str) -> str:
+        value = self.secret(name)
+        if value is None:
+            raise BadConfig(f"{name} is not set; put {name}=... into {self.env_path}, or into the environment")
+        return value

@@ -1,13 +1,13 @@
-"""Secrets come from the environment and from `.env`. Here are the rules that keep them out of every other file."""
+"""Keep secrets out of `config.toml` and `mcp.json`: they belong into the environment or into `.env`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
 
-from everthread.config.schema import Provider
+from everthread.config.checks import SECRET_VALUE, is_secret_name, references
+from everthread.config.schema import Provider, built_in_providers
 from everthread.config.tables import Table, dotted
 
 if TYPE_CHECKING:
@@ -15,37 +15,10 @@ if TYPE_CHECKING:
 
     from everthread.config.line_numbers import Keys
 
-# `api_key`, `X-Api-Key`, `GITHUB_TOKEN`, `clientSecret`; but not `api_key_env`, which is the name of a variable.
-_NAME = re.compile(
-    r"(?:token|secret|password|passwd|passphrase|credentials?|authorization|cookie|api[_-]?key|(?:^|[_-])key)$",
-    re.IGNORECASE,
-)
-# What well-known services' keys begin with.
-_VALUE = re.compile(
-    r"(?<![A-Za-z0-9])(?:sk-[\w-]{16,}|gh[opsur]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
-    r"|AIza[\w-]{30,})"
-)
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_NOT_IN_A_NAME = re.compile(r"[^A-Z0-9]+")
 
-
-def variable_problem(text: str) -> str:
-    """What is wrong with the name of a variable that is to hold a secret."""
-    return "" if _VARIABLE.fullmatch(text) else "is no name of a variable; write one like OPENAI_API_KEY"
-
-
-def named_like_one(name: str) -> bool:
-    return _NAME.search(name) is not None
-
-
-def key_like() -> re.Pattern[str]:
-    """What well-known services' keys look like."""
-    return _VALUE
-
-
-def refuse_secrets(top: Table, env_file: Path, providers: Mapping[str, Provider]) -> None:
-    """Raise `BadConfig` if a value looks like a secret. The message has where it belongs, and nothing of it."""
+def refuse_secrets(top: Table, env_file: Path) -> None:
+    """Raise `BadConfig` if a value looks like a secret. The message says where it belongs, and does not quote it."""
+    providers = built_in_providers()
     for keys, text in top.every_text():
         if not _is_secret(keys, text):
             continue
@@ -57,18 +30,18 @@ def refuse_secrets(top: Table, env_file: Path, providers: Mapping[str, Provider]
             how = f'{where} and write api_key_env = "{name}" here'
         else:
             how = f"{where} and remove it here"
-        raise top.error(keys, f"{dotted(keys)} looks like a secret, and this file is no place for one; {how}")
+        raise top.error(keys, f"{dotted(keys)} looks like a secret, which does not belong into this file; {how}")
 
 
 def _is_secret(keys: Keys, text: str) -> bool:
-    if _VALUE.search(text):
+    if re.search(SECRET_VALUE, text):
         return True
     key = next((key for key in reversed(keys) if isinstance(key, str)), "")
-    return bool(text) and named_like_one(key) and not _REFERENCE.search(text)
+    return bool(text) and is_secret_name(key) and not references(text)
 
 
 def _variable_for(keys: Keys, providers: Mapping[str, Provider]) -> str:
-    """A good name for the variable that is to have the secret."""
+    """Return a good name for the variable that should hold the secret."""
     names = [key for key in keys if isinstance(key, str)]
     if "env" in names[:-1]:
         return names[-1]
@@ -79,37 +52,4 @@ def _variable_for(keys: Keys, providers: Mapping[str, Provider]) -> str:
         names = [names[1], "api_key"]
     elif names[0] == "mcpServers" and len(names) > 2:
         names = [names[1], "token" if "headers" in names else names[-1]]
-    return _NOT_IN_A_NAME.sub("_", "_".join(names[-2:]).upper()).strip("_") or "SECRET"
-
-
-def address_problem(url: str) -> str:
-    """What is wrong with an http address. Never quotes it: it may have a password in it."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return "is no address; write one like https://example.com/v1"
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
-        return "is no http address; write one like https://example.com/v1"
-    if parts.username or parts.password or any(named_like_one(name) for name, _ in parse_qsl(parts.query)):
-        return 'has a secret in it; put the secret into .env and send it with headers = { NAME = "${VARIABLE}" }'
-    return ""
-
-
-def references_problem(text: str) -> str:
-    """What is wrong with the `${NAME}` in a text."""
-    if "\0" in text or "\n" in text or "\r" in text:
-        return "has a line break or a NUL in it; leave it out"
-    if "${" in _REFERENCE.sub("", text):
-        return "has a ${ that begins no ${NAME}; NAME is made of letters, digits and _"
-    return ""
-
-
-def filled_in(text: str, value_of: Callable[[str], str]) -> str:
-    """The text with a value for every `${NAME}`."""
-    return _REFERENCE.sub(lambda found: value_of(found[1]), text)
-
-
-def mentioned(text: str) -> list[str]:
-    """The variables that a text refers to."""
-    return _REFERENCE.findall(text)
+    return re.sub("[^A-Z0-9]+", "_", "_".join(names[-2:]).upper()).strip("_") or "SECRET"

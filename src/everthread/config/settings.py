@@ -1,4 +1,4 @@
-"""Settings. Only this package and `bootstrap` look at the environment."""
+"""Load the settings in force. Only this package and `bootstrap` read the environment."""
 
 from __future__ import annotations
 
@@ -6,201 +6,44 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct, field
-from msgspec.structs import force_setattr, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
-from everthread.config.schema import (
-    BASE_URLS,
-    SCALARS,
-    Compression,
-    Delegation,
-    Gateway,
-    Http,
-    Limits,
-    McpServer,
-    Memory,
-    PlatformAccount,
-    Price,
-    Provider,
-    ProviderKind,
-    Review,
-    Schedule,
-    Terminal,
-    Told,
-    Tools,
-    Trigger,
-    Webhook,
-    built_in_providers,
-    without_secrets,
-)
-from everthread.domain.errors import BadConfig, StoreUnwritable
-from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-
-__all__ = [
-    "Compression",
-    "Delegation",
-    "Gateway",
-    "Http",
-    "Limits",
-    "McpServer",
-    "Memory",
-    "Places",
-    "PlatformAccount",
-    "Price",
-    "Provider",
-    "ProviderKind",
-    "Review",
-    "Schedule",
-    "Settings",
-    "Terminal",
-    "Tools",
-    "Trigger",
-    "Webhook",
-    "Variables",
-    "child_environment",
-    "hermes_home",
-    "debugging",
-    "default_model",
-    "load",
-    "places",
-    "wants_local_model",
-    "working_folder",
-]
+from everthread.config.environment import expand_path
+from everthread.config.schema import BASE_URLS, ENV_SETTINGS
+from everthread.config.schema import Compression as Compression
+from everthread.config.schema import Delegation as Delegation
+from everthread.config.schema import Gateway as Gateway
+from everthread.config.schema import Http as Http
+from everthread.config.schema import Limits as Limits
+from everthread.config.schema import McpServer as McpServer
+from everthread.config.schema import Memory as Memory
+from everthread.config.schema import PlatformAccount as PlatformAccount
+from everthread.config.schema import Provider as Provider
+from everthread.config.schema import ProviderKind as ProviderKind
+from everthread.config.schema import Review as Review
+from everthread.config.schema import Schedule as Schedule
+from everthread.config.schema import Settings as Settings
+from everthread.config.schema import Terminal as Terminal
+from everthread.config.schema import Tools as Tools
+from everthread.config.schema import Trigger as Trigger
+from everthread.config.schema import Variables as Variables
+from everthread.config.schema import Webhook as Webhook
+from everthread.domain.errors import BadConfig
+from everthread.domain.spend import Price as Price
 
 LOCAL_MODEL = "local/smollm2"
-_ASKED_FIRST = ("anthropic", "openai", "openrouter", "gemini")
+_KEYS_CHECKED = ("anthropic", "openai", "openrouter", "gemini")
+"""Providers whose API key means that the user wants another model than the local one, in the order of the message."""
 
 
 class Places(Struct, frozen=True):
-    """Where everything is, or would be."""
+    """Paths of the home and the configuration files, whether or not they exist."""
 
     home: Path
     config: Path
     env: Path
     mcp: Path
-
-
-class Variables(Struct, frozen=True):
-    """The environment, and behind it what `.env` says. An empty value counts as none. Shows nothing of itself."""
-
-    environ: Mapping[str, str] = {}
-    file: Mapping[str, str] = {}
-
-    __repr__ = object.__repr__
-
-    def get(self, name: str) -> str | None:
-        return self.environ.get(name) or self.file.get(name) or None
-
-
-class Settings(Struct, frozen=True, eq=False):
-    home: Path
-    """The folder that holds everything this program keeps."""
-    config_path: Path = Path("config.toml")
-    """As all of these paths: taken from the home, unless it is absolute."""
-    env_path: Path = Path(".env")
-    mcp_path: Path = Path("mcp.json")
-    owner: str = "me"
-    """The person at this machine."""
-    profile: str = "main"
-    model: str = ""
-    """PROVIDER/MODEL; if it is empty, `default_model` says what to use."""
-    auxiliary_model: str = ""
-    """For titles and such; the same as `model` if it is empty."""
-    fallback_models: tuple[str, ...] = ()
-    providers: Mapping[str, Provider] = field(default_factory=built_in_providers)
-    limits: Limits = Limits()
-    delegation: Delegation = Delegation()
-    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
-    """By PROVIDER/MODEL."""
-    memory: Memory = Memory()
-    memory_providers: Mapping[str, Told] = field(default_factory=dict[str, Told])
-    """What is said of each in its own table, `[memory.NAME]`."""
-    compression: Compression = Compression()
-    review: Review = Review()
-    schedule: Schedule = Schedule()
-    tools: Tools = Tools()
-    terminal: Terminal = Terminal()
-    mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
-    reset: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetPolicy()))
-    gateway: Gateway = Gateway()
-    platforms: Mapping[str, PlatformAccount] = field(default_factory=dict[str, PlatformAccount])
-    """By the names that they have in session keys."""
-    warnings: tuple[str, ...] = ()
-    """What is not wrong, but should not stay as it is."""
-    variables: Variables = field(default_factory=Variables)
-
-    def __post_init__(self) -> None:
-        for name in ("config_path", "env_path", "mcp_path"):
-            force_setattr(self, name, self.home / getattr(self, name))
-
-    def __repr__(self) -> str:
-        return without_secrets(self, "variables")
-
-    def __eq__(self, other: object) -> bool:
-        """Wherever they were read from."""
-        return isinstance(other, Settings) and all(
-            getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "variables"
-        )
-
-    def __ne__(self, other: object) -> bool:
-        # A Struct brings its own, which knows nothing of the one above.
-        return not self == other
-
-    @property
-    def db_path(self) -> Path:
-        return self.home / "everthread.db"
-
-    @property
-    def skills_path(self) -> Path:
-        """The folder of the user's own skills."""
-        return self.home / "skills"
-
-    @property
-    def media_path(self) -> Path:
-        """The folder of what came with messages on platforms."""
-        return self.home / "media"
-
-    @property
-    def file_folders(self) -> tuple[Path, ...]:
-        """Where answers of scheduled tasks may be written; a path that does not say where is in the first of them."""
-        return (self.home / "files", *self.schedule.folders)
-
-    @property
-    def zone(self) -> str:
-        """Whose clock scheduled tasks go by, unless one says otherwise."""
-        return self.schedule.zone or local_zone(self.variables.environ)
-
-    @property
-    def local_model_path(self) -> Path:
-        """The folder of the local model, which `everthread setup local` fills."""
-        return self.home / "models" / "local"
-
-    @property
-    def hermes_path(self) -> Path:
-        """The environment with Hermes Agent, which `everthread setup memory` makes for its plugins."""
-        return self.home / "hermes"
-
-    def spend_per_day_of(self, owner: str) -> float | None:
-        """In US dollars; None is no limit. Others than the person at this machine have the lower of two."""
-        guests = self.gateway.spend_per_day if owner != self.owner else None
-        both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
-        return min(both, default=None)
-
-    def secret(self, name: str) -> str | None:
-        """The value of that variable, from the environment or else from `.env`; None if neither has one."""
-        return self.variables.get(name)
-
-    def filled_in(self, values: Mapping[str, str]) -> dict[str, str]:
-        """Headers or variables with a value for every `${NAME}` in them. Raises `BadConfig` if one has none."""
-        from everthread.config.secrets import filled_in  # noqa: PLC0415 - a home without any need not load it
-
-        return {name: filled_in(text, self._needed) for name, text in values.items()}
-
-    def _needed(self, name: str) -> str:
-        value = self.secret(name)
-        if value is None:
-            raise BadConfig(f"{name} is not set; put {name}=... into {self.env_path}, or into the environment")
-        return value
 
 
 def load(
@@ -212,42 +55,41 @@ def load(
     model: str = "",
     auxiliary_model: str = "",
 ) -> Settings:
-    """The settings in force: those given here, else of the environment, else of `.env`, else of `config.toml`.
+    """Load the settings: arguments first, then the environment, `.env`, and `config.toml` with `mcp.json`.
 
-    An empty value counts as none, and a file that is not there says nothing. Raises `BadConfig`, with the file and the
-    line of the first thing that is wrong.
+    An empty value counts as unset, and a missing file as empty. Raises `BadConfig` for the first mistake.
     """
     found = places(home, environ)
-    variables, warnings = _variables(found.env, environ)
+    variables, warnings = _read_env(found.env, environ)
     settings = Settings(found.home, found.config, found.env, found.mcp, warnings=warnings, variables=variables)
-    flags = {"owner": owner, "profile": profile, "model": model, "auxiliary_model": auxiliary_model}
-    return _overridden(_with_files(settings), flags)
+    options = {"owner": owner, "profile": profile, "model": model, "auxiliary_model": auxiliary_model}
+    return _override(_with_files(settings), options)
 
 
 def places(home: str | None = None, environ: Mapping[str, str] = os.environ) -> Places:
-    """Where the files are. The home is, in this order: the one given, `EVERTHREAD_HOME`, `$XDG_DATA_HOME/everthread`,
-    `~/.everthread`. An empty value counts as none.
+    """Return the paths of the files. The home is the argument, `EVERTHREAD_HOME`, `$XDG_DATA_HOME/everthread` or
+    `~/.everthread`: the first that is set.
 
-    A home that was named holds everything. Else each file is looked for in `$XDG_CONFIG_HOME/everthread` first.
+    A home given by the first two contains every file. Otherwise `$XDG_CONFIG_HOME/everthread` is searched first.
     """
     chosen = home or environ.get("EVERTHREAD_HOME")
     if chosen:
-        root = _expanded(chosen)
+        root = expand_path(chosen)
         return Places(root, root / "config.toml", root / ".env", root / "mcp.json")
     data = _xdg(environ, "XDG_DATA_HOME")
-    root = data if data is not None else _expanded("~/.everthread")
+    root = data if data is not None else expand_path("~/.everthread")
     config = _xdg(environ, "XDG_CONFIG_HOME")
-    return Places(root, *(_file(name, config, root) for name in ("config.toml", ".env", "mcp.json")))
+    return Places(root, *(_find(name, config, root) for name in ("config.toml", ".env", "mcp.json")))
 
 
 def default_model(settings: Settings) -> str:
-    """The model that was chosen; the one on this machine, if none was and there is no key for another.
+    """Return the chosen model; the local one if none was chosen and no API key is set.
 
-    Raises `BadConfig` if there is a key but no model was chosen: which ones a service has is for the user to say.
+    Raises `BadConfig` if an API key is set but no model was chosen: the user has to choose one of that service.
     """
     if settings.model:
         return settings.model
-    for name in _ASKED_FIRST:
+    for name in _KEYS_CHECKED:
         variable = settings.providers[name].api_key_env
         if variable and settings.secret(variable):
             raise BadConfig(
@@ -258,92 +100,34 @@ def default_model(settings: Settings) -> str:
 
 
 def wants_local_model(settings: Settings) -> bool:
-    """Whether the model in force is the one on this machine."""
+    """True if the model in force is the local one."""
     try:
         return default_model(settings) == LOCAL_MODEL
     except BadConfig:
         return False
 
 
-def hermes_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where Hermes keeps what it keeps, unless it was told another place."""
-    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
-
-
-def child_environment(**more: str) -> dict[str, str]:
-    """The environment of a process that is started: this one's, and more."""
-    return {**os.environ, **more}
-
-
-def working_folder() -> Path | None:
-    """The folder that the program was started in; None if it is gone."""
-    try:
-        return Path.cwd()
-    except OSError:
-        return None
-
-
-def notify_socket(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Where a service manager wants to be told how this process is."""
-    return environ.get("NOTIFY_SOCKET") or None
-
-
-def user_units(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the services that a user's systemd starts."""
-    folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
-    return (folder if folder.is_absolute() else _expanded("~/.config")) / "systemd" / "user"
-
-
-def local_zone(environ: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:
-    """The IANA name of this machine's time zone; UTC if it does not say."""
-    named = (environ.get("TZ") or "").removeprefix(":")
-    if not named:
-        try:
-            named = os.readlink(link).partition("zoneinfo/")[2]
-        except OSError:
-            named = ""
-    from everthread.domain.errors import BadPolicy  # noqa: PLC0415 - only some commands ask
-    from everthread.domain.timezones import zone_named  # noqa: PLC0415 - as above
-
-    try:
-        zone_named(named or "UTC")
-    except BadPolicy:
-        return "UTC"
-    return named or "UTC"
-
-
-def debugging(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a traceback is wanted where one line would do."""
-    return environ.get("EVERTHREAD_DEBUG", "") not in ("", "0")
-
-
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
-        raise StoreUnwritable(f"{path}: {error}; give another place with --home or EVERTHREAD_HOME") from error
-
-
 def _xdg(environ: Mapping[str, str], name: str) -> Path | None:
     folder = Path(environ.get(name) or ".")
-    # The XDG rules have a relative path ignored.
+    # The XDG specification says to ignore a relative path.
     return folder / "everthread" if folder.is_absolute() else None
 
 
-def _file(name: str, config: Path | None, home: Path) -> Path:
-    """The file where it is; where it would be made, if it is in neither place."""
+def _find(name: str, config: Path | None, home: Path) -> Path:
+    """Return the path of an existing file, or the one where it would be created."""
     if config is None or (os.path.lexists(home / name) and not os.path.lexists(config / name)):
         return home / name
     return config / name
 
 
-def _variables(file: Path, environ: Mapping[str, str]) -> tuple[Variables, tuple[str, ...]]:
+def _read_env(file: Path, environ: Mapping[str, str]) -> tuple[Variables, tuple[str, ...]]:
+    """Read `.env`; return the variables, and a warning if others can read the file."""
     if not os.path.lexists(file):
         return Variables(environ), ()
-    from everthread.config import dotenv  # noqa: PLC0415 - as below
-    from everthread.config import tables as reading  # noqa: PLC0415 - as below
+    from everthread.config import dotenv  # noqa: PLC0415 - a home without files need not load what reads them
+    from everthread.config.tables import read_text  # noqa: PLC0415 - as above
 
-    text = reading.text_of(file)
+    text = read_text(file)
     if text is None:
         return Variables(environ), ()
     warning = f"{file}: others on this machine can read it; run: chmod 600 {file}"
@@ -352,34 +136,33 @@ def _variables(file: Path, environ: Mapping[str, str]) -> tuple[Variables, tuple
 
 
 def _with_files(settings: Settings) -> Settings:
-    """What `config.toml` and `mcp.json` say."""
+    """Apply `config.toml` and `mcp.json`."""
     if not os.path.lexists(settings.config_path) and not os.path.lexists(settings.mcp_path):
         return settings
-    from everthread.config import load as files  # noqa: PLC0415 - a home without files need not load what reads them
+    from everthread.config.parse import read_files  # noqa: PLC0415 - as above
 
-    said = files.read(settings.home, settings.config_path, settings.env_path, settings.mcp_path)
-    return replace(settings, **said)
+    values = read_files(settings.home, settings.config_path, settings.env_path, settings.mcp_path)
+    return replace(settings, **values)
 
 
-def _overridden(settings: Settings, flags: Mapping[str, str]) -> Settings:
-    """What the environment and the command say."""
-    given: dict[str, tuple[str, str]] = {}
-    for name in SCALARS:
+def _override(settings: Settings, options: Mapping[str, str]) -> Settings:
+    """Apply the environment and the options of the command line."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in ENV_SETTINGS:
         variable = f"EVERTHREAD_{name.upper()}"
-        if flags[name]:
-            given[name] = f"--{name.replace('_', '-')}", flags[name]
+        if options[name]:
+            found[name] = f"--{name.replace('_', '-')}", options[name]
         elif value := settings.secret(variable):
-            given[name] = variable, value
-    addresses = {variable: value for variable in BASE_URLS if (value := settings.secret(variable))}
-    if not given and not addresses:
+            found[name] = variable, value
+    urls = {variable: value for variable in BASE_URLS if (value := settings.secret(variable))}
+    if not found and not urls:
         return settings
-    from everthread.config import parse as parsing  # noqa: PLC0415 - as above
+    from everthread.config.parse import check_setting, move_provider  # noqa: PLC0415 - as above
 
     providers = settings.providers
-    for variable, value in addresses.items():
-        providers = parsing.moved(providers, variable, value)
-    checks = parsing.scalar_checks(providers)
-    for name, (where, value) in given.items():
-        if problem := checks[name](value):
+    for variable, value in urls.items():
+        providers = move_provider(providers, variable, value)
+    for name, (where, value) in found.items():
+        if problem := check_setting(name, value, providers):
             raise BadConfig(f"{where}: {problem}")
-    return replace(settings, providers=providers, **{name: value for name, (_, value) in given.items()})
+    return replace(settings, providers=providers, **{name: value for name, (_, value) in found.items()})

@@ -1,4 +1,4 @@
-"""Configuration files as text and as tables, whose every complaint names the file and the line."""
+"""Configuration files as text and as tables. Every complaint names the file and the line."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
 from everthread.domain.errors import BadConfig
 
 if TYPE_CHECKING:
+    from everthread.config.checks import Check
     from everthread.config.line_numbers import Keys
 
 BYTES_MAX = 1_000_000
-TEXT_CHARS_MAX = 4096
-
-Check = Callable[[str], str]
-"""What is wrong with a text and what to do about it; empty if nothing is."""
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+_ENTRIES_MAX = 1000
+_TOO_DEEP = "nested too deeply; no setting needs that"
 _AT_END = " (at end of document)"
 
 
-def text_of(file: Path) -> str | None:
-    """What the file says; None if there is none. Raises `BadConfig` if it can't be read, or is no text."""
+def read_text(file: Path) -> str | None:
+    """Return the text of a file; None if there is no file. Raises `BadConfig` if it is unreadable or not text."""
     try:
-        # Opening a pipe would wait for somebody to write to it.
+        # Opening a pipe would block until a program writes to it.
         if not stat.S_ISREG(file.stat().st_mode):
-            raise BadConfig(f"{file}: is no regular file; put a text file there, or remove it")
+            raise BadConfig(f"{file}: not a regular file; put a text file there, or remove it")
         with file.open("rb") as opened:
             content = opened.read(BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -39,75 +35,75 @@ def text_of(file: Path) -> str | None:
     except OSError as error:
         raise BadConfig(f"{file}: {error.strerror}; make it readable for you, or remove it") from error
     if len(content) > BYTES_MAX:
-        raise BadConfig(f"{file}: has more than {BYTES_MAX} bytes; this is hardly a configuration, shorten it")
+        raise BadConfig(f"{file}: has more than {BYTES_MAX} bytes; shorten it")
     if b"\0" in content:
-        raise BadConfig(f"{file}:{_line_at(content, content.index(0))}: is no text file; write it anew, in UTF-8")
+        raise BadConfig(f"{file}:{_line_at(content, content.index(0))}: not a text file; save it as UTF-8 text")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = _line_at(error.object, error.start)
-        raise BadConfig(f"{file}:{line}: is not in UTF-8; save it in that encoding") from error
+        raise BadConfig(f"{file}:{_line_at(error.object, error.start)}: not UTF-8; save it in that encoding") from error
 
 
-def _line_at(content: bytes, at: int) -> int:
-    return content.count(b"\n", 0, at) + 1
+def _line_at(content: bytes, position: int) -> int:
+    return content.count(b"\n", 0, position) + 1
 
 
 class Mistake(BadConfig):
-    """What is wrong with one key of a file."""
+    """An error in the value of one key of a file."""
 
-    def __init__(self, where: str, what: str, keys: Keys) -> None:
-        super().__init__(f"{where}: {what}")
-        self.what = what
+    def __init__(self, where: str, problem: str, keys: Keys) -> None:
+        super().__init__(f"{where}: {problem}")
+        self.problem = problem
         self.keys = keys
 
 
 class Source(Struct, frozen=True):
-    """A file that was read, and how to find a line of it again."""
+    """The text of a file, and the function that finds the line of a key in it."""
 
     file: Path
     text: str
     line_of: Callable[[str, Keys], int]
 
-    def error(self, keys: Keys, what: str) -> BadConfig:
-        return Mistake(f"{self.file}:{self.line_of(self.text, keys)}", what, keys)
+    def error(self, keys: Keys, problem: str) -> BadConfig:
+        return Mistake(f"{self.file}:{self.line_of(self.text, keys)}", problem, keys)
 
 
-def toml(file: Path, text: str) -> tuple[Source, dict[str, Any]]:
+def parse_toml(file: Path, text: str) -> Table:
     import tomllib  # noqa: PLC0415 - many homes have no such file
 
     try:
-        return Source(file, text, _line_in_toml), tomllib.loads(text)
+        values = tomllib.loads(text)
     except RecursionError as error:
-        raise BadConfig(f"{file}: is nested too deeply; no setting needs that") from error
+        raise BadConfig(f"{file}: {_TOO_DEEP}") from error
     except ValueError as error:
         raise BadConfig(_toml_problem(file, text, str(error))) from error
+    return Table(Source(file, text, _line_in_toml), (), values)
 
 
-def json(file: Path, text: str) -> tuple[Source, dict[str, Any]]:
+def parse_json(file: Path, text: str) -> Table:
     import json  # noqa: PLC0415 - as above
 
     try:
         values: object = json.loads(text)
     except RecursionError as error:
-        raise BadConfig(f"{file}: is nested too deeply; no setting needs that") from error
+        raise BadConfig(f"{file}: {_TOO_DEEP}") from error
     except json.JSONDecodeError as error:
-        raise BadConfig(f"{file}:{error.lineno}: {error.msg}") from error
+        raise BadConfig(f"{file}:{error.lineno}: Invalid JSON: {error.msg}. Fix or remove the file.") from error
     except ValueError as error:
-        raise BadConfig(f"{file}: {error}") from error
+        raise BadConfig(f"{file}: Invalid JSON: {error}. Fix or remove the file.") from error
     if not isinstance(values, dict):
-        raise BadConfig(f"{file}:1: expected an object with the key 'mcpServers', found {kind_of(values)}")
-    return Source(file, text, _line_in_json), cast("dict[str, Any]", values)
+        raise BadConfig(f"{file}:1: expected an object with the key 'mcpServers', found {_type_name(values)}")
+    return Table(Source(file, text, _line_in_json), (), cast("dict[str, object]", values))
 
 
-def _toml_problem(file: Path, text: str, said: str) -> str:
-    at_line = _AT_LINE.search(said)
+def _toml_problem(file: Path, text: str, message: str) -> str:
+    at_line = re.search(r" \(at line (\d+), column \d+\)$", message)
     if at_line:
-        return f"{file}:{at_line[1]}: {said[: at_line.start()]}"
-    if said.endswith(_AT_END):
+        return f"{file}:{at_line[1]}: {message[: at_line.start()]}"
+    if message.endswith(_AT_END):
         lines = text.rstrip("\n").count("\n") + 1
-        return f"{file}:{lines}: {said.removesuffix(_AT_END)}, at the end of the file"
-    return f"{file}: {said}"
+        return f"{file}:{lines}: {message.removesuffix(_AT_END)}, at the end of the file"
+    return f"{file}: {message}"
 
 
 def _line_in_toml(text: str, keys: Keys) -> int:
@@ -122,14 +118,14 @@ def _line_in_json(text: str, keys: Keys) -> int:
     return line_in_json(text, keys)
 
 
-def kind_of(value: object) -> str:
-    for kind, name in _KINDS:
+def _type_name(value: object) -> str:
+    for kind, name in _TYPE_NAMES:
         if isinstance(value, kind):
             return name
     return "nothing" if value is None else "a date or time"
 
 
-_KINDS = (
+_TYPE_NAMES = (
     (str, "a string"),
     (bool, "true or false"),
     (int, "a whole number"),
@@ -140,133 +136,111 @@ _KINDS = (
 
 
 def dotted(keys: Keys) -> str:
-    """Keys as they could be written in a file."""
+    """Write keys as in a file: limits.turn_s, prices."openai/x".input."""
     text = ""
     for key in keys:
         if isinstance(key, int):
             text += f"[{key}]"
         else:
-            text += "." * bool(text) + (key if _BARE.fullmatch(key) else f'"{key}"')
-    return shortened(text)
-
-
-def shortened(text: str) -> str:
+            text += "." * bool(text) + (key if re.fullmatch("[A-Za-z0-9_-]+", key) else f'"{key}"')
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """A hint: the known name that looks most like this one, or all of them."""
+def unknown_setting(keys: Keys, known: Collection[str]) -> str:
+    """Describe an unknown key, with the one of its table that it is most like."""
+    above = dotted(keys[:-1])
+    return f"Unknown setting {dotted(keys)!r}. {suggest(str(keys[-1]), known, f'{above}.' if above else '')}"
+
+
+def suggest(name: str, known: Collection[str], prefix: str = "") -> str:
+    """Return a hint: the known name that is most like this one, or all of them."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for complaints
 
-    close = get_close_matches(name[:120].lower(), {k.lower(): k for k in known}, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {next(k for k in known if k.lower() == close[0])!r}?"
-    return f"known are: {', '.join(known)}"
-
-
-def printable(text: str) -> str:
-    if len(text) > TEXT_CHARS_MAX:
-        return f"has more than {TEXT_CHARS_MAX} characters; shorten it"
-    return "" if text.isprintable() else "has characters that can't be seen; leave them out"
+    lower = {each.lower(): each for each in known}
+    close = get_close_matches(name[:120].lower(), lower, n=1, cutoff=0.5)
+    return f"Did you mean {prefix}{lower[close[0]]}?" if close else f"Use one of: {', '.join(known)}."
 
 
 class Table:
-    """One table of a file. Whoever reads a key says what it must be; anything else is a `BadConfig`."""
+    """One table of a file. A method that reads a key raises `BadConfig` if the value is not as required."""
 
     def __init__(self, source: Source, keys: Keys, values: Mapping[str, object]) -> None:
         self.keys = keys
-        self._source = source
-        self._values = values
+        self.source = source
+        self.values = values
 
     def __contains__(self, key: str) -> bool:
-        return key in self._values
+        return key in self.values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self.values)
 
     def allow(self, *known: str) -> None:
-        """Refuse a key that is none of these."""
-        for key in self._values:
+        """Refuse any other key."""
+        for key in self:
             if key not in known:
-                place = f" in [{dotted(self.keys)}]" if self.keys else ""
-                raise self.error(key, f"unknown key {shortened(key)!r}{place}; {nearest(key, known)}")
+                raise self.error(key, unknown_setting((*self.keys, key), known))
 
-    def error(self, key: str | Keys, what: str) -> BadConfig:
-        """A complaint about this key of the table; about the table itself, if the key is ()."""
+    def error(self, key: str | Keys, problem: str) -> BadConfig:
+        """Return an error about a key of this table; about the table itself if the key is ()."""
         more = (key,) if isinstance(key, str) else key
-        return self._source.error((*self.keys, *more), what)
+        return self.source.error((*self.keys, *more), problem)
 
-    def bad(self, key: str | Keys, what: str) -> BadConfig:
-        """A complaint about a value, which is named by its key."""
+    def bad(self, key: str | Keys, problem: str) -> BadConfig:
+        """Return an error about a value, which begins with its key."""
         more = (key,) if isinstance(key, str) else key
-        return self.error(more, f"{dotted((*self.keys, *more))}: {what}")
+        return self.error(more, f"{dotted((*self.keys, *more))}: {problem}")
 
-    def text(self, key: str, default: str = "", check: Check = printable) -> str:
-        return default if key not in self else self._checked((key,), self._values[key], check)
+    def text(self, key: str, check: Check) -> str:
+        return self._text((key,), self.values[key], check)
 
-    def texts(self, key: str, check: Check = printable) -> tuple[str, ...]:
-        values = self._values.get(key, [])
+    def texts(self, key: str, check: Check) -> tuple[str, ...]:
+        values = self.values[key]
         if not isinstance(values, list):
-            raise self._wrong((key,), "an array of strings", values)
-        found = enumerate(cast("list[object]", values))
-        return tuple(self._checked((key, place), value, check) for place, value in found)
+            raise self._wrong_type((key,), "an array of strings", values)
+        return tuple(self._text((key, n), value, check) for n, value in enumerate(cast("list[object]", values)))
 
-    def plain(self, key: str) -> object:
-        """Whatever stands there."""
-        return self._values[key]
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self._values.get(key, default)
+    def boolean(self, key: str) -> bool:
+        value = self.values[key]
         if not isinstance(value, bool):
-            raise self._wrong((key,), "true or false", value)
+            raise self._wrong_type((key,), "true or false", value)
         return value
 
-    def whole(self, key: str, default: int, low: int, high: int) -> int:
-        value = self._values.get(key, default)
+    def integer(self, key: str, low: float, high: float) -> int:
+        value = self.values[key]
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong((key,), "a whole number", value)
+            raise self._wrong_type((key,), "a whole number", value)
         if not low <= value <= high:
-            raise self.bad(key, f"out of range; give a whole number from {low} to {high}")
+            raise self.bad(key, f"out of range; give a whole number from {low:.0f} to {high:.0f}")
         return value
 
-    def number(self, key: str, default: float, low: float, high: float) -> float:
-        value = self._values.get(key, default)
+    def number(self, key: str, low: float, high: float) -> float:
+        value = self.values[key]
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self._wrong((key,), "a number", value)
+            raise self._wrong_type((key,), "a number", value)
         if not low <= value <= high:
-            raise self.bad(key, f"out of range; give a number from {low:g} to {high:.0f}")
+            raise self.bad(key, f"out of range; give a number from {low:g} to {high:.10g}")
         return float(value)
 
-    def number_or_none(self, key: str, low: float, high: float) -> float | None:
-        return self.number(key, low, low, high) if key in self else None
-
     def table(self, key: str) -> Table:
-        """The table of that name; an empty one, if it is not there."""
-        value = self._values.get(key, {})
+        """Return an inner table; an empty one if the key is missing."""
+        value = self.values.get(key, {})
         if not isinstance(value, dict):
-            raise self._wrong((key,), "a table", value)
-        return Table(self._source, (*self.keys, key), cast("dict[str, object]", value))
+            raise self._wrong_type((key,), "a table", value)
+        return Table(self.source, (*self.keys, key), cast("dict[str, object]", value))
 
-    def tables(self, check: Check) -> Iterator[tuple[str, Table]]:
-        """All of what is in it, as tables with names of their own."""
-        for name in self._values:
-            problem = check(name)
-            if problem:
-                raise self.error(name, f"{dotted((*self.keys, name))}: {problem}")
-            yield name, self.table(name)
-
-    def strings(self, key: str, check_name: Check, check: Check) -> dict[str, str]:
-        """A table of nothing but strings."""
-        table = self.table(key)
-        for name in table:
-            problem = check_name(name)
-            if problem:
-                raise table.error(name, f"{dotted((*table.keys, name))}: {problem}")
-        return {name: table.text(name, check=check) for name in table}
+    def names(self, check: Check) -> list[str]:
+        """Return the keys of a table whose entries the user names."""
+        for count, name in enumerate(self, start=1):
+            if problem := check(name):
+                raise self.bad(name, problem)
+            if count > _ENTRIES_MAX:
+                raise self.bad(name, f"more than {_ENTRIES_MAX} entries; remove some")
+        return [*self]
 
     def every_text(self) -> Iterator[tuple[Keys, str]]:
-        """Every string in it, however deep, with the way to it from here."""
-        waiting: list[tuple[Keys, object]] = [((), self._values)]
+        """Iterate over every string at any depth, with its keys relative to this table."""
+        waiting: list[tuple[Keys, object]] = [((), self.values)]
         while waiting:
             keys, value = waiting.pop()
             if isinstance(value, str):
@@ -278,13 +252,12 @@ class Table:
                 items = cast("list[object]", value)
                 waiting.extend([((*keys, place), found) for place, found in enumerate(items)][::-1])
 
-    def _checked(self, keys: Keys, value: object, check: Check) -> str:
+    def _text(self, keys: Keys, value: object, check: Check) -> str:
         if not isinstance(value, str):
-            raise self._wrong(keys, "a string", value)
-        problem = check(value)
-        if problem:
+            raise self._wrong_type(keys, "a string", value)
+        if problem := check(value):
             raise self.bad(keys, problem)
         return value
 
-    def _wrong(self, keys: Keys, expected: str, value: object) -> BadConfig:
-        return self.bad(keys, f"expected {expected}, found {kind_of(value)}")
+    def _wrong_type(self, keys: Keys, expected: str, value: object) -> BadConfig:
+        return self.bad(keys, f"expected {expected}, found {_type_name(value)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from everthread.config.secrets import address_problem, variable_problem
+from everthread.config.checks import check_url, check_variable
 from everthread.config.settings import Settings
 from everthread.domain.errors import BadSchedule, EverthreadError
 from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
@@ -155,13 +155,13 @@ def target_at(text: str, secret_env: str, settings: Settings, chat: Callable[[st
     if kind in ("http", "https"):
         whole = len(text) <= ADDRESS_CHARS_MAX and text.isprintable() and " " not in text
         # Not quoted: there may be a password in it.
-        if not whole or address_problem(text.partition("?")[0]):
+        if not whole or check_url(text.partition("?")[0]):
             raise BadSchedule(
                 "that is no address of a webhook, or has a password in it; write one like https://example.com/told"
             )
         if not secret_env:
             raise BadSchedule("a webhook is signed: say with --secret-env which variable of .env has the secret")
-        if problem := variable_problem(secret_env):
+        if problem := check_variable(secret_env):
             raise BadSchedule(f"what --secret-env says {problem}")
         return Target(TargetKind.WEBHOOK, text, secret_env)
     if secret_env:

@@ -102,17 +102,17 @@ def test_a_secret_may_be_in_another_variable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[memory.loft]\nurl = "http://h"\nulr = 1\n', r"config.toml:3: unknown key 'ulr' in \[memory.loft\]; did you"),
+        ('[memory.loft]\nurl = "http://h"\nulr = 1\n', r"config.toml:3: Unknown setting 'memory.loft.ulr'. Did you"),
         ("[memory.loft]\nbirds = 12\n", r":2: memory.loft.birds: out of range; give a whole number from 1 to 9"),
         ('[memory.loft]\nmode = "sideways"\n', r":2: memory.loft.mode: must be one of high, low"),
-        ('[memory.loft]\nurl = "ftp://x"\n', r":2: memory.loft.url: is no http address"),
+        ('[memory.loft]\nurl = "ftp://x"\n', r":2: memory.loft.url: not an http URL"),
         ('[memory.loft]\ntame = "yes"\n', r":2: .*true or false"),
-        ('[memory.loft]\napi_key_env = "a b"\n', r":2: memory.loft.api_key_env: is no name of a variable"),
+        ('[memory.loft]\napi_key_env = "a b"\n', r":2: memory.loft.api_key_env: not the name of a variable"),
         ('[memory.loft]\napi_key = "coo"\n', r"looks like a secret.*put LOFT_API_KEY=\.\.\. into"),
-        ("[memory.lotf]\nbirds = 1\n", r":1: unknown key 'lotf' in \[memory\]; did you mean 'loft'"),
+        ("[memory.lotf]\nbirds = 1\n", r":1: Unknown setting 'memory.lotf'. Did you mean memory.loft"),
         ('[memory]\nproviders = "loft"\n', r":2: .*an array of strings"),
         ('[memory]\nproviders = ["loft", "loft"]\n', r":2: .*names loft twice"),
-        ('[memory]\nproviders = ["../loft"]\n', r":2: .*is no name of a memory provider"),
+        ('[memory]\nproviders = ["../loft"]\n', r":2: .*not the name of a memory provider"),
         ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = [1]\n', r":4: .*must be a string, a number"),
     ],
 )
@@ -125,9 +125,9 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, text: str,
     ("text", "problem"),
     [
         (WHOLE, r"memory.loft: LOFT_KEY is not set; put LOFT_KEY=\.\.\. into .*\.env"),
-        ('[memory]\nproviders = ["loft"]\n', r"memory.loft has no 'url'; add it under \[memory.loft\]"),
-        ('[memory]\nproviders = ["lofd"]\n', r"there is no memory provider 'lofd'; did you mean 'loft'\?"),
-        ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwig = 1\n', r":4: unknown key 'twig' in \[memory.nest\]"),
+        ('[memory]\nproviders = ["loft"]\n', r"memory.loft: 'url' is missing; add it under \[memory.loft\]"),
+        ('[memory]\nproviders = ["lofd"]\n', r"unknown memory provider 'lofd'. Did you mean loft\?"),
+        ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwig = 1\n', r":4: Unknown setting 'memory.nest.twig'"),
     ],
 )
 def test_what_a_provider_lacks_is_told_before_anything_is_opened(tmp_path: Path, text: str, problem: str) -> None:

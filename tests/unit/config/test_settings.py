@@ -15,13 +15,11 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import fields
 
 from everthread.config import dotenv
 from everthread.config.line_numbers import line_in_json, line_in_toml
-from everthread.config.parse import parsed
+from everthread.config.parse import read_config
 from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook, built_in_providers
-from everthread.config.secrets import refuse_secrets
 from everthread.config.settings import (
     Compression,
     Delegation,
@@ -35,11 +33,11 @@ from everthread.config.settings import (
     Settings,
     Terminal,
     Tools,
-    debugging,
     default_model,
     load,
     places,
 )
+from everthread.config.environment import debugging
 from everthread.config.tables import Source, Table
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType
@@ -208,16 +206,20 @@ def test_a_file_from_another_editor_is_the_same(written_as: str, tmp_path: Path)
 
 WRONG = [
     # Keys
-    ('\nmodle = "x"', 2, "unknown key 'modle'; did you mean 'model'?"),
-    ("[limits]\n\n\nturns = 1", 4, "unknown key 'turns' in [limits]; did you mean 'turn_s'?"),
-    ("# model\nlimits.turns = 1", 2, "unknown key 'turns' in [limits]; did you mean 'turn_s'?"),
-    ("limits = { turn_s = 5,\tturns = 1 }", 1, "unknown key 'turns' in [limits]; did you mean 'turn_s'?"),
-    ('x = "y"\n[zzz]', 1, "unknown key 'x'; known are: owner, profile, model"),
-    ("MODEL = 'ollama/x'", 1, "unknown key 'MODEL'; did you mean 'model'?"),
-    ("[providers.openai]\nurl = 'http://x'", 2, "unknown key 'url' in [providers.openai]; did you mean 'base_url'?"),
-    ("[mcpserver.x]", 1, "unknown key 'mcpserver'; did you mean 'mcpServers'?"),
-    ("[reset]\nminutes = 3", 2, "unknown key 'minutes' in [reset]; did you mean 'idle_minutes'?"),
-    ("[reset.platforms.telegram]\nmodes = 'idle'", 2, "did you mean 'mode'?"),
+    ('\nmodle = "x"', 2, "Unknown setting 'modle'. Did you mean model?"),
+    ("[limits]\n\n\nturns = 1", 4, "Unknown setting 'limits.turns'. Did you mean limits.turn_s?"),
+    ("# model\nlimits.turns = 1", 2, "Unknown setting 'limits.turns'. Did you mean limits.turn_s?"),
+    ("limits = { turn_s = 5,\tturns = 1 }", 1, "Unknown setting 'limits.turns'. Did you mean limits.turn_s?"),
+    ('x = "y"\n[zzz]', 1, "Unknown setting 'x'. Use one of: owner, profile, model"),
+    ("MODEL = 'ollama/x'", 1, "Unknown setting 'MODEL'. Did you mean model?"),
+    (
+        "[providers.openai]\nurl = 'http://x'",
+        2,
+        "Unknown setting 'providers.openai.url'. Did you mean providers.openai.base_url?",
+    ),
+    ("[mcpserver.x]", 1, "Unknown setting 'mcpserver'. Did you mean mcpServers?"),
+    ("[reset]\nminutes = 3", 2, "Unknown setting 'reset.minutes'. Did you mean reset.idle_minutes?"),
+    ("[reset.platforms.telegram]\nmodes = 'idle'", 2, "Did you mean reset.platforms.telegram.mode?"),
     ("[[limits]]\n[[limits]]", 1, "limits: expected a table, found an array"),
     # Types
     ("\n\nmodel = 5", 3, "model: expected a string, found a whole number"),
@@ -239,11 +241,11 @@ WRONG = [
     (f"[limits]\niterations = 0x{'f' * 9000}", 2, "limits.iterations: out of range"),
     ("[memory]\nrecall_s = 0", 2, "memory.recall_s: out of range; give a number from 0.01 to 60"),
     # Who is who
-    ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 is ann's already"),
+    ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 belongs to ann"),
     ("[gateway.links]\n'group:a' = ['a:1']", 2, "a name that begins with group: is a group's"),
     ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
-    ("[platforms.group]\nallow_all = true", 1, "is a name that is taken; choose another"),
-    ("[platforms.telegram]\nallow_all = true\nallow = ['1']", 2, "lets everybody in, so `allow` means nothing"),
+    ("[platforms.group]\nallow_all = true", 1, "a reserved name; choose another"),
+    ("[platforms.telegram]\nallow_all = true\nallow = ['1']", 2, "admits everybody, so `allow` has no effect"),
     # Names and models
     ("owner = ''", 1, "owner: must have 1 to 256 characters"),
     ("owner = 'a\tb'", 1, "owner: has characters that can't be seen"),
@@ -251,42 +253,42 @@ WRONG = [
     ("model = 'gpt'", 1, "model: not a model; write PROVIDER/MODEL"),
     ("model = 'openai/'", 1, "model: not a model"),
     (f"model = 'openai/{'x' * 300}'", 1, "model: not a model"),
-    ("model = 'opnai/gpt'", 1, "model: there is no provider 'opnai'; did you mean 'openai'?"),
-    ("fallback_models = [\n  'ollama/a',\n  'olama/b',\n]", 3, "fallback_models[1]: there is no provider 'olama'"),
+    ("model = 'opnai/gpt'", 1, "model: unknown provider 'opnai'. Did you mean openai?"),
+    ("fallback_models = [\n  'ollama/a',\n  'olama/b',\n]", 3, "fallback_models[1]: unknown provider 'olama'"),
     # Providers
-    ("[providers.x]\ntools = true", 1, 'providers.x: has no address; add base_url = "https://..."'),
-    ("[providers.openai]\nkind = 'openai'", 2, "there is no kind 'openai'; did you mean 'openai_compat'?"),
-    ("[providers.x]\nbase_url = 'ftp://x'", 2, "providers.x.base_url: is no http address"),
-    ("[providers.x]\nbase_url = 'http://x:port'", 2, "providers.x.base_url: is no address"),
-    ("[providers.x]\nbase_url = 'http://[x'", 2, "providers.x.base_url: is no address"),
-    ("[providers.x]\nbase_url = 'http:///v1'", 2, "providers.x.base_url: is no http address"),
+    ("[providers.x]\ntools = true", 1, 'providers.x: has no URL; add base_url = "https://..."'),
+    ("[providers.openai]\nkind = 'openai'", 2, "must be openai_compat, anthropic or local"),
+    ("[providers.x]\nbase_url = 'ftp://x'", 2, "providers.x.base_url: not an http URL"),
+    ("[providers.x]\nbase_url = 'http://x:port'", 2, "providers.x.base_url: not a URL"),
+    ("[providers.x]\nbase_url = 'http://[x'", 2, "providers.x.base_url: not a URL"),
+    ("[providers.x]\nbase_url = 'http:///v1'", 2, "providers.x.base_url: not an http URL"),
     ("[providers.'a/b']\nbase_url = 'http://x'", 1, 'providers."a/b": a name must be'),
-    ("[providers.openai]\napi_key_env = 'MY KEY'", 2, "api_key_env: is no name of a variable"),
-    ("[providers.openai.headers]\n'a b' = 'x'", 2, 'providers.openai.headers."a b": is no name of a header'),
-    ('[providers.openai.headers]\na = "x\\r\\nb: y"', 2, "has a line break or a NUL in it"),
-    ("[providers.openai.headers]\na = '${'", 2, "has a ${ that begins no ${NAME}"),
+    ("[providers.openai]\napi_key_env = 'MY KEY'", 2, "api_key_env: not the name of a variable"),
+    ("[providers.openai.headers]\n'a b' = 'x'", 2, 'providers.openai.headers."a b": not the name of a header'),
+    ('[providers.openai.headers]\na = "x\\r\\nb: y"', 2, "has a line break or a NUL character"),
+    ("[providers.openai.headers]\na = '${'", 2, "has a ${ without a name"),
     ("[providers.openai]\ncontext_tokens = 1", 2, "providers.openai.context_tokens: out of range"),
     # Prices
-    ("[prices.'openai/x']\ninput = 1", 1, "prices.\"openai/x\": has no 'output'"),
-    ("[prices.'open/x']\ninput = 1\noutput = 1", 1, "there is no provider 'open'; did you mean 'openai'?"),
+    ("[prices.'openai/x']\ninput = 1", 1, "prices.\"openai/x\": 'output' is missing"),
+    ("[prices.'open/x']\ninput = 1\noutput = 1", 1, "unknown provider 'open'. Did you mean openai?"),
     ("[prices]\n'openai/x' = { input = 1, output = '2' }", 2, 'prices."openai/x".output: expected a number'),
     # Servers of tools
     ("[mcpServers.x]\nargs = []", 1, "mcpServers.x: has neither a command nor a url"),
     ("[mcpServers.x]\ncommand = 'a'\nurl = 'http://x'", 1, "mcpServers.x: has both a command and a url"),
-    ("[mcpServers.x]\nurl = 'http://x'\nenv = { A = 'b' }", 3, "mcpServers.x.env: means nothing beside a url"),
-    ("[mcpServers.x]\ncommand = 'a'\nheaders = { A = 'b' }", 3, "headers: means nothing beside a command"),
+    ("[mcpServers.x]\nurl = 'http://x'\nenv = { A = 'b' }", 3, "mcpServers.x.env: has no effect beside a url"),
+    ("[mcpServers.x]\ncommand = 'a'\nheaders = { A = 'b' }", 3, "headers: has no effect beside a command"),
     ("[mcpServers.x]\ncommand = 'a'\ntype = 'http'", 3, "mcpServers.x.type: must be stdio beside a command"),
-    ("[mcpServers.x]\ncommand = 'a'\nargs = [\"\\u0000\"]", 3, "mcpServers.x.args[0]: has a NUL in it"),
-    ("[mcpServers.x]\ncommand = 'a'\nenv.A-B = ''", 3, "mcpServers.x.env.A-B: is no name of a variable"),
+    ("[mcpServers.x]\ncommand = 'a'\nargs = [\"\\u0000\"]", 3, "mcpServers.x.args[0]: has a NUL character"),
+    ("[mcpServers.x]\ncommand = 'a'\nenv.A-B = ''", 3, "mcpServers.x.env.A-B: not the name of a variable"),
     ("[mcpServers.x]\ncommand = 'a'\ncwd = '~nobody-of-that-name/x'", 3, "mcpServers.x.cwd: begins with ~"),
     ("[mcpServers.x]\ncommand = 'a'\ntimeout_s = 0", 3, "mcpServers.x.timeout_s: out of range"),
     # Resets
-    ("[reset]\nmode = 'weekly'", 2, "reset.mode: is no mode; use one of none, idle, daily, both"),
-    ("[reset]\nhour = 4", 2, 'reset.hour: means nothing with mode = "none"; set mode to "daily" or "both"'),
-    ("[reset]\nmode = 'daily'\nidle_minutes = 9", 3, 'reset.idle_minutes: means nothing with mode = "daily"'),
+    ("[reset]\nmode = 'weekly'", 2, "reset.mode: must be none, idle, daily or both"),
+    ("[reset]\nhour = 4", 2, 'reset.hour: has no effect with mode = "none"; set mode to "daily" or "both"'),
+    ("[reset]\nmode = 'daily'\nidle_minutes = 9", 3, 'reset.idle_minutes: has no effect with mode = "daily"'),
     ("[reset]\nmode = 'daily'\nhour = 24", 3, "reset.hour: out of range; give a whole number from 0 to 23"),
-    ("[reset]\nmode = 'daily'\nzone = 'Mars/Base'", 3, "reset.zone: is no known time zone"),
-    ("[reset.chat_types.grop]\nmode = 'idle'", 1, "reset.chat_types.grop: is no chat type; did you mean 'group'?"),
+    ("[reset]\nmode = 'daily'\nzone = 'Mars/Base'", 3, "reset.zone: unknown time zone"),
+    ("[reset.chat_types.grop]\nmode = 'idle'", 1, "reset.chat_types.grop: not a chat type; use "),
     # Not TOML
     ("model = 'a'\nmodel = 'b'", 2, "Cannot overwrite a value"),
     ("\n\nmodel", 3, "Expected '=' after a key"),
@@ -307,17 +309,17 @@ def test_a_mistake_is_told_with_its_line(text: str, line: int, what: str, tmp_pa
 def test_a_mistake_far_down_has_its_own_line(tmp_path: Path) -> None:
     noise = 'allow = [ "a", # [limits]\n "b" ] # turns = 1\n'
     text = f'owner = """\nx""" # """\n[tools]\n{noise}[mcpServers.\'a.b\']\ncommand = \'#\'\n[limits]\nturns = 1'
-    assert ":9: unknown key 'turns' in [limits]" in complaint(tmp_path, text)
+    assert ":9: Unknown setting 'limits.turns'" in complaint(tmp_path, text)
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
         (b"x" * 10_000_000, "has more than 1000000 bytes"),
-        (b"a = 1\nb\0", ":2: is no text file"),
-        (b"# caf\xe9\n", ":1: is not in UTF-8"),
-        (b"a = 1\n\xff\xfe", ":2: is not in UTF-8"),
-        (b"a = " + b"[" * 100_000, "is nested too deeply"),
+        (b"a = 1\nb\0", ":2: not a text file"),
+        (b"# caf\xe9\n", ":1: not UTF-8"),
+        (b"a = 1\n\xff\xfe", ":2: not UTF-8"),
+        (b"a = " + b"[" * 100_000, "nested too deeply"),
         (b"a = " + b"1" * 10_000, "config.toml: "),
     ],
 )
@@ -331,10 +333,10 @@ def test_a_file_that_is_no_configuration_is_one_line(name: str, content: bytes, 
 
 def test_a_folder_or_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.toml").mkdir()
-    assert "config.toml: is no regular file" in complaint(tmp_path)
+    assert "config.toml: not a regular file" in complaint(tmp_path)
     (tmp_path / "config.toml").rmdir()
     os.mkfifo(tmp_path / "config.toml")
-    assert "config.toml: is no regular file" in complaint(tmp_path)
+    assert "config.toml: not a regular file" in complaint(tmp_path)
 
 
 def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
@@ -355,7 +357,7 @@ KINDS = (
     *(Gateway, Http, Webhook, PlatformAccount),
 )
 NAMED = [
-    *(field.name for kind in (Settings, *KINDS) for field in fields(kind)),
+    *(name for kind in (Settings, *KINDS) for name in kind.__struct_fields__),
     *("mcpServers", "reset", "platforms", "chat_types", "group", "mode", "zone", "hour", "idle_minutes", "openai/x"),
 ]
 VALUES = st.recursive(
@@ -375,8 +377,7 @@ def test_no_values_do_worse_than_be_refused(values: dict[str, Any]) -> None:
     top = Table(Source(Path("x"), "", lambda text, keys: 7), (), values)
     told = ""
     try:
-        refuse_secrets(top, Path(".env"), {})
-        parsed(top, Path("/home"))
+        read_config(top, Path("/home"), Path(".env"))
     except BadConfig as error:
         told = str(error)
     assert told == "" or re.match("x:7: .+", told)
@@ -432,10 +433,10 @@ def test_a_secret_in_an_address_is_refused_and_not_printed(tmp_path: Path) -> No
         for text in (f"[mcpServers.x]\nurl = '{url}'", f"[providers.x]\nbase_url = '{url}'"):
             told = complaint(tmp_path, text)
             assert ":2: " in told
-            assert "has a secret in it" in told
+            assert "contains a secret" in told
             assert "hunter2" not in told
     told = complaint(tmp_path, "", environ={"OPENAI_BASE_URL": "https://ada:hunter2@x/v1"})
-    assert told.startswith("OPENAI_BASE_URL has a secret in it")
+    assert told.startswith("OPENAI_BASE_URL: contains a secret")
     assert "hunter2" not in told
 
 
@@ -558,10 +559,10 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_files(name: str,
 
 def test_a_mistake_in_the_environment_or_a_flag_is_named(tmp_path: Path) -> None:
     told = complaint(tmp_path, environ={"EVERTHREAD_MODEL": "opnai/x"})
-    assert told == "EVERTHREAD_MODEL: there is no provider 'opnai'; did you mean 'openai'?"
+    assert told == "EVERTHREAD_MODEL: unknown provider 'opnai'. Did you mean openai?"
     with pytest.raises(BadConfig, match=r"^--auxiliary-model: not a model"):
         load(str(tmp_path), {}, auxiliary_model="x")
-    assert complaint(tmp_path, environ={"OLLAMA_HOST": "http://["}).startswith("OLLAMA_HOST is no address")
+    assert complaint(tmp_path, environ={"OLLAMA_HOST": "http://["}).startswith("OLLAMA_HOST: not a URL")
 
 
 def test_a_model_may_be_of_a_provider_of_the_file(tmp_path: Path) -> None:
@@ -657,12 +658,12 @@ def test_servers_may_be_in_a_file_of_the_usual_shape(tmp_path: Path) -> None:
     ("text", "line", "what"),
     [
         ('{\n"mcpServers": {\n"x": {"command": 5}\n}}', 3, "mcpServers.x.command: expected a string"),
-        ('{\n"mcpServers": {\n"x": {"command": "a",\n"arg": []}}}', 4, "did you mean 'args'?"),
+        ('{\n"mcpServers": {\n"x": {"command": "a",\n"arg": []}}}', 4, "Did you mean mcpServers.x.args?"),
         ('{"mcpServers":\n{"x":\n{"command": "a", "env":\n{"A": "b",\n"A_TOKEN": "c"}}}}', 5, "looks like a secret"),
-        ('{\n\n"servers": {}}', 3, "unknown key 'servers'; did you mean 'mcpServers'?"),
+        ('{\n\n"servers": {}}', 3, "Unknown setting 'servers'. Did you mean mcpServers?"),
         ('{\n"mcpServers": {\n}', 3, "Expecting"),
         ("[]", 1, "expected an object with the key 'mcpServers', found an array"),
-        ('{\n"mcpServers": {"web": {"url": "http://x"}}}', 2, "mcpServers.web is in "),
+        ('{\n"mcpServers": {"web": {"url": "http://x"}}}', 2, "mcpServers.web: is in "),
     ],
 )
 def test_a_mistake_in_it_is_told_with_its_line(text: str, line: int, what: str, tmp_path: Path) -> None:

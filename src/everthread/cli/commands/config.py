@@ -92,13 +92,13 @@ def get(invocation: CliContext, key: str, as_json: bool) -> None:
       everthread config get limits.turn_s --json | jq .value
     """
     from everthread.cli.settings_view import as_json as shown
-    from everthread.cli.settings_view import cell, found, leaves
+    from everthread.cli.settings_view import cell, find_setting, leaves
     from everthread.config.edit import keys_of
     from everthread.config.origins import origin
 
     settings = invocation.settings
     keys = keys_of(key)
-    value = found(shown(settings), keys)
+    value = find_setting(shown(settings), keys)
     if as_json:
         show.print_json({"key": key, "value": value, "from": origin(settings, keys)})
         return
@@ -225,24 +225,24 @@ def _edited(where: Places) -> bool:
     from everthread.cli.editor import NotTakenIn
     from everthread.cli.editor import edit as have_edited
     from everthread.config.edit import replace_config
-    from everthread.config.tables import text_of
+    from everthread.config.tables import read_text
     from everthread.config.validate import problems
     from everthread.domain.errors import BadConfig
 
-    before = text_of(where.config) or ""
+    before = read_text(where.config) or ""
     draft, start = _draft(where, before)
     while True:
         try:
             have_edited(draft)
         except NotTakenIn as error:
-            if text_of(draft) == start == before:
+            if read_text(draft) == start == before:
                 draft.unlink()
                 raise
             raise NotTakenIn(f"{error}; {where.config} stays as it was, what was saved is in {draft}") from error
-        text = text_of(draft) or ""
+        text = read_text(draft) or ""
         found = problems(where, draft=text) if text != before else []
         if not found:
-            if (text_of(where.config) or "") != before:
+            if (read_text(where.config) or "") != before:
                 raise NotTakenIn(f"{where.config} was changed meanwhile, and stays so; what you wrote is in {draft}")
             if text != before:
                 replace_config(where, text)
@@ -260,12 +260,12 @@ def _draft(where: Places, before: str) -> tuple[Path, str]:
 
     from everthread.cli.editor import free_name
     from everthread.config.edit import replace_file
-    from everthread.config.tables import text_of
+    from everthread.config.tables import read_text
 
     rejected = where.config.with_name(where.config.name + _REJECTED)
     question = f"Go on with what was rejected before, {rejected}?"
     if rejected.exists() and sys.stdin.isatty() and click.confirm(question, default=True, err=True):
-        return rejected, text_of(rejected) or ""
+        return rejected, read_text(rejected) or ""
     draft = free_name(where.config, _REJECTED)
     replace_file(draft, before)
     return draft, before

@@ -342,10 +342,10 @@ def _owner(owner: str) -> str:
 
 
 def _model(settings: Settings, model: str) -> str:
-    from everthread.config.parse import scalar_checks
+    from everthread.config.parse import check_setting
     from everthread.domain.errors import BadInput
 
-    if problem := scalar_checks(settings.providers)["model"](model):
+    if problem := check_setting("model", model, settings.providers):
         raise BadInput(f"--model: {problem}")
     return model
 

@@ -168,7 +168,7 @@ def _checked(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
 
 def _folders(invocation: CliContext) -> SkillFolders:
     from everthread.agent.skills.folders import SkillFolders
-    from everthread.config.settings import working_folder
+    from everthread.config.environment import working_folder
 
     return SkillFolders(invocation.settings.skills_path, working_folder())
 

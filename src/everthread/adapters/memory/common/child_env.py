@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.config.settings import child_environment
+from everthread.config.environment import child_environment
 
 _PASSED_ON = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE LC_ALL LC_CTYPE TZ TMPDIR SSL_CERT_FILE SSL_CERT_DIR "

@@ -26,7 +26,7 @@ from everthread.cli.commands.gateway.lock import Held, Holding, namespace
 from everthread.cli.commands.gateway.systemd_notify import ALIVE, READY, STOPPING, notify
 from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
-from everthread.config.settings import notify_socket
+from everthread.config.environment import notify_socket
 from everthread.gc_tuning import settle
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from everthread.cli.exit_codes import CONFIGURATION
-from everthread.config.settings import Settings, user_units
+from everthread.config.environment import user_units
+from everthread.config.settings import Settings
 from everthread.domain.errors import AlreadyThere, BadInput, EverthreadError
 
 NAME = "everthread-gateway.service"

@@ -66,7 +66,7 @@ def hermes(invocation: CliContext, path: str | None, dry_run: bool, as_mine: boo
     """
     from everthread.cli.commands.import_.hermes_data import Taken
     from everthread.cli.files import path_given
-    from everthread.config.settings import hermes_home
+    from everthread.config.environment import hermes_home
     from everthread.hermes_import.database import opened
     from everthread.hermes_import.home import HermesHome
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from everthread.config.settings import child_environment
+from everthread.config.environment import child_environment
 from everthread.domain.errors import BadConfig, DiskFull, StoreBusy, StoreUnwritable, Unavailable
 
 VERSION = "0.19.0"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from everthread.config.settings import child_environment
+from everthread.config.environment import child_environment
 from everthread.domain.errors import BadConfig, DiskFull, ModelUnavailable, StoreBusy, StoreUnwritable
 
 

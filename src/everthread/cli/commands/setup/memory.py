@@ -88,17 +88,17 @@ def setup_memory(
 
 
 def _refuse_unknown(chosen: Sequence[str], known: Mapping[str, str]) -> None:
-    from everthread.config.provider_settings import HERMES, name_problem, table_of
-    from everthread.config.tables import nearest
+    from everthread.config.provider_settings import HERMES, check_provider_name, table_of
+    from everthread.config.tables import suggest
     from everthread.domain.errors import BadInput
 
     for name in chosen:
         if name == HERMES:
             raise BadInput(_WHICH_PLUGIN)
-        if table_of(name) == HERMES and (problem := name_problem(name)):
+        if table_of(name) == HERMES and (problem := check_provider_name(name)):
             raise BadInput(f"{name[:60]!r} {problem}")
         if table_of(name) not in known:
-            raise BadInput(f"there is no memory provider {name[:60]!r}; {nearest(name, list(known))}")
+            raise BadInput(f"Unknown memory provider {name[:60]!r}. {suggest(name, list(known))}")
 
 
 def _ask_which(settings: Settings, known: Mapping[str, str]) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _value_or_nothing(each: Field, text: str, is_written: bool) -> Value | None:
 
 def _value(each: Field, text: str) -> Value | None:
     """What a text means for a field; None is nothing."""
-    from everthread.config.provider_settings import problem_of
+    from everthread.config.provider_settings import check_field
 
     text = text.strip()
     if not text:
@@ -201,7 +201,7 @@ def _value(each: Field, text: str) -> Value | None:
                     raise click.BadParameter("give yes or no")
                 return text.lower() in ("true", "yes")
             case _:
-                if problem := problem_of(each, text):
+                if problem := check_field(each, text):
                     raise click.BadParameter(problem)
                 return text
     except ValueError:
@@ -212,7 +212,7 @@ def _value(each: Field, text: str) -> Value | None:
 
 
 def _take_given(given: Sequence[str], fields: Mapping[str, Sequence[Field]], answers: Answers) -> None:
-    from everthread.config.tables import nearest
+    from everthread.config.tables import suggest
 
     for text in given:
         place, equals, value = text.partition("=")
@@ -225,7 +225,7 @@ def _take_given(given: Sequence[str], fields: Mapping[str, Sequence[Field]], ans
             )
         if not equals or key not in known:
             names = [f"{provider}.{each.key}" for provider, of_it in fields.items() for each in of_it]
-            raise click.UsageError(f"--set {show.shortened(place)}: no such setting; {nearest(place, names)}")
+            raise click.UsageError(f"--set: Unknown setting {show.shortened(place)!r}. {suggest(place, names)}")
         try:
             meant = _variable(value) if known[key].kind == "secret" else _value(known[key], value)
         except click.BadParameter as error:
@@ -236,9 +236,9 @@ def _take_given(given: Sequence[str], fields: Mapping[str, Sequence[Field]], ans
 
 def _variable(text: str) -> str:
     """The name of a variable. What is none may be the key itself: it is not repeated."""
-    from everthread.config.secrets import variable_problem
+    from everthread.config.checks import check_variable
 
-    if problem := variable_problem(text.strip()):
+    if problem := check_variable(text.strip()):
         raise click.BadParameter(f"{problem}; the key itself goes into .env")
     return text.strip()
 

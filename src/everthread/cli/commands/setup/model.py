@@ -160,10 +160,10 @@ def _with(invocation: CliContext, wanted: Wanted) -> Settings:
 
 
 def _provider(settings: Settings, model: str) -> Provider:
-    from everthread.config.parse import scalar_checks
+    from everthread.config.parse import check_setting
     from everthread.domain.errors import BadInput
 
-    if problem := scalar_checks(settings.providers)["model"](model):
+    if problem := check_setting("model", model, settings.providers):
         raise BadInput(f"{show.shortened(model)}: {problem}")
     return settings.providers[model.partition("/")[0]]
 
@@ -207,20 +207,19 @@ def _ask_provider(settings: Settings, present: str) -> str:
 
 def _ask_endpoint(settings: Settings) -> tuple[str, Provider]:
     """An endpoint of one's own: what to call it, where it is, and which variable has its key."""
-    from everthread.config.parse import name_problem
-    from everthread.config.secrets import address_problem, variable_problem
+    from everthread.config.checks import check_name, check_url, check_variable
     from everthread.config.settings import Provider
 
     def new_name(text: str) -> str:
-        return "is taken; choose another" if text in settings.providers else name_problem(text)
+        return "is taken; choose another" if text in settings.providers else check_name(text)
 
     name = click.prompt("What to call it", value_proc=_checked(new_name))
-    base_url = click.prompt("Its address, such as https://models.example/v1", value_proc=_checked(address_problem))
+    base_url = click.prompt("Its address, such as https://models.example/v1", value_proc=_checked(check_url))
     variable = click.prompt(
         "The variable for its key (Enter if it needs none)",
         default="",
         show_default=False,
-        value_proc=_checked(lambda text: text and variable_problem(text)),
+        value_proc=_checked(lambda text: text and check_variable(text)),
     )
     return name, Provider(base_url=base_url.rstrip("/"), api_key_env=variable)
 

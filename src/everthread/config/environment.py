@@ -1,0 +1,69 @@
+"""Facts about the machine and the process, from environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def debugging(environ: Mapping[str, str] = os.environ) -> bool:
+    """True if a full traceback is wanted instead of a one-line error."""
+    return environ.get("EVERTHREAD_DEBUG", "") not in ("", "0")
+
+
+def working_folder() -> Path | None:
+    """Return the current folder; None if it was deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """Return the environment for a child process: this one's, and more."""
+    return {**os.environ, **more}
+
+
+def hermes_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the home of Hermes Agent."""
+    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
+
+
+def notify_socket(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the socket for status messages to a service manager."""
+    return environ.get("NOTIFY_SOCKET") or None
+
+
+def user_units(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the user's systemd units."""
+    folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
+    return (folder if folder.is_absolute() else expand_path("~/.config")) / "systemd" / "user"
+
+
+def local_zone(environ: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:
+    """Return the IANA name of this machine's time zone; UTC if it is unknown."""
+    named = (environ.get("TZ") or "").removeprefix(":")
+    if not named:
+        try:
+            named = os.readlink(link).partition("zoneinfo/")[2]
+        except OSError:
+            named = ""
+    from everthread.domain.errors import BadPolicy  # noqa: PLC0415 - only some commands ask
+    from everthread.domain.timezones import zone_named  # noqa: PLC0415 - as above
+
+    try:
+        zone_named(named or "UTC")
+    except BadPolicy:
+        return "UTC"
+    return named or "UTC"
+
+
+def expand_path(path: str) -> Path:
+    """Return the absolute path, with `~` expanded. Raises `StoreUnwritable` if that is impossible."""
+    try:
+        return Path(path).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        from everthread.domain.errors import StoreUnwritable  # noqa: PLC0415 - only for complaints
+
+        raise StoreUnwritable(f"{path}: {error}; give another place with --home or EVERTHREAD_HOME") from error
