@@ -1,6 +1,6 @@
-"""Writes those parts of the reference that the program can say by itself: its verbs, and the slash commands.
+"""Write the parts of the reference that come from the program: CLI commands, slash commands and settings.
 
-`python -m docs.generate` writes them; a test sees to it that they are as the program is.
+`python -m docs.generate` writes them; a test checks that the pages are current.
 """
 
 from __future__ import annotations
@@ -9,22 +9,33 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_origin
 
 import click
+from msgspec import NODEFAULT, json
 
 from everthread.cli.main import everthread
 from everthread.commands.registry import COMMANDS
+from everthread.config import schema
+from everthread.config.declaration import Declaration, declarations
+from everthread.config.schema import BASE_URLS, built_in_providers
 
 REFERENCE = Path(__file__).parent / "reference"
 BEGIN = "<!-- Made from the program by `make docs`: change it there. -->"
 END = "<!-- As far as here. -->"
 _SHELL_WORDS = re.compile(r"(?<![\w`/.-])(--[a-z][a-z-]*|-[a-z]\b|\$[A-Z_]+[\w/]*)")
 
+_SETTINGS = re.compile(r"(<!-- `make docs` writes the settings of (\w+): -->\n).*?(\n<!-- End. -->)", re.DOTALL)
+
 
 def pages() -> dict[Path, str]:
     """Every page that is made, whole or in part, with all of its text."""
-    commands = REFERENCE / "slash-commands.md"
-    return {REFERENCE / "cli.md": verbs(), commands: _between(commands.read_text(), slash_table())}
+    commands, settings = REFERENCE / "slash-commands.md", REFERENCE / "configuration.md"
+    return {
+        REFERENCE / "cli.md": verbs(),
+        commands: _between(commands.read_text(), slash_table()),
+        settings: _SETTINGS.sub(_settings_table, settings.read_text()),
+    }
 
 
 # --- Verbs -----------------------------------------------------------------------------------------------------------
@@ -147,6 +158,50 @@ def _between(page: str, made: str) -> str:
     if not (begin and end):
         raise SystemExit("slash-commands.md lacks the markers of its generated part")
     return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"
+
+
+# --- Settings --------------------------------------------------------------------------------------------------------
+
+
+def _settings_table(mark: re.Match[str]) -> str:
+    """Write the table of one class of `everthread.config.schema`, or of the built-in providers."""
+    if mark[2] == "built_in_providers":
+        rows = ["| name | kind | `base_url` | `api_key_env` | address also from |", "|---|---|---|---|---|"]
+        for name, provider in built_in_providers().items():
+            variable = next((variable for variable, other in BASE_URLS.items() if other == name), "")
+            values = (provider.base_url, provider.api_key_env, variable)
+            rows.append(f"| `{name}` | `{provider.kind}` | {' | '.join(f'`{v}`' if v else '' for v in values)} |")
+    else:
+        rows = ["| key | type | default | allowed | meaning |", "|---|---|---|---|---|"]
+        rows += [_setting(each) for each in declarations(getattr(schema, mark[2])) if each.setting.help]
+    return f"{mark[1]}\n{re.sub('  +', ' ', chr(10).join(rows))}\n{mark[3]}"
+
+
+def _setting(each: Declaration) -> str:
+    setting = each.setting
+    allowed = setting.allowed or ", ".join(f"`{choice}`" for choice in each.choices)
+    if setting.high:
+        allowed = f"{setting.low:,g} to {setting.high:,.10g}"
+    return (
+        f"| `{each.key}` | {_type(each)} | {setting.default or _default(each.default)} | {allowed} | {setting.help} |"
+    )
+
+
+def _type(each: Declaration) -> str:
+    plain: dict[Any, str] = {bool: "boolean", int: "integer", float: "number"}
+    if get_origin(each.type) is tuple:
+        return "array of strings"
+    if each.type in plain or each.choices or each.type in (str, Path):
+        return plain.get(each.type, "string")
+    return "table"
+
+
+def _default(value: Any) -> str:
+    if value is NODEFAULT:
+        return "required"
+    if isinstance(value, bool | float | int | str | tuple) and value != "":
+        return f"`{value:g}`" if isinstance(value, float) else f"`{json.encode(value).decode()}`"
+    return "none"
 
 
 def main() -> None:

@@ -176,7 +176,7 @@ def test_get_has_the_value_and_where_it_comes_from(home: Path) -> None:
     shown = everthread(home, "config", "get", "limits").stdout.splitlines()
     assert shown[0].split() == ["SETTING", "VALUE", "FROM"]
     assert f"limits.turn_s         30     {config}:4" in shown
-    for key, words in (("limits.turns", "Did you mean turn_s?"), ("modl", "Did you mean model?")):
+    for key, words in (("limits.turns", "Did you mean limits.turn_s?"), ("modl", "Did you mean model?")):
         done = everthread(home, "config", "get", key)
         assert (done.returncode, done.stdout) == (1, "")
         assert words in done.stderr
@@ -202,7 +202,7 @@ def test_set_changes_one_setting_and_leaves_the_rest_as_it_was(home: Path) -> No
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("limits.turns", "5", "Did you mean turn_s?"),
+        ("limits.turns", "5", "Did you mean limits.turn_s?"),
         ("limits.turn_s", "long", "expected a number"),
         ("limits.turn_s", "0", "out of range"),
         ("modle", "ollama/x", "Did you mean model?"),

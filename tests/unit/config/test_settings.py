@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everthread.config import dotenv
+from everthread.config.declaration import declarations
+from everthread.config.environment import debugging
 from everthread.config.line_numbers import line_in_json, line_in_toml
 from everthread.config.parse import read_config
-from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook, built_in_providers
+from everthread.config.schema import Gateway, Http, PlatformAccount, PriceTable, ResetPolicyTable, Webhook
 from everthread.config.settings import (
     Compression,
     Delegation,
@@ -37,7 +39,6 @@ from everthread.config.settings import (
     load,
     places,
 )
-from everthread.config.environment import debugging
 from everthread.config.tables import Source, Table
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType
@@ -383,17 +384,22 @@ def test_no_values_do_worse_than_be_refused(values: dict[str, Any]) -> None:
     assert told == "" or re.match("x:7: .+", told)
 
 
-def test_the_reference_has_every_setting() -> None:
+def test_the_reference_has_a_table_for_every_declaration() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "configuration.md").read_text()
-    own = {"home", "config_path", "env_path", "mcp_path", "mcp_servers", "reset", "warnings", "variables"}
-    tables = own | {"providers", "limits", "delegation", "prices", "memory", "compression", "review", "tools"}
-    tables |= {"gateway", "platforms", "schedule", "terminal", "memory_providers"}
-    scalars = {field.name for field in fields(Settings)} - tables
-    for name in (*scalars, *(field.name for kind in KINDS for field in fields(kind))):
-        assert f"\n| `{name}` |" in page, name
-    for provider, values in built_in_providers().items():
-        assert f"\n| `{provider}` | `{values.kind}` |" in page
-        assert values.base_url in page
+    for kind in (Settings, *KINDS, PriceTable, ResetPolicyTable):
+        if kind is not Price:
+            assert f"writes the settings of {kind.__name__}: -->" in page
+            assert all(f"\n| `{each.key}` |" in page for each in declarations(kind) if each.setting.help)
+
+
+def test_every_declaration_can_be_evaluated_and_every_default_is_within_its_bounds() -> None:
+    for kind in (Settings, *KINDS, ResetPolicyTable):
+        for each in declarations(kind) if kind is not Price else ():
+            assert each.setting.help or kind is Settings, each
+            if each.type in (int, float) and each.default is not None:
+                assert each.setting.low <= each.default <= each.setting.high, each
+            if each.choices and each.default is not None:
+                assert each.default in each.choices, each
 
 
 # --- Secrets ---------------------------------------------------------------------------------------------------------

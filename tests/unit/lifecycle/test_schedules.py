@@ -12,8 +12,8 @@ from tests.runtime import CLI, House
 
 from everthread.agent.tools.schedule import ScheduleTool
 from everthread.bootstrap.runtime import ulids
-from everthread.config.settings import Schedule, Settings, load
 from everthread.config.environment import local_zone
+from everthread.config.settings import Schedule, Settings, load
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
