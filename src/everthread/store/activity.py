@@ -13,14 +13,14 @@ from everthread.store.sql import first, key_of
 
 
 class FeedPosition(Struct, frozen=True):
-    """How far somebody has followed: the last boundary, and the last position of the logs."""
+    """A position in the feed: the last boundary and the last log position that were read."""
 
     boundary: int = 0
     pos: int = 0
 
 
 class TurnActivity(Struct, frozen=True):
-    """A turn was committed."""
+    """A committed turn."""
 
     pos: int
     session_id: str
@@ -32,11 +32,13 @@ class TurnActivity(Struct, frozen=True):
 
 
 class Activity:
+    """Boundaries and turns in the order in which they happened."""
+
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def end(self) -> FeedPosition:
-        """Behind all that has happened so far, to anybody."""
+        """Return the position after everything that has happened so far, to any owner."""
         row = first(
             self._execute(
                 "SELECT (SELECT COALESCE(MAX(id), 0) FROM boundaries), (SELECT COALESCE(MAX(pos), 0) FROM log)"
@@ -48,11 +50,12 @@ class Activity:
     def after(
         self, owner: str, mark: FeedPosition, window: int
     ) -> tuple[tuple[BoundaryRow | TurnActivity, ...], FeedPosition]:
-        """What happened to the owner's conversations, oldest first, and how far was looked: `window` rows of either
-        kind, whosesoever they are.
+        """Return what happened to the owner's conversations, oldest first, and the next position.
+
+        Reads `window` rows of each kind, of any owner.
         """
         end = self.end()
-        # Rows are looked for by number, so that following costs what is new and not what is there.
+        # Ranges of row numbers: the cost depends on the new rows only.
         to = FeedPosition(min(mark.boundary + window, end.boundary), min(mark.pos + window, end.pos))
         boundaries = self._execute(
             "SELECT kind, key, owner, from_session, to_session, epoch, actor, at, id FROM boundaries "
@@ -69,5 +72,5 @@ class Activity:
             TurnActivity(row[0], row[1], key_of(row[2]), row[3], row[4], TurnStatus(row[5]), row[6]) for row in turns
         ]
         crossed = [BoundaryRow(row[0], key_of(row[1]), *row[2:]) for row in boundaries]
-        # Whatever the clock did: what comes first in its own row comes first here.
+        # The merge keeps the order of each table, even if the clock was set back.
         return tuple(merge(crossed, happened, key=lambda one: one.at)), to

@@ -1,4 +1,4 @@
-"""Sessions that come or go as a whole: imported ones, and old ones that are removed."""
+"""Import and removal of whole sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ITS_ROWS = (
     "DELETE FROM rests WHERE session_id = ?",
     "DELETE FROM sessions WHERE id = ?",
 )
-# What is left of a forgotten session still leads from those below it to the turns above it.
+# The row of a forgotten session still links its children to its parent.
 _CHILDREN = (
     "WITH RECURSIVE up (parent_id, id) AS (SELECT parent_id, id FROM sessions WHERE forgotten_seq IS NULL UNION ALL "
     "SELECT s.parent_id, up.id FROM up JOIN sessions s ON s.id = up.parent_id WHERE s.forgotten_seq IS NOT NULL) "
@@ -41,7 +41,7 @@ _CHILDREN_OF = (
 
 
 class Archive:
-    """Sessions that come or go as a whole."""
+    """Sessions that are imported or pruned."""
 
     def __init__(self, database: Database, search: SearchIndex) -> None:
         self._database = database
@@ -49,7 +49,7 @@ class Archive:
         self._search = search
 
     def untold(self, session_id: str) -> bool:
-        """Whether some provider has not been told all of the session's log."""
+        """Return whether a provider has not received the whole log of the session."""
         row = first(
             self._execute(
                 "SELECT 1 FROM sessions s JOIN log l ON l.session_id = s.id AND l.seq = s.log_seq "
@@ -63,19 +63,19 @@ class Archive:
         return row is not None
 
     def count_as_told(self, session_id: str) -> None:
-        """Every provider there is now counts as told of all that the session's log has so far."""
+        """Move every provider's cursor to the end of the session's log."""
         self._execute(
             "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, told_from) "
             "SELECT p.name, s.id, s.log_seq, ?, ?, 0, s.log_seq "
             "FROM providers p CROSS JOIN sessions s WHERE s.id = ? "
-            # What it was not told can still be copied.
+            # Entries that were skipped can still be copied later.
             "ON CONFLICT (provider, session_id) DO UPDATE SET seq = excluded.seq, "
             "told_from = CASE WHEN cursors.seq < excluded.seq THEN excluded.seq ELSE cursors.told_from END",
             (self._database.first_replay, self._database.first_replay, session_id),
         )
 
     def ended_before(self, before: float, session_id: str | None = None) -> tuple[Session, ...]:
-        """Conversations that ended, and were last active, before then, and that nobody is on or at work for."""
+        """Return conversations that ended and were last active before then, and that are in no use."""
         some = "" if session_id is None else "AND s.id = ?"
         rows = self._execute(
             f"SELECT {COLUMNS} FROM sessions s WHERE ended_at < ? AND active_at < ? AND forgotten_seq IS NULL "
@@ -87,12 +87,12 @@ class Archive:
         return tuple(session_of(row) for row in rows)
 
     def children(self, parent_id: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Who grew out of whom, of all that are not forgotten: the child, and the nearest above it that is not."""
+        """Return (parent, child) pairs of sessions that are not forgotten, skipping forgotten ones between them."""
         rows = self._execute(_CHILDREN) if parent_id is None else self._execute(_CHILDREN_OF, (parent_id,))
         return tuple((parent_id or row[0], row[1]) for row in rows)
 
     def holds_the_newest(self, session_id: str) -> bool:
-        """Whether the newest turn or log entry of all is the session's: their numbers must not be given again."""
+        """Return whether the newest turn or log entry of all is the session's: their numbers must not be reused."""
         rows = self._execute(
             "SELECT session_id FROM (SELECT session_id FROM log ORDER BY pos DESC LIMIT 1) UNION ALL "
             "SELECT session_id FROM (SELECT session_id FROM turns ORDER BY id DESC LIMIT 1)"
@@ -100,7 +100,7 @@ class Archive:
         return any(row[0] == session_id for row in list(rows))
 
     def remove(self, session_id: str) -> int:
-        """Take every row of the session's conversation away; how many turns it had. Notes and the audit trail stay."""
+        """Delete every row of the session's conversation and return its number of turns. Notes and boundaries stay."""
         turns = [row[0] for row in self._execute("SELECT id FROM turns WHERE session_id = ?", (session_id,))]
         for turn in turns:
             start, end = turn * MESSAGES_PER_TURN, (turn + 1) * MESSAGES_PER_TURN

@@ -1,4 +1,4 @@
-"""Files that came with messages: the `media` column of the inbox, and files that are to be removed."""
+"""The `media` column of the inbox, and files of erased messages that are still to be removed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Attachments:
 
 
 def media_in(text: str) -> tuple[Media, ...]:
-    """What a row says came with a message: mostly nothing."""
+    """Decode the `media` column."""
     if not text:
         return ()
     try:
         return msgspec.json.decode(text, type=tuple[Media, ...])
     except msgspec.DecodeError:
-        # A fact that was forgotten stood in the middle of it: the message is left without what came with it.
+        # Erasing a fact has cut the JSON: the message loses its attachments.
         return ()
 
 
@@ -39,14 +39,14 @@ def media_text(media: tuple[Media, ...]) -> str:
 
 
 def discard_unfetched(execute: Execute, text: str) -> None:
-    """Note for removal what nobody will fetch any more: whoever began to, and died, may have left a part of it."""
+    """Mark files for removal that will not be fetched any more; an interrupted download may have left a part."""
     for media in media_in(text):
         if media.handle:
             _note(execute, media)
 
 
 def discard(execute: Execute, owner: str, session_id: str | None = None) -> None:
-    """Note for removal what came with the owner's messages, or with those of one session."""
+    """Mark the attachments of the owner's messages, or of one session's, for removal."""
     some, values = ("", ()) if session_id is None else ("AND session_id = ?", (session_id,))
     rows = execute(f"SELECT id, media FROM inbox WHERE media <> '' AND owner = ? {some}", (owner, *values))
     for number, text in rows:

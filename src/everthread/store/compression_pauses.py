@@ -13,15 +13,15 @@ class CompressionPause(Struct, frozen=True):
 
     session_id: str
     model: str
-    """The one that it was with."""
+    """The model that wrote the summaries."""
     poor: int
-    """Passes in a row that saved too little."""
+    """Consecutive passes that saved too little."""
     cool_until: float
     problem: str
 
 
 class CompressionPauses:
-    """Why sessions are not compressed for now."""
+    """Sessions whose compression is paused."""
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute

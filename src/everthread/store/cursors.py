@@ -1,7 +1,4 @@
-"""The log, and how far each provider has come in it, as the store keeps them.
-
-How far each provider has come in each session's log, and what stands outside that order.
-"""
+"""Cursors: the position of each provider in each session's log, and entries to deliver out of order."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from everthread.store.turns import MESSAGES_PER_TURN
 
 
 class Cursor(Struct, frozen=True):
-    """How far a provider has come in a session's log."""
+    """The position of a provider in a session's log."""
 
     provider: str
     session_id: str
@@ -26,22 +23,22 @@ class Cursor(Struct, frozen=True):
     due_at: float | None = None
     error: str | None = None
     copy_to: int = 0
-    """Up to here it is told the past as it stands now."""
+    """Up to this entry, a copy delivers the past as it is stored now."""
 
 
 class ToCopy(Struct, frozen=True):
-    """A session that a provider was not told of from its beginning."""
+    """A session that a provider has not received from its beginning."""
 
     session_id: str
     entries: int
     turns: int
     characters: int
     is_at_rest: bool
-    """Nothing of it waits for the provider."""
+    """No entry of it waits for the provider."""
 
 
 class Redelivery(Struct, frozen=True):
-    """An entry outside its lane's order: parked (no `due_at`), or waiting to be delivered once more."""
+    """An entry outside its lane's order: parked (no `due_at`), or waiting for another delivery."""
 
     provider: str
     session_id: str
@@ -53,7 +50,7 @@ class Redelivery(Struct, frozen=True):
 
 
 class ProviderRow(Struct, frozen=True):
-    """What is known of a provider beyond its cursors: how far the logs were looked through, and its breaker."""
+    """A provider: the log position up to which new entries were discovered, and its circuit breaker."""
 
     name: str
     scanned_pos: int
@@ -64,25 +61,25 @@ class ProviderRow(Struct, frozen=True):
 
 
 class LaneCount(Struct, frozen=True):
-    """A provider's lag, for people."""
+    """A provider's backlog, for display."""
 
     waiting_entries: int
     waiting_sessions: int
     parked: int
     oldest_at: float | None = None
-    """When the oldest entry that waits was written."""
+    """The time of the oldest waiting entry."""
 
 
 _CURSOR = "provider, session_id, seq, replay, attempts, due_at, error, copy_to"
 _PROVIDER = "name, scanned_pos, failures, open_until, last_error, last_error_at"
 _REDELIVERY = "provider, session_id, seq, replay, error, attempts, due_at"
 
-# Sessions that providers hear of. Scheduled and delegated work is kept out of memory here and nowhere else.
+# Only this condition keeps scheduled and delegated work out of memory.
 _REMEMBERED = "s.kind IN ('chat', 'notes')"
 
-# Sessions that a provider was not told of from the beginning.
+# Sessions that a provider has not received from the beginning.
 _NOT_WHOLE = "COALESCE(c.told_from, 1) > 0"
-# Nothing of them waits for it: a request to forget must not be passed over.
+# No entry of them waits: a copy must not skip a request to forget.
 _AT_REST = (
     "(c.due_at IS NULL AND NOT EXISTS "
     "(SELECT 1 FROM log l WHERE l.session_id = s.id AND l.seq = s.log_seq AND l.pos > p.scanned_pos))"
@@ -90,12 +87,14 @@ _AT_REST = (
 
 
 class Cursors:
+    """Providers, cursors and redeliveries."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self._execute = database.execute
 
     def register(self, provider: str) -> None:
-        """A provider that was never here starts at the logs' ends."""
+        """Add a provider. A new one starts at the ends of the logs."""
         self._execute(
             "INSERT INTO providers (name, scanned_pos, failures, open_until) "
             "SELECT ?, COALESCE((SELECT MAX(pos) FROM log), 0), 0, 0.0 WHERE true ON CONFLICT DO NOTHING",
@@ -117,7 +116,7 @@ class Cursors:
         )
 
     def discover(self, provider: str, now: float, limit: int) -> bool:
-        """Make the lanes of new log entries due; true if there may be more of them."""
+        """Make the lanes of new log entries due. Return whether there may be more of them."""
         row = self.provider(provider)
         if row is None:
             return False
@@ -130,7 +129,7 @@ class Cursors:
         if top is None or top[0] is None:
             return False
         replay = self._database.first_replay
-        # A lane that already waits keeps its place: being noticed again must not cut its back-off short.
+        # A waiting lane keeps its due time: new entries must not shorten its back-off.
         self._execute(
             "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
             "SELECT ?, l.session_id, MIN(l.seq) - 1, ?, ?, 0, ?, MIN(l.seq) - 1 "
@@ -159,8 +158,8 @@ class Cursors:
         )
 
     def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
-        """Sessions with something to deliver now, the longest waiting first."""
-        # Each from its own index, so that a long backlog costs no more than a short one.
+        """Return sessions with an entry to deliver now, the longest waiting first."""
+        # Each from its own index, so that the cost does not depend on the backlog.
         waiting = self._execute(
             "SELECT due_at, session_id FROM cursors WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?",
             (provider, now, limit),
@@ -172,6 +171,7 @@ class Cursors:
         return tuple(dict.fromkeys(session_id for _, session_id in sorted([*waiting, *again])))[:limit]
 
     def next_due(self, provider: str, after: float) -> float | None:
+        """Return the time of the next delivery after `after`."""
         row = first(
             self._execute(
                 "SELECT MIN(due_at) FROM (SELECT MIN(due_at) AS due_at FROM cursors WHERE provider = ? "
@@ -183,7 +183,7 @@ class Cursors:
         return row[0] if row else None
 
     def set_back(self, provider: str, session_id: str | None, now: float) -> int:
-        """Start lanes again from their logs' beginnings under a new replay number; how many lanes."""
+        """Restart lanes from the beginning of their logs under a new replay number, and return their number."""
         some = "AND s.id = ?" if session_id is not None else ""
         replay = self._database.first_replay + 1
         given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
@@ -200,8 +200,8 @@ class Cursors:
         return self._begun_again(provider, [row[0] for row in rows])
 
     def tell_again(self, provider: str, owner: str, now: float) -> int:
-        """Start the lanes of an owner's conversations where each was first told from, under a new replay number; how
-        many. What was forgotten is none of them.
+        """Restart the lanes of an owner's conversations at the entry where each was first delivered from, under a new
+        replay number, and return their number. Forgotten sessions are left out.
         """
         rows = self._execute(
             "UPDATE cursors SET seq = COALESCE(told_from, 0), replay = replay_last + 1, replay_last = replay_last + 1, "
@@ -213,13 +213,13 @@ class Cursors:
         return self._begun_again(provider, [row[0] for row in rows])
 
     def _begun_again(self, provider: str, lanes: Sequence[str]) -> int:
+        """Drop the redeliveries of restarted lanes: the replay delivers their entries in order."""
         for lane in lanes:
-            # The replay delivers what was parked, in its place.
             self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane))
         return len(lanes)
 
     def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
-        """Sessions that the provider was not told of from the beginning, by their ids, from behind `after`."""
+        """Return sessions that the provider has not received from the beginning, by id, after `after`."""
         rows = self._execute(
             "SELECT s.id, s.log_seq - COALESCE(s.forgotten_seq, 0), "
             "(SELECT COUNT(*) FROM turns t WHERE t.session_id = s.id), "
@@ -235,7 +235,9 @@ class Cursors:
         return tuple(ToCopy(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows)
 
     def copy(self, provider: str, session_id: str, now: float) -> bool:
-        """Start the lane of such a session at its log's beginning; false if it is none, or something of it waits."""
+        """Restart the lane of such a session at its log's beginning. Return False if it is none, or if entries of it
+        wait.
+        """
         replay = self._database.first_replay
         rows = self._execute(
             "INSERT INTO cursors "
@@ -251,7 +253,7 @@ class Cursors:
         )
         if not rows:
             return False
-        # The copy delivers what was parked, in its place; but for what is to be forgotten, which a copy leaves out.
+        # The copy delivers parked entries in order, except requests to forget, which it leaves out.
         self._execute(
             "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq NOT IN "
             "(SELECT l.seq FROM log l WHERE l.session_id = ? AND l.kind = 'forget')",
@@ -260,7 +262,7 @@ class Cursors:
         return True
 
     def copying(self, provider: str) -> tuple[int, int]:
-        """Sessions and entries that are left of the copies that were started."""
+        """Return the sessions and entries that are left of started copies."""
         row = first(
             self._execute(
                 "SELECT COUNT(*), COALESCE(SUM(copy_to - seq), 0) FROM cursors "
@@ -272,6 +274,7 @@ class Cursors:
         return row[0], row[1]
 
     def new_replay(self, provider: str, session_id: str) -> int:
+        """Return the lane's next replay number."""
         row = first(
             self._execute(
                 "UPDATE cursors SET replay_last = replay_last + 1 WHERE provider = ? AND session_id = ? "
@@ -307,7 +310,7 @@ class Cursors:
         )
 
     def bring_forward(self, provider: str, now: float, latest: float) -> None:
-        """What waits for a time after `latest` waits no longer: lanes, redeliveries and the breaker."""
+        """Make everything due that waits until after `latest`: lanes, redeliveries and the circuit breaker."""
         for sql in (
             "UPDATE cursors SET due_at = ? WHERE provider = ? AND due_at > ?",
             "UPDATE redeliveries SET due_at = ? WHERE provider = ? AND due_at > ?",
@@ -316,6 +319,7 @@ class Cursors:
             self._execute(sql, (now, provider, latest))
 
     def parked(self, provider: str, session_id: str) -> tuple[int, ...]:
+        """Return the parked entries of a lane, other than closes."""
         rows = self._execute(
             "SELECT DISTINCT r.seq FROM redeliveries r JOIN log l ON l.session_id = r.session_id AND l.seq = r.seq "
             "WHERE r.provider = ? AND r.session_id = ? AND l.kind <> 'close' ORDER BY r.seq",
@@ -324,6 +328,7 @@ class Cursors:
         return tuple(row[0] for row in rows)
 
     def count(self, provider: str) -> LaneCount:
+        """Return the provider's backlog."""
         waiting = first(
             self._execute(
                 "SELECT COUNT(*), COALESCE(SUM(s.log_seq - c.seq), 0) FROM cursors c "
@@ -354,7 +359,7 @@ class Cursors:
         return LaneCount(waiting[1] + new[0] + redeliveries - parked, waiting[0], parked, self._oldest_at(provider))
 
     def _oldest_at(self, provider: str) -> float | None:
-        """When the oldest entry that waits was written; what is copied from the past is not late."""
+        """Return when the oldest waiting entry was written. Copied entries are not late."""
         row = first(
             self._execute(
                 "SELECT MIN(at) FROM (SELECT l.at FROM cursors c JOIN log l ON l.session_id = c.session_id "

@@ -1,7 +1,4 @@
-"""What goes for good, and sessions that come or go as a whole.
-
-Scrubbing: what a person asked to be forgotten leaves every table that holds words.
-"""
+"""Erasure of everything that a person asked to be forgotten, from every table that holds text."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _TEXTS_OF_OWNER = (
     ("occurrences", "problem"),
 )
 
-# Words inside our own records: only the values in them may change.
+# Text inside JSON records: only values may change.
 _RECORDS_OF_OWNER = (
     (
         "SELECT id, extra FROM messages WHERE owner = ? "
@@ -46,12 +43,17 @@ _RECORDS_OF_OWNER = (
 
 
 class Erasure:
+    """Erase the text of sessions, notes, facts and owners, and keep tombstones."""
+
     def __init__(self, execute: Execute, search: SearchIndex) -> None:
         self._execute = execute
         self._search = search
 
     def scrub_session(self, session: Session) -> tuple[str, ...]:
-        """Blank every word of one session, and what was made of it: summaries below it, notes it wrote, prefixes."""
+        """Erase the text of a session: messages, notes, replies, errors and derived prefixes.
+
+        Return the texts of the notes that were written in it.
+        """
         wordings = self._wordings("SELECT content FROM note_versions WHERE session_id = ?", session.id)
         turns = list(self._execute("SELECT id, turn_id FROM turns WHERE session_id = ?", (session.id,)))
         running = list(self._execute("SELECT turn_id FROM slots WHERE session_id = ?", (session.id,)))
@@ -74,7 +76,7 @@ class Erasure:
         ):
             self._execute(sql, (session.id,))
         if session.key.platform == HANDED_OVER:
-            # Work that nobody had begun: its place is nobody's any more, so nobody would ever begin it.
+            # Delegated work that has not started: its key is unbound, so no process would ever start it.
             self._execute(
                 "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
                 (str(session.key),),
@@ -85,13 +87,13 @@ class Erasure:
             (session.id,),
         )
         if wordings:
-            # What a note said stands in every prefix that was built since; they are built anew.
+            # Every prefix built since may quote the notes.
             self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
         self._execute("UPDATE providers SET last_error = NULL")
         return wordings
 
     def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
-        """As `scrub_session` does with a session's own."""
+        """Erase these versions, and delete the owner's prefixes, which may quote them."""
         for version in versions:
             self._execute(
                 "UPDATE note_versions SET content = '[forgotten]' WHERE note_id = ? AND version = ? AND owner = ?",
@@ -101,7 +103,7 @@ class Erasure:
             self._execute("DELETE FROM prefixes WHERE owner = ?", (owner,))
 
     def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None:
-        """A summary, a prefix or a title that was made from a forgotten session's tells of it too."""
+        """Erase the summaries, prefixes and titles of descendants that derive from the session."""
         _, base = folded(session.title)
         for session_id in session_ids:
             self._execute(
@@ -113,7 +115,10 @@ class Erasure:
             self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
 
     def scrub_owner(self, owner: str) -> tuple[str, ...]:
-        """What belongs to a person and to no session: waiting messages, notes, facts to forget, files' digests."""
+        """Erase what belongs to the owner but to no session: messages, notes, schedules, access.
+
+        Return the texts of the owner's notes.
+        """
         wordings = self._wordings("SELECT content FROM note_versions WHERE owner = ?", owner)
         told = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
         for session_id, seq in told:
@@ -127,7 +132,7 @@ class Erasure:
             "DELETE FROM prefixes WHERE owner = ?",
             "DELETE FROM projections WHERE owner = ?",
             "DELETE FROM chosen_models WHERE owner = ?",
-            # Words that stand in no turn: what commands were answered, and what was not sent yet.
+            # Text that is in no turn: answers to commands, and unsent replies.
             "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready', 'sending') "
             "THEN 'withheld' ELSE state END WHERE owner = ? AND content <> ''",
             "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
@@ -145,7 +150,10 @@ class Erasure:
         return wordings
 
     def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
-        """Every place where one of the note's wordings stands, word for word, among all that the owner has stored."""
+        """Erase each version of a note wherever its exact text occurs among the owner's rows.
+
+        Return the texts, the longest first.
+        """
         wordings = {
             row[0]
             for row in self._execute(
@@ -154,17 +162,17 @@ class Erasure:
             if row[0]
         }
         self._execute("UPDATE notes SET live = false WHERE note_id = ? AND owner = ?", (note_id, owner))
-        # The longest first: a wording may be part of another.
+        # The longest first: one text may contain another.
         for wording in sorted(wordings, key=len, reverse=True):
             self._scrub_text(wording, owner)
-        # A thought that was changed is no good: who signed it would refuse it.
+        # A model rejects its signed reasoning if it was changed.
         self._execute("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?", (owner,))
         self._execute("DELETE FROM projections WHERE owner = ?", (owner,))
         self._scrub_errors(owner)
         return tuple(sorted(wordings, key=len, reverse=True))
 
     def _scrub_errors(self, owner: str) -> None:
-        """What providers said of a person's entries may repeat their words."""
+        """Erase providers' error messages, which may quote the owner."""
         for sql in (
             f"DELETE FROM incidents WHERE {_THEIRS}",
             f"UPDATE rests SET problem = '' WHERE {_THEIRS}",
@@ -175,14 +183,14 @@ class Erasure:
         self._execute("UPDATE providers SET last_error = NULL")
 
     def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
-        """Leave a tombstone against replay and import."""
+        """Add a tombstone against replay and import."""
         self._execute(
             "INSERT INTO tombstones (kind, identity, owner, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (kind, identity, owner, now),
         )
 
     def told(self, session_id: str, seq: int) -> None:
-        """A provider has been told to forget a fact; once all have, the fact's words go from the log as well."""
+        """Erase a fact from its log entry once every provider has received the request to forget it."""
         row = first(
             self._execute(
                 "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
@@ -196,12 +204,13 @@ class Erasure:
             self._strip_text(session_id, seq)
 
     def burials(self, owner: str) -> int:
-        """How often something of the owner's was forgotten: whatever was read before the last time may not be used."""
+        """Return the owner's number of tombstones. Text that was read before the last one must not be used."""
         row = first(self._execute("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,)))
         assert row is not None
         return row[0]
 
     def buried(self, kind: str, identity: str) -> bool:
+        """Return whether there is a tombstone."""
         row = first(self._execute("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity)))
         return row is not None
 
@@ -247,7 +256,7 @@ class Erasure:
             self._execute("UPDATE log SET detail = ? WHERE session_id = ? AND seq = ?", (detail, session_id, seq))
 
     def _wordings(self, sql: str, whose: str) -> tuple[str, ...]:
-        """What notes said, before it is blanked."""
+        """Return the notes' texts before they are erased."""
         return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
 
     def _blank_messages(self, start: int, end: int) -> None:
@@ -270,7 +279,7 @@ def _json_escaped(text: str) -> str:
 
 
 def _without(value: Any, wordings: set[str]) -> Any:
-    """A record with its texts scrubbed; names, and the ids of other sessions, stay."""
+    """Return the record with its texts erased. Keys and ids of other sessions stay."""
     match value:
         case str():
             for wording in sorted(wordings, key=len, reverse=True):

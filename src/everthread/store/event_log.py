@@ -1,9 +1,4 @@
-"""What has happened to an owner's conversations, for whoever follows them. Read from what is stored anyway.
-
-The sessions' logs: appended to, never rewritten; and the events that their entries stand for.
-
-What has happened, behind a mark: the audit trail of boundaries, and the turns in the logs.
-"""
+"""The append-only logs of sessions, and the events that their entries stand for."""
 
 from __future__ import annotations
 
@@ -40,6 +35,8 @@ def _entry(row: tuple[Any, ...]) -> LogEntry:
 
 
 class EventLog:
+    """Log entries, which refer to rows of other tables."""
+
     def __init__(self, execute: Execute, sessions: Sessions, turns: Turns, notes: Notes) -> None:
         self._execute = execute
         self._sessions = sessions
@@ -61,7 +58,7 @@ class EventLog:
         return _entry(row) if row else None
 
     def after(self, session_id: str, seq: int) -> LogEntry | None:
-        """The next entry, if there is one."""
+        """Return the next entry after `seq`."""
         row = first(
             self._execute(
                 f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT 1", (session_id, seq)
@@ -86,18 +83,21 @@ class EventLog:
         return _entry(row) if row else None
 
     def end(self) -> int:
-        """The position of the newest entry of any log."""
+        """Return the position of the newest entry of any log."""
         row = first(self._execute("SELECT COALESCE(MAX(pos), 0) FROM log"))
         assert row is not None
         return row[0]
 
     def is_taken_back(self, session_id: str, number: int) -> bool:
-        """Whether the turn was hidden since."""
+        """Return whether the turn was hidden by a rewind."""
         hidden = self._execute("SELECT 1 FROM hidden WHERE session_id = ? AND number = ?", (session_id, number))
         return first(hidden) is not None
 
     def event(self, entry: LogEntry, missing: tuple[int, ...] = (), *, as_of_now: bool = False) -> Event:
-        """The event that an entry stands for, from the rows as they are stored now."""
+        """Build the entry's event from the rows as they are stored now.
+
+        With `as_of_now`, a close leaves out turns that were hidden after it.
+        """
         detail: dict[str, Any] = entry.detail or {}
         match entry.kind:
             case EntryKind.OPENED:
@@ -123,7 +123,7 @@ class EventLog:
                 return Forgotten(entry.ref, scope, detail.get("text", ""), detail.get("note_id", ""))
 
     def is_light(self, entry: LogEntry) -> bool:
-        """Whether its event is read in microseconds."""
+        """Return whether building the event takes microseconds."""
         if entry.kind is EntryKind.TURN:
             return self._turns.size(entry.ref.session_id, entry.number or 0) <= LIGHT_BYTES
         return entry.kind is not EntryKind.CLOSE

@@ -10,18 +10,18 @@ from everthread.store.sql import Row, by_value, first, key_of, placeholders
 
 _STATES = by_value(InboxState)
 _INBOX = 'id, key, owner, content, account, update_id, command, "user", media, accepted_at, state, session_id, turn_id'
-# Spelt out as in the index, which is on these few only: without it every message that ever came in would be read.
+# The condition of the partial index: without it a query reads every message ever accepted.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
 
 
 class Inbox:
-    """Messages and commands until their turn is committed."""
+    """Messages and commands, from acceptance to the commit of their turn."""
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def accept(self, inbound: Inbound, now: float) -> tuple[InboxRow, bool]:
-        """The stored row, and whether it is new: an update that was taken before is not taken again."""
+        """Store a message. Return its row and True, or the earlier row and False if the update was accepted before."""
         key = inbound.key
         row = first(
             self._execute(
@@ -41,7 +41,7 @@ class Inbox:
         return known, False
 
     def known(self, inbound: Inbound) -> InboxRow | None:
-        """What was taken under the same number before, if anything was."""
+        """Return the row that was accepted under the same update id."""
         row = first(
             self._execute(
                 f"SELECT {_INBOX} FROM inbox WHERE platform = ? AND account = ? AND update_id = ?",
@@ -55,7 +55,7 @@ class Inbox:
         return _inbox_row(row) if row else None
 
     def first_waiting(self, key: SessionKey) -> InboxRow | None:
-        """The key's next message."""
+        """Return the key's next message."""
         row = first(
             self._execute(
                 f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND NOT command ORDER BY id LIMIT 1",
@@ -65,7 +65,7 @@ class Inbox:
         return _inbox_row(row) if row else None
 
     def next(self, key: SessionKey) -> InboxRow | None:
-        """The key's next message or command; also a command that was begun and never answered."""
+        """Return the key's next message or command, including a command that was started but not answered."""
         row = first(
             self._execute(
                 f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND (state = 'waiting' OR command) ORDER BY id LIMIT 1",
@@ -75,18 +75,18 @@ class Inbox:
         return _inbox_row(row) if row else None
 
     def last_user(self, key: SessionKey) -> str:
-        """Who wrote there last; empty if nobody did, or it is not known. Not to be asked often."""
+        """Return the last known sender at the key, or an empty string. Reads many rows."""
         last = 'SELECT "user" FROM inbox WHERE key = ? AND "user" <> \'\' ORDER BY id DESC LIMIT 1'
         row = first(self._execute(last, (str(key),)))
         return row[0] if row else ""
 
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
-        """The key's commands that are not answered yet."""
+        """Return the key's unanswered commands."""
         rows = self._execute(f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND command ORDER BY id", (str(key),))
         return tuple(_inbox_row(row) for row in rows)
 
     def keys_waiting(self) -> tuple[SessionKey, ...]:
-        """Where a message or a command waits, the longest waiting first."""
+        """Return keys with a waiting message or command, the longest waiting first."""
         rows = self._execute(
             "SELECT key FROM inbox WHERE state IN ('waiting', 'running') AND (state = 'waiting' OR command) "
             "GROUP BY key ORDER BY MIN(id)"
@@ -94,7 +94,7 @@ class Inbox:
         return tuple(SessionKey.parse(str(key)) for (key,) in rows)
 
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
-        """The key's messages that wait."""
+        """Return the key's waiting messages."""
         rows = self._execute(
             f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND NOT command AND id < ? ORDER BY id",
             (str(key), 2**62 if before_id is None else before_id),
@@ -102,7 +102,7 @@ class Inbox:
         return tuple(_inbox_row(row) for row in rows)
 
     def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
-        """The messages that a running turn of the key answers: the one it began with, and those it was steered by."""
+        """Return the messages that a running turn answers: its first one and those that steered it."""
         rows = self._execute(
             f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id",
             (str(key), turn_id),
@@ -110,8 +110,9 @@ class Inbox:
         return tuple(_inbox_row(row) for row in rows)
 
     def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...]) -> bool:
-        """What came with the message was fetched: it reads so from now on; without a text, nothing is to be answered.
-        False if it waits no longer.
+        """Store the message's text and attachments after its files were fetched. An empty text needs no answer.
+
+        Return False if the message is not waiting any more.
         """
         state = InboxState.WAITING if text else InboxState.DONE
         row = first(
@@ -123,17 +124,14 @@ class Inbox:
         return row is not None
 
     def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
-        """The message is answered by this turn, which runs."""
+        """Assign the message to a running turn."""
         self._execute(
             "UPDATE inbox SET state = 'running', session_id = ?, turn_id = ? WHERE id = ?",
             (session_id, turn_id, inbox_id),
         )
 
     def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
-        """The message stands in this turn, unanswered. What was not fetched of it never will be: it is named among
-        the discarded.
-        """
-        # A message that has its place in a turn need not be kept twice.
+        """Store the message in this turn without an answer. Files that were not fetched yet are discarded."""
         row = first(
             self._execute(
                 "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ? "
@@ -145,25 +143,25 @@ class Inbox:
             discard_unfetched(self._execute, row[0])
 
     def end_command(self, inbox_id: int) -> None:
-        """The command was carried out."""
+        """Record that the command was executed."""
         self._execute("UPDATE inbox SET content = '', state = 'done' WHERE id = ?", (inbox_id,))
 
     def end_turn(self, key: SessionKey, turn_id: str, state: InboxState) -> None:
-        """The messages `of_turn` are done, or set aside: their words stand in the turn, if anywhere."""
+        """Mark the turn's messages as done or set aside, and clear their text, which the turn keeps."""
         self._execute(
             f"UPDATE inbox SET content = '', state = ? WHERE {_OPEN} AND state = 'running' AND turn_id = ?",
             (state, str(key), turn_id),
         )
 
     def move_chat(self, platform: str, chat: str, known_as: str) -> None:
-        """The chat that has this id on its platform now is the one that is known by another."""
+        """Map a chat's new id on its platform to the id under which it is known."""
         self._execute(
             "INSERT INTO moved_chats (platform, chat, known_as) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (platform, chat, known_as),
         )
 
     def moved_chats(self) -> dict[tuple[str, str], str]:
-        """By platform and the id there: what such a chat is known as."""
+        """Return the known id of each moved chat, by platform and new id."""
         rows = self._execute("SELECT platform, chat, known_as FROM moved_chats")
         return {(platform, chat): known_as for platform, chat, known_as in rows}
 

@@ -1,7 +1,4 @@
-"""Leases, processes, timers, hooks that wait and incidents, as the store keeps them.
-
-Leases, timers, plugin hooks that wait to be called, and incidents.
-"""
+"""Leases of lanes and processes, timers, queued plugin hooks, and incidents."""
 
 from __future__ import annotations
 
@@ -16,6 +13,8 @@ from everthread.store.sql import first, from_json, key_of, placeholders, to_json
 
 
 class QueuedHook(Struct, frozen=True):
+    """A plugin hook that waits to be called."""
+
     id: int
     key: SessionKey
     call: HookCall
@@ -23,7 +22,7 @@ class QueuedHook(Struct, frozen=True):
 
 
 class Incident(Struct, frozen=True):
-    """Something that went wrong at a boundary and changed nothing else."""
+    """An error at a boundary that changed nothing else."""
 
     at: float
     source: str
@@ -35,12 +34,14 @@ INCIDENTS_KEPT = 1000
 
 
 class Leases:
+    """Leases with fences, and other rows that background lanes work on."""
+
     def __init__(self, database: Database) -> None:
         self._execute = database.execute
         self._insert = database.insert
 
     def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
-        """The lease, unless somebody has it. All who want one of that name ask for it for the same time."""
+        """Acquire the lease, unless it is held. All holders of one name use the same `ttl_s`."""
         row = first(
             self._execute(
                 "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
@@ -50,8 +51,8 @@ class Leases:
             )
         )
         if row is None:
-            # Nobody has it for longer than that: it was given out before the clock was put back. Whoever lives
-            # renews it in time; whoever does not has it no longer than any other.
+            # No lease lasts longer than this: it was granted before the clock was set back. A live holder renews it
+            # in time.
             self._execute(
                 "UPDATE leases SET expires_at = ? WHERE name = ? AND expires_at > ?",
                 (now + ttl_s, name, now + ttl_s),
@@ -60,7 +61,7 @@ class Leases:
         return Lease(name, holder, row[0])
 
     def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
-        """Whether it is worth asking: nobody has it, or has it for longer than anybody can."""
+        """Return whether acquiring may succeed: the lease is free, or lasts longer than any lease can."""
         row = first(self._execute("SELECT expires_at FROM leases WHERE name = ?", (name,)))
         return row is None or not now < row[0] <= now + ttl_s
 
@@ -74,20 +75,20 @@ class Leases:
         return row is not None
 
     def release(self, lease: Lease) -> None:
-        # The row stays, so that the next holder's fence is higher than any that was ever given out.
+        # The row stays, so that the next holder's fence is higher than any granted before.
         self._execute(
             "UPDATE leases SET expires_at = 0.0 WHERE name = ? AND holder = ? AND fence = ?",
             (lease.name, lease.holder, lease.fence),
         )
 
     def check(self, lease: Lease) -> None:
-        """Raises `Fenced` unless the lease is still this holder's."""
+        """Raise `Fenced` unless the lease is still held under this fence."""
         row = first(self._execute("SELECT holder, fence FROM leases WHERE name = ?", (lease.name,)))
         if row != (lease.holder, lease.fence):
-            raise Fenced(f"{lease.name}: another process has taken over")
+            raise Fenced(f"Lease {lease.name}: another process has taken it over.")
 
     def keep_alive(self, holder: str, now: float, ttl_s: float) -> None:
-        """This process is there: what it has begun is nobody else's to recover."""
+        """Record that the process is alive: its turns are not recovered by others."""
         self._execute(
             "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
             "ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at",
@@ -95,22 +96,22 @@ class Leases:
         )
 
     def is_alive(self, holder: str, now: float) -> bool:
-        """Whether the process was there lately and has not left."""
+        """Return whether the process has a valid lease."""
         alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
         return first(self._execute(alive, (f"process:{holder}", now))) is not None
 
     def bound_lives(self, until: float) -> None:
-        """No process is there until later than this: whatever says so was written before the clock was put back."""
+        """Shorten process leases to `until`: longer ones were written before the clock was set back."""
         self._execute("UPDATE leases SET expires_at = ? WHERE name LIKE 'process:%' AND expires_at > ?", (until, until))
 
     def leave(self, holder: str) -> None:
-        """This process is not there any more: what it has begun, and the lanes it served, are anybody's."""
+        """Remove the process's lease and release its lanes."""
         self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",))
         # The rows of its lanes stay, so that the next holder's fence is higher.
         self._execute("UPDATE leases SET expires_at = 0.0 WHERE holder = ?", (holder,))
 
     def sweep(self, before: float) -> None:
-        """Let go of what is known of processes that were last heard of before."""
+        """Delete the leases of processes that were last alive before then, unless they hold a slot."""
         self._execute(
             "DELETE FROM leases WHERE name LIKE 'process:%' AND expires_at < ? "
             "AND holder NOT IN (SELECT holder FROM slots)",
@@ -119,7 +120,7 @@ class Leases:
         self._execute("DELETE FROM serving WHERE holder NOT IN (SELECT holder FROM leases)")
 
     def arm(self, timer: Timer) -> None:
-        """Set a timer unless one of that name is set already."""
+        """Set a timer, unless one of that name is set."""
         self._execute(
             "INSERT INTO timers (name, due_at, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (timer.name, timer.due_at, str(timer.key)),
@@ -148,7 +149,7 @@ class Leases:
     def hooks(
         self, limit: int, names: Collection[str] | None = None, except_keys: Collection[SessionKey] = ()
     ) -> tuple[QueuedHook, ...]:
-        """The oldest that wait, of these names."""
+        """Return the oldest queued hooks with these names."""
         clauses, given = ["true"], [str(key) for key in except_keys]
         if except_keys:
             clauses.append(f"key NOT IN ({placeholders(len(except_keys))})")
@@ -166,7 +167,7 @@ class Leases:
         )
 
     def hook_tried(self, hook_id: int) -> bool:
-        """False if it waits no longer."""
+        """Count an attempt. Return False if the hook is not queued any more."""
         row = first(
             self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ? RETURNING id", (hook_id,))
         )

@@ -1,7 +1,4 @@
-"""Notes with all their versions, as the store keeps them.
-
-Curated notes, every version of them, and what their files last looked like.
-"""
+"""Curated notes with all their versions, and digests of their files."""
 
 from __future__ import annotations
 
@@ -21,6 +18,8 @@ def _version(row: tuple[Any, ...]) -> NoteVersion:
 
 
 class Notes:
+    """Notes, each with a current version."""
+
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
@@ -59,7 +58,7 @@ class Notes:
         return _version(row) if row else None
 
     def newest(self, note_id: str) -> int:
-        """The number of its newest version; 0 if there is no such note."""
+        """Return the number of the newest version; 0 if there is no such note."""
         row = first(self._execute("SELECT MAX(version) FROM note_versions WHERE note_id = ?", (note_id,)))
         return row[0] or 0 if row else 0
 
@@ -68,7 +67,7 @@ class Notes:
         return tuple(_version(row) for row in rows)
 
     def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
-        """Every change of the owner's notes, the newest first."""
+        """Return every change of the owner's notes, the newest first."""
         rows = self._execute(
             f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ? "
             "ORDER BY at DESC, note_id DESC, version DESC LIMIT ?",
@@ -77,7 +76,7 @@ class Notes:
         return tuple(_version(row) for row in rows)
 
     def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
-        """Every version of every note, in no order."""
+        """Return every version of every note, in no order."""
         return tuple(
             _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
         )

@@ -14,19 +14,22 @@ _SETTLED = (ReplyState.SENT, ReplyState.WITHHELD, ReplyState.AMBIGUOUS, ReplySta
 
 
 class Outbox:
-    """Replies in each of their states."""
+    """Replies from draft to sent, withheld or failed."""
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def put_reply(self, reply: Reply) -> Reply:
-        """What is known of it then: the platform's id of a draft is kept, and from where on to look for it."""
+        """Insert or update a reply and return it as stored.
+
+        A known message id of the platform, and the message after which a lost part is looked for, are kept if the new
+        reply has none.
+        """
         r = reply
-        # Once it is out, or never will be, its words stand in the turn and nowhere else.
+        # The turn keeps the words of a reply that is sent or withheld.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
         query = "SELECT platform_message_id, sent_after FROM replies WHERE turn_id = ?"
         known_id, known_after = first(self._execute(query, (r.turn_id,))) or (None, "")
-        # An id that is known is not given up for one that is not; nor is from where on to look for it.
         message_id = known_id if not r.platform_message_id and known_id is not None else r.platform_message_id
         sent_after = r.sent_after or known_after
         self._execute(
@@ -45,7 +48,7 @@ class Outbox:
         return replace(reply, platform_message_id=message_id, sent_after=sent_after)
 
     def attach(self, turn_id: str, owner: str, name: str, content: bytes) -> None:
-        """What goes out with a reply, kept until nothing more is to become of it."""
+        """Store the file of a reply until the reply is sent, withheld or given up."""
         self._execute(
             "INSERT INTO reply_files (turn_id, owner, name, content) VALUES (?, ?, ?, ?)",
             (turn_id, owner, name, content),
@@ -60,8 +63,8 @@ class Outbox:
         return _reply(row) if row else None
 
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:
-        """The oldest first, from behind the one of that time and turn."""
-        # Spelt out as in the index, which is on these few only: without it every reply ever sent would be read.
+        """Return replies in this state, the oldest first, after the given time and turn id."""
+        # The condition of the partial index: without it the query reads every reply ever sent.
         indexed = "AND state NOT IN ('sent', 'withheld')" if state in _UNSENT else ""
         at, turn_id = after or (float("-inf"), "")
         rows = self._execute(
@@ -72,7 +75,7 @@ class Outbox:
         return tuple(_reply(row) for row in rows)
 
     def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
-        """Where messages are, and their ids on the platform: of the newest replies, and the newest that came in."""
+        """Return key and platform message id of the newest replies and the newest incoming messages."""
         rows = self._execute(
             "SELECT * FROM (SELECT key, platform_message_id FROM replies WHERE platform_message_id <> '' "
             "ORDER BY at DESC LIMIT ?) AS sent UNION ALL SELECT * FROM (SELECT key, message_id FROM inbox "
@@ -82,7 +85,7 @@ class Outbox:
         return tuple((key_of(key), message_id) for key, message_id in rows)
 
     def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
-        """Those of that time or later which are known to be out under that id, on any platform."""
+        """Return replies since then that were sent with this message id, on any platform."""
         rows = self._execute(
             f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' AND at >= ? AND platform_message_id = ?",
             (since, platform_message_id),

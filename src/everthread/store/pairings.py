@@ -1,7 +1,4 @@
-"""The part of the store that knows who may write, beside those whom the settings name.
-
-Who may write: guests, strangers with a code, and wrong codes.
-"""
+"""Access beyond the settings: paired guests, pairing codes, and failed attempts."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ _PAIRING = 'platform, "user", code_hash, name, at, expires_at'
 
 
 class Access:
+    """Guests, codes and failed attempts."""
+
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
@@ -22,7 +21,7 @@ class Access:
         return Paired(*row) if row else None
 
     def guests(self, owner: str | None = None) -> tuple[Paired, ...]:
-        """All that were let in, or those that are one person; in the order of their accounts."""
+        """Return all guests, or the accounts of one owner, ordered by account."""
         whose, values = ("WHERE owner = ?", (owner,)) if owner is not None else ("", ())
         return tuple(
             Paired(*row)
@@ -30,6 +29,7 @@ class Access:
         )
 
     def let_in(self, guest: Paired) -> None:
+        """Add or update a guest."""
         self._execute(
             f'INSERT INTO guests ({_GUEST}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
             "DO UPDATE SET owner = excluded.owner, name = excluded.name, at = excluded.at",
@@ -37,7 +37,7 @@ class Access:
         )
 
     def turn_out(self, platform: str, user: str) -> bool:
-        """Whether there was such a guest."""
+        """Remove a guest. Return False if there is none."""
         row = first(self._execute('DELETE FROM guests WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user)))
         return row is not None
 
@@ -48,7 +48,7 @@ class Access:
         return Pairing(*row) if row else None
 
     def pairings(self, platform: str | None = None) -> tuple[Pairing, ...]:
-        """Of that platform or all, the oldest first; also those that hold no longer."""
+        """Return the codes of one platform or of all, the oldest first, including expired ones."""
         some, values = ("WHERE platform = ?", (platform,)) if platform is not None else ("", ())
         return tuple(
             Pairing(*row)
@@ -56,7 +56,7 @@ class Access:
         )
 
     def put_pairing(self, pairing: Pairing) -> None:
-        """In place of the account's one before."""
+        """Store a code in place of the account's previous one."""
         p = pairing
         self._execute(
             f'INSERT INTO pairings ({_PAIRING}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
@@ -66,7 +66,7 @@ class Access:
         )
 
     def drop_pairing(self, platform: str, user: str) -> bool:
-        """Whether there was one."""
+        """Remove a code. Return False if there is none."""
         row = first(
             self._execute('DELETE FROM pairings WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user))
         )

@@ -1,9 +1,4 @@
-"""Background reviews, and rests from compression, as the store keeps them.
-
-Background reviews: one row for each window of a session's turns.
-
-Why sessions are not compressed for now.
-"""
+"""Background reviews: one row for each window of a session's turns."""
 
 from __future__ import annotations
 
@@ -15,13 +10,13 @@ from everthread.store.sql import first
 
 
 class ReviewRow(Struct, frozen=True):
-    """What is known of the review of some turns."""
+    """The state of one review."""
 
     session_id: str
     window: Window
     state: ReviewState
     fence: int
-    """How often somebody took it."""
+    """The number of claims so far."""
     due_at: float
 
 
@@ -34,13 +29,13 @@ _ONE = "session_id = ? AND from_turn = ? AND to_turn = ?"
 
 
 class Reviews:
-    """Background reviews of sessions' turns, each window once."""
+    """Reviews of windows of turns, each done once."""
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def add(self, session_id: str, window: Window, now: float) -> None:
-        """Have the turns reviewed. Nothing happens if they are or were, unless that was stopped."""
+        """Queue a review of these turns. Does nothing if it exists, unless it was stopped."""
         self._execute(
             "INSERT INTO reviews (session_id, from_turn, to_turn, state, due_at) VALUES (?, ?, ?, 'waiting', ?) "
             "ON CONFLICT (session_id, from_turn, to_turn) DO UPDATE SET state = 'waiting', due_at = excluded.due_at "
@@ -49,7 +44,7 @@ class Reviews:
         )
 
     def reviewed_to(self, session_id: str) -> int:
-        """The last turn of the session that is in some window which was not stopped; 0 if there is none."""
+        """Return the last turn that is in a window that was not stopped; 0 if there is none."""
         row = first(
             self._execute(
                 "SELECT COALESCE(MAX(to_turn), 0) FROM reviews WHERE session_id = ? AND state <> 'stopped'",
@@ -60,7 +55,7 @@ class Reviews:
         return row[0]
 
     def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
-        """The longest due of the reviews that nobody who is alive carries out: session, window, fence."""
+        """Claim the oldest due review that has no live holder. Return session, window and fence."""
         row = first(
             self._execute(
                 "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
@@ -73,23 +68,23 @@ class Reviews:
         return (row[0], Window(row[1], row[2]), row[3]) if row else None
 
     def is_due(self, now: float) -> bool:
-        """Whether there is one to take, without the cost of writing."""
+        """Return whether there is a review to claim, without writing."""
         return first(self._execute(f"SELECT 1 FROM reviews r WHERE {_NOBODYS} LIMIT 1", (now, now))) is not None
 
     def is_held(self, review: Review) -> bool:
-        """Whether it is still to be carried out by whoever took it: not stopped, forgotten or taken over."""
+        """Return whether the claim is still valid: the review was not stopped, erased or taken over."""
         held = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
         return first(self._execute(held, _held(review))) is not None
 
     def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
-        """Write down what became of it, if it is still held; one that waits again is due then."""
+        """Record the outcome if the claim is still valid. A review that waits again is due at `due_at`."""
         self._execute(
             f"UPDATE reviews SET state = ?, holder = '', due_at = ? WHERE {_ONE} AND state = 'running' AND fence = ?",
             (state.value, due_at, *_held(review)),
         )
 
     def stop(self, session_id: str, turns: Window) -> None:
-        """Stop what waits or runs and is about some of these turns."""
+        """Stop open reviews that overlap these turns."""
         self._execute(
             f"UPDATE reviews SET state = 'stopped', holder = '' WHERE session_id = ? AND {_OPEN} "
             "AND to_turn >= ? AND from_turn <= ?",
@@ -97,7 +92,7 @@ class Reviews:
         )
 
     def begin_anew(self, session_id: str, turns: Window, now: float) -> None:
-        """Have those carried out once more that are over and were about some of these turns."""
+        """Queue finished reviews that overlap these turns again."""
         self._execute(
             "UPDATE reviews SET state = 'waiting', due_at = ? WHERE session_id = ? "
             "AND state IN ('done', 'failed') AND to_turn >= ? AND from_turn <= ?",

@@ -1,7 +1,4 @@
-"""Scheduled tasks and their times, as the store keeps them.
-
-Scheduled tasks, and each time that one was to be done.
-"""
+"""Scheduled tasks and their occurrences."""
 
 from __future__ import annotations
 
@@ -18,16 +15,18 @@ _SCHEDULE = (
     "id, owner, name, recurrence, zone, anchor, content, target, model, tools, missed, continues, spend, state, next_at"
 )
 _TIME = "schedule_id, due_at, owner, state, inbox_id, session_id, ended_at, problem, attempts, retry_at"
-# As in the index, which is on these few only.
+# The condition of the partial index.
 _OPEN = "state IN ('waiting', 'running', 'delivering')"
 
 
 class Schedules:
+    """Tasks, and one row for each time that one was due."""
+
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
     def add(self, schedule: Schedule) -> bool:
-        """False if the owner has one of that name."""
+        """Add a task. Return False if the owner has one of that name."""
         s = schedule
         tools = msgspec.json.encode(s.tools).decode() if s.tools is not None else None
         row = first(
@@ -51,25 +50,25 @@ class Schedules:
         return _schedule(row) if row else None
 
     def all(self, owner: str | None = None) -> tuple[Schedule, ...]:
-        """The owner's, or everybody's, by owner and name."""
+        """Return the owner's tasks, or all, by owner and name."""
         whose, values = ("WHERE owner = ?", (owner,)) if owner is not None else ("", ())
         rows = self._execute(f"SELECT {_SCHEDULE} FROM schedules {whose} ORDER BY owner, name", values)
         return tuple(_schedule(row) for row in rows)
 
     def save(self, schedule: Schedule) -> None:
-        """Store its state, and when it is due next."""
+        """Update the state and the next due time."""
         self._execute(
             "UPDATE schedules SET state = ?, next_at = ? WHERE id = ?",
             (schedule.state.value, schedule.next_at, schedule.id),
         )
 
     def remove(self, schedule_id: str) -> bool:
-        """With all its times. False if there is none."""
+        """Delete a task with its occurrences. Return False if there is none."""
         self._execute("DELETE FROM occurrences WHERE schedule_id = ?", (schedule_id,))
         return first(self._execute("DELETE FROM schedules WHERE id = ? RETURNING 1", (schedule_id,))) is not None
 
     def due(self, now: float, limit: int) -> tuple[str, ...]:
-        """Which are due, the longest due first."""
+        """Return the ids of due tasks, the longest due first."""
         rows = self._execute(
             "SELECT id FROM schedules WHERE next_at IS NOT NULL AND next_at <= ? ORDER BY next_at, id LIMIT ?",
             (now, limit),
@@ -77,12 +76,12 @@ class Schedules:
         return tuple(row[0] for row in rows)
 
     def next_at(self) -> float | None:
-        """When the next of all is due."""
+        """Return when the next task is due."""
         row = first(self._execute("SELECT MIN(next_at) FROM schedules WHERE next_at IS NOT NULL"))
         return row[0] if row else None
 
     def add_time(self, occurrence: Occurrence) -> bool:
-        """False if that time is there already: whatever it is for is done by whoever was first."""
+        """Add an occurrence. Return False if another process has added it."""
         o = occurrence
         row = first(
             self._execute(
@@ -104,12 +103,12 @@ class Schedules:
         return _time(row) if row else None
 
     def is_running(self, schedule_id: str) -> bool:
-        """Whether one of its times is being done."""
+        """Return whether an occurrence of the task is running."""
         running = "SELECT 1 FROM occurrences WHERE schedule_id = ? AND state = 'running' LIMIT 1"
         return first(self._execute(running, (schedule_id,))) is not None
 
     def save_time(self, occurrence: Occurrence) -> None:
-        """Nothing happens if it is gone."""
+        """Update an occurrence. Does nothing if it was deleted."""
         o = occurrence
         self._execute(
             "UPDATE occurrences SET state = ?, inbox_id = ?, session_id = ?, ended_at = ?, problem = ?, "
@@ -121,7 +120,7 @@ class Schedules:
         )
 
     def open_times(self, now: float, limit: int) -> tuple[Occurrence, ...]:
-        """Those that are not over and need not wait, the earliest first."""
+        """Return unfinished occurrences that need not wait, the earliest first."""
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE {_OPEN} AND retry_at <= ? ORDER BY due_at, schedule_id LIMIT ?",
             (now, limit),
@@ -129,14 +128,14 @@ class Schedules:
         return tuple(_time(row) for row in rows)
 
     def times(self, schedule_id: str, limit: int) -> tuple[Occurrence, ...]:
-        """The latest first."""
+        """Return occurrences, the latest first."""
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?", (schedule_id, limit)
         )
         return tuple(_time(row) for row in rows)
 
     def trim(self, schedule_id: str, keep: int) -> None:
-        """Let go of all but the latest, but not of those that are not over."""
+        """Delete finished occurrences, except the latest `keep`."""
         self._execute(
             f"DELETE FROM occurrences WHERE schedule_id = ? AND NOT {_OPEN} AND due_at < (SELECT MIN(due_at) FROM "
             "(SELECT due_at FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?) AS kept)",

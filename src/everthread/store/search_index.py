@@ -1,20 +1,19 @@
-"""Text for the FTS5 message index: what goes in, and what a user's query becomes.
+"""The full-text index of messages: FTS5 tables, match expressions and ranking.
 
-Contract with the index, which has the columns (text, scope) and the tokenizer TOKENIZER:
+The index has the columns (text, scope) and the tokenizer TOKENIZER:
 
 * text holds index_text(content), scope holds owner_token(owner). text comes first: FTS5 spends two more bytes on each
-  posting of a later column, a quarter of the index.
+posting of a later column, a quarter of the index.
 * Every MATCH comes from match_all, which binds one owner: isolation happens inside FTS5.
-* unicode61 splits words at spaces, so runs of scripts written without them (Chinese, Japanese, Thai, Lao, Khmer,
-  Burmese; Korean, whose particles stick to words) are indexed as overlapping pairs of characters, then the last
-  character alone. A part of a run is then a phrase of pairs, and a single character is a prefix of some token.
+* unicode61 splits words at spaces. Runs of scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese;
+Korean, whose particles stick to words) are indexed as overlapping pairs of characters, then the last character alone.
+A part of a run is then a phrase of pairs, and a single character is a prefix of some token.
 
 Changing index_text, owner_token or TOKENIZER requires a rebuild of the index.
 
-How much a message has to do with a question, from where the question's words were found.
-
-After BM25 for words that occur once: a word counts by its rarity, and a long message for less than a short one. What
-else the turn says of the question counts half, so that turns which hold more of its words come first.
+Recall ranks messages like BM25 for words that occur once: a word counts by its rarity, and a long message counts less
+than a short one. Matches in other messages of the same turn count half, so that turns with more of the words come
+first.
 """
 
 from __future__ import annotations
@@ -36,40 +35,40 @@ from everthread.store.session_list import SHOWN
 from everthread.store.sql import Row, first, placeholders
 from everthread.store.turns import MESSAGES_PER_TURN, Segment, Turns
 
-# Marks are part of a word: Indic and Thai vowels are marks, and would cut words into pieces.
+# Marks are part of a word: Indic and Thai vowels are marks, and would split words.
 TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
 
 
 def index_text(text: str) -> str:
-    """The text to store in the text column for a message's content. Accepts any str."""
+    """Return the text column for a message's content. Accepts any str."""
     return text if text.isascii() else runs_replaced(_pairs, normalised(text))
 
 
 @lru_cache(maxsize=256)
 def owner_token(owner: str) -> str:
-    """The one token that stands for an owner, whatever characters the owner's name has."""
+    """Return the single token that stands for an owner, whatever characters the name has."""
     # 128 bits: two owners must never share a token, even when one may choose its name.
     return "o" + hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def match_query(query: str, owner: str) -> str | None:
-    """The FTS5 MATCH expression that finds the owner's messages holding all terms of the query.
+    """Return the MATCH expression for the owner's messages with all terms of the query.
 
-    Words are ANDed, "quoted text" is a phrase, a trailing * asks for a prefix. Everything else is
-    plain text: the result is valid whatever the query. None when it has nothing to search for.
-    Only the first MAX_QUERY_CHARS characters and MAX_QUERY_TERMS different terms count.
+    Words are ANDed, "quoted text" is a phrase, a trailing * asks for a prefix. Everything else is plain text: the
+    result is valid whatever the query. None if there is nothing to search for. Only the first MAX_QUERY_CHARS
+    characters and MAX_QUERY_TERMS different terms count.
     """
     phrases = [_phrase(term, prefix) for term, prefix in terms(query)]
     return match_all(phrases, owner) if phrases else None
 
 
 def match_all(phrases: Sequence[str], owner: str) -> str:
-    """The MATCH expression for the owner's messages that hold all of these phrases."""
+    """Return the MATCH expression for the owner's messages with all of these phrases."""
     return f'scope : "{owner_token(owner)}" AND text : ({" AND ".join(phrases)})'
 
 
 def question_phrases(question: str) -> list[str]:
-    """What to look for, one by one, in messages that have to do with a question as people ask it."""
+    """Return phrases to search for, one by one, from a question in natural language."""
     return [_phrase(term, prefix) for term, prefix in telling(question)]
 
 
@@ -81,13 +80,13 @@ def _pairs(run: re.Match[str]) -> str:
 def _phrase(term: str, prefix: bool) -> str:
     spread = runs_replaced(_pairs, term).rstrip()
     if begins_with_run(term[-1]):
-        # The run may go on in the message, so its last character must not be asked for alone.
+        # The run may continue in the message, so its last character must not be searched for alone.
         prefix = not begins_with_run(term[-2:-1])
         spread = spread if prefix else spread[:-2]
     return f'"{spread}"*' if prefix else f'"{spread}"'
 
 
-# The newest messages of a word that are looked at. A word that has as many is common, and weighs least.
+# The number of newest messages read for a word. A word with as many is common and weighs least.
 WORD_HITS_MAX = 100
 
 _OCTETS = 400.0
@@ -96,7 +95,7 @@ _B = 0.3
 
 
 def shares(found: Sequence[Sequence[int]], messages_per_turn: int) -> list[tuple[float, int]]:
-    """Of the question's weight, the share that each message has, best first and newest first among equals.
+    """Return each message's share of the question's weight, best first and newest first among equals.
 
     `found` has the ids of the messages that hold each of the words.
     """
@@ -116,7 +115,7 @@ def shares(found: Sequence[Sequence[int]], messages_per_turn: int) -> list[tuple
 
 
 def brevity(octets: int) -> float:
-    """The part of its share that a message of this size keeps, at most one."""
+    """Return the factor, at most one, by which the size of a message reduces its share."""
     return (1 + _K1 * (1 - _B)) / (1 + _K1 * (1 - _B + _B * octets / _OCTETS))
 
 
@@ -130,7 +129,7 @@ _NOTHING = Segment("", 0, 0)
 
 
 class Hit(Struct, frozen=True):
-    """A message that a search found, with where it stands."""
+    """A message that a search found."""
 
     session_id: str
     number: int
@@ -139,21 +138,23 @@ class Hit(Struct, frozen=True):
     content: str
     at: float
     score: float = 0.0
-    """From 0 to 1 how much it has to do with a question; of other searches 0."""
+    """The relevance for a question, from 0 to 1; 0 in other searches."""
 
 
 class SearchIndex:
+    """The index, fed with many turns at a time."""
+
     def __init__(self, execute: Execute, turns: Turns) -> None:
         self._execute = execute
         self._turns = turns
 
     def index(self) -> None:
-        """Make the words of all messages searchable; it is also done now and then when turns are added."""
+        """Index all new messages. Also done after every few turns."""
         rows = self._execute(
             f"SELECT id, content, owner FROM messages WHERE id >= (SELECT turn + 1 FROM indexed) * {MESSAGES_PER_TURN} "
             "AND content <> ''"
         )
-        # One by one: a statement of several rows opens a savepoint, and at each the index writes a segment of its own.
+        # One by one: a statement with several rows opens a savepoint, at which FTS5 writes another segment.
         for number, content, owner in list(rows):
             words = (number, index_text(content), owner_token(owner))
             self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words)
@@ -161,7 +162,7 @@ class SearchIndex:
         self._turns.index_due = False
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
-        """Whether the words of all messages are searchable, or of the owner's, leaving out the session `beside`."""
+        """Return whether all messages are indexed, or all of the owner's outside the session `beside`."""
         rows = self._execute(
             "SELECT 1 FROM turns WHERE id > (SELECT turn FROM indexed) AND owner = COALESCE(?, owner) "
             "AND session_id IS DISTINCT FROM ? LIMIT 1",
@@ -170,7 +171,7 @@ class SearchIndex:
         return first(rows) is None
 
     def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """The owner's messages that hold all terms of the query, newest or best first; none of an undone turn."""
+        """Return the owner's messages with all terms of the query, newest or best first, without undone turns."""
         match = match_query(query, owner)
         if match is None:
             return ()
@@ -181,11 +182,11 @@ class SearchIndex:
             shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[:2] not in undone]
             if len(shown) >= limit or len(rows) < wanted:
                 return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6]) for row in shown[:limit])
-            # Some of what was found was undone: look further, which costs no more than the same search again.
+            # Some hits were undone: search again for more.
             wanted *= 4
 
     def _found(self, match: str, owner: str, limit: int, ranked: bool) -> list[Row]:
-        # Ranking costs by the match: of a word that is everywhere, the newest are the ones worth weighing up.
+        # The cost of ranking grows with the matches: only the newest matches of a common word are ranked.
         found = (
             "SELECT id, score FROM (SELECT rowid AS id, bm25(message_words, 1.0, 0.0) AS score FROM message_words "
             f"WHERE message_words MATCH ? ORDER BY rowid DESC LIMIT {RANKED_MAX}) ORDER BY score, id DESC LIMIT ?"
@@ -202,11 +203,11 @@ class SearchIndex:
         return list(rows)
 
     def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
-        """What was said that has to do with a question as people ask it, best first, one message of a turn.
+        """Return messages related to a question in natural language, best first, one of each turn.
 
-        A message counts by how many of the question's telling words it holds, how rare they are, and how short it is.
-        Only what a person or the model said in a chat; not what was undone or set aside; nothing of what the session
-        `beside` shows, nor of what was undone there.
+        A message counts by the number and rarity of the question's words in it, and by its brevity. Only messages of
+        people and the model in chats are returned; none of undone or set-aside turns, and none that the session
+        `beside` shows or has undone.
         """
         if beside and not self.is_anything_beside(owner, beside):
             return ()
@@ -227,14 +228,14 @@ class SearchIndex:
         return self._scored(chosen.values())
 
     def is_anything_beside(self, owner: str, session: Session) -> bool:
-        """Whether the owner may have said anything that the session does not show; said without looking far."""
+        """Return whether the owner may have messages that the session does not show. A quick check."""
         if session.owner != owner or session.floor > session.base_turn:
             return True
         others = "SELECT 1 FROM sessions WHERE owner = ? AND id <> ? AND last_turn > base_turn LIMIT 1"
         return first(self._execute(others, (owner, session.id))) is not None
 
     def _word_hits(self, owner: str, phrases: list[str]) -> list[list[int]]:
-        """For each phrase the newest messages that hold it. Two common ones are looked for together as well."""
+        """Return the newest messages with each phrase. Two common phrases are also searched for together."""
 
         def newest(*wanted: str) -> list[int]:
             rows = self._execute(
@@ -253,9 +254,9 @@ class SearchIndex:
         return found
 
     def _weighed(self, owner: str, some: list[tuple[float, int]], seen: Segment) -> list[tuple[float, int, str, int]]:
-        """Of these messages those that a person or the model said in a chat, best first: score, id, session, turn.
+        """Return score, id, session and turn of the candidates that may be recalled, best first.
 
-        Without those of the turns that are seen: in a long conversation these are most, and no more is read of them.
+        Turns in `seen` are excluded in SQL: in a long conversation they are most of the candidates.
         """
         share_of = {message_id: share for share, message_id in some}
         values = ", ".join(["(?)"] * len(some))
@@ -274,7 +275,7 @@ class SearchIndex:
         )
 
     def _undone(self, session_ids: Collection[str]) -> frozenset[tuple[str, int]]:
-        """The turns of these sessions that were taken back, there or in a continuation."""
+        """Return the turns of these sessions that were hidden, there or in a continuation."""
         found: set[tuple[str, int]] = set()
         ids = iter(session_ids)
         while some := list(islice(ids, SESSIONS_AT_ONCE)):
@@ -283,13 +284,13 @@ class SearchIndex:
 
     def _undone_of(self, session_ids: list[str]) -> Iterator[tuple[str, int]]:
         values = placeholders(len(session_ids))
-        # A continuation may have turns of its own under the numbers that came later in the session.
+        # A continuation may have its own turns with the same numbers as later turns of the session.
         rows = self._execute(
             "WITH RECURSIVE line (root, id, up_to) AS ("
             f"SELECT id, id, 9223372036854775807 FROM sessions WHERE id IN ({values}) UNION ALL "
             "SELECT line.root, s.id, CASE WHEN s.base_turn < line.up_to THEN s.base_turn ELSE line.up_to END "
             "FROM line JOIN sessions s ON s.parent_id = line.id AND s.cause = 'compression') "
-            # The other way round, all that was ever taken back would be read.
+            # CROSS JOIN fixes the order: the other one would read every hidden turn.
             "SELECT line.root, h.number FROM line CROSS JOIN hidden h "
             "WHERE h.session_id = line.id AND h.number <= line.up_to",
             session_ids,

@@ -1,4 +1,4 @@
-"""Sessions as lists show them: the newest, and how many turns each shows. Cheap to import: people wait for a list."""
+"""Lists of sessions, and the number of turns each shows. Kept small: `sessions list` must start fast."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ COLUMNS = (
 OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
 KINDS = by_value(Kind)
 CAUSES = by_value(Cause)
-# For a list of more than two, SQLite makes a table each time.
+# SQLite builds a temporary table for a list of more than two.
 SHOWN = "status NOT IN ('hidden', 'set_aside')"
 
 
 def session_of(row: tuple[Any, ...]) -> Session:
-    """A session from its `COLUMNS`."""
+    """Build a session from a row of `COLUMNS`."""
     return Session(row[0], row[1], key_of(row[2]), KINDS[row[3]], CAUSES[row[4]], *row[5:])
 
 
 def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
-    """The last active first."""
+    """Return sessions, the last active first."""
     clauses = ["true"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
     given = [value for value in (owner, kind) if value is not None]
     rows = execute(
@@ -36,16 +36,16 @@ def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None 
 
 
 def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
-    """The same of any owner, of what a person has to do with: nothing forgotten, and no session that only has notes.
+    """Return conversations of any owner, the last active first. Forgotten sessions and sessions of notes are left out.
 
-    Work that was delegated or scheduled is left out, unless it is asked for.
+    Delegated and scheduled work is left out unless `delegated`.
     """
     left_out = (Kind.NOTES, Kind.NOTES) if delegated else (Kind.SUBAGENT, Kind.CRON)
     kinds = (Kind.NOTES.value, *(kind.value for kind in left_out))
     shown = "forgotten_seq IS NULL AND kind NOT IN (?, ?, ?)"
     rows = execute(
-        # The newest are chosen by as little as possible: sorting whole rows of many sessions would take twice as long.
-        # And of few: as many as are wanted were begun last, and all of those were active since the first of them was.
+        # Ids are sorted, not rows, which takes half the time. Only sessions active since the oldest of the last
+        # `limit` begun ones are candidates.
         f"SELECT {COLUMNS} FROM sessions WHERE id IN (SELECT id FROM sessions WHERE active_at >= "
         f"(SELECT MIN(active_at) FROM (SELECT active_at FROM sessions WHERE {shown} ORDER BY id DESC LIMIT ?) "
         f"AS begun) AND {shown} ORDER BY active_at DESC, id DESC LIMIT ?) ORDER BY active_at DESC, id DESC",
@@ -55,7 +55,7 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
 
 
 def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
-    """The same of one owner, behind the one that was active then and has that id."""
+    """Return the owner's conversations, the last active first, after the one with this time and id."""
     clauses = ["true"] + ["(active_at, id) < (?, ?)"] * (before is not None)
     rows = execute(
         f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?, ?) "
@@ -66,10 +66,10 @@ def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | N
 
 
 def shown_turns(execute: Execute, session: Session) -> int:
-    """How many turns the session shows, inherited ones included: what its view holds, counted where it lies."""
+    """Count the turns that the session shows, inherited ones included."""
     row = first(
         execute(
-            # The segments of the view, as `Turns` walks them.
+            # The same segments as `Turns.segments`.
             "WITH RECURSIVE line (id, parent_id, bottom, top, seq, base_seq) AS ("
             "SELECT id, parent_id, base_turn, last_turn, log_seq, base_seq FROM sessions WHERE id = ? UNION ALL "
             "SELECT s.id, s.parent_id, s.base_turn, CASE WHEN bottom < top THEN bottom ELSE top END, line.base_seq, "

@@ -1,7 +1,4 @@
-"""Sessions, where keys are, and the boundaries that were crossed, as the store keeps them.
-
-Sessions, bindings, the audit trail of boundaries, and who has served what.
-"""
+"""Sessions, bindings of keys, the audit trail of boundaries, and processes that serve sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from everthread.store.sql import first, key_of
 
 
 class BoundaryRow(Struct, frozen=True):
-    """One crossing, as the audit trail keeps it."""
+    """A boundary in the audit trail."""
 
     kind: str
     key: SessionKey
@@ -37,13 +34,13 @@ class Whereabouts(Struct, frozen=True):
     binding: Binding | None = None
     session: Session | None = None
     other_keys: tuple[SessionKey, ...] = ()
-    """Which other keys are on the session."""
+    """The other keys on the session."""
     running: SessionKey | None = None
     """The key whose turn runs in the session."""
     awaited: bool = True
     """False if no message waits at the key."""
     armed: bool = False
-    """The timer that was asked about is set."""
+    """The requested timer is set."""
 
 
 BASE_CHARS = 80
@@ -53,13 +50,13 @@ _CHANGING = (
     "ended_at = ?, end_reason = ?, active_at = ?, last_turn = ?, log_seq = ?, dirty_seq = ?, closed_seq = ?, "
     "forgotten_seq = ?, generation = ?"
 )
-# A key that is written out has no line breaks.
+# Stored keys have no line breaks.
 _OTHER_KEYS = "(SELECT string_agg(o.key, '\n') FROM bindings o WHERE o.session_id = b.session_id AND o.key <> b.key)"
 _RUNNING = "(SELECT slots.key FROM slots WHERE slots.session_id = b.session_id AND slots.fate = 'live')"
 _IS_CONTINUED = (
     "EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = s.id AND c.cause = 'compression' AND c.forgotten_seq IS NULL)"
 )
-# As `waiting` of the inbox finds them.
+# The condition of `Inbox.waiting`.
 _AWAITED = (
     "EXISTS (SELECT 1 FROM inbox i WHERE i.key = b.key AND i.state IN ('waiting', 'running') AND i.state = 'waiting' "
     "AND NOT i.command)"
@@ -84,6 +81,8 @@ def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
 
 
 class Sessions:
+    """Sessions and the keys that are bound to them."""
+
     def __init__(self, database: Database) -> None:
         self._execute = database.execute
         self._insert = database.insert
@@ -107,17 +106,17 @@ class Sessions:
             self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary))
 
     def save(self, session: Session) -> None:
-        """Store what has changed of a session; for the generation, see `renew`."""
+        """Update a session. If its generation has grown, use `renew`."""
         self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id))
 
     def renew(self, session: Session) -> None:
-        """The same for one whose generation has grown: every key on it must show that, unless it is bound anew."""
+        """Update a session whose generation has grown, and the bindings of its keys."""
         self.save(session)
         bindings = "UPDATE bindings SET generation = ? WHERE session_id = ?"
         self._execute(bindings, (session.generation, session.id))
 
     def chosen_model(self, key: SessionKey) -> str:
-        """The model that was chosen at the key; empty if it is the usual one."""
+        """Return the model chosen at the key, or an empty string for the default."""
         row = first(self._execute("SELECT model FROM chosen_models WHERE key = ?", (str(key),)))
         return row[0] if row else ""
 
@@ -133,12 +132,12 @@ class Sessions:
         )
 
     def tip(self, session_id: str) -> Session | None:
-        """The newest continuation of a session that is not forgotten: itself, if it was never compressed."""
+        """Return the newest continuation that is not forgotten: the session itself if it was never compressed."""
         row = first(self._execute(f"SELECT {COLUMNS}, {_IS_CONTINUED} FROM sessions s WHERE id = ?", (session_id,)))
         if row is None:
             return None
         if not row[-1]:
-            # As most are: to walk a line of one costs three times as much as to see that there is no more.
+            # Most sessions have no continuation, and this check costs a third of the recursive query.
             return session_of(row[:-1])
         row = first(
             self._execute(
@@ -153,7 +152,7 @@ class Sessions:
         return session_of(row) if row else None
 
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
-        """The owner's (or everybody's) sessions whose titles begin like `title`, lowest lineage number first."""
+        """Return sessions of the owner, or of all, whose titles have the same base, lowest number first."""
         _, base = folded(title)
         whose, given = _whose(owner)
         rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
@@ -161,9 +160,9 @@ class Sessions:
         return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
 
     def named(self, owner: str | None, beginning: str, limit: int) -> tuple[Session, ...]:
-        """The owner's (or everybody's) sessions whose titles begin so, by title; of no beginning, the last opened.
+        """Return sessions of the owner, or of all, by the beginning of their titles; the newest for an empty one.
 
-        Of those it looks at the newest only, so that it is fast however many there are.
+        For an empty beginning only the newest sessions are read.
         """
         whose, given = _whose(owner)
         if start := titles.fold(beginning):
@@ -173,7 +172,7 @@ class Sessions:
                 (start, start + "\U0010ffff", *given, limit),
             )
         else:
-            # Ids grow with time; whoever names few sessions among many need not wait for the search of all.
+            # Ids grow with time. Only the newest are read, so that a store with few titles is not scanned.
             rows = self._execute(
                 f"SELECT {COLUMNS} FROM (SELECT * FROM sessions WHERE true {whose} ORDER BY id DESC "
                 f"LIMIT {NAMED_LOOKED_AT}) AS newest WHERE title IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -193,14 +192,14 @@ class Sessions:
         return listing.recent(self._execute, owner=owner, limit=limit, kind=kind)
 
     def conversations(self, limit: int, *, delegated: bool = False) -> tuple[Session, ...]:
-        """What people have to do with, the last active first: nothing forgotten, and no session that only has notes.
+        """Return conversations, the last active first. Forgotten sessions and sessions of notes are left out.
 
-        Work that was delegated or scheduled is left out, unless it is asked for.
+        Delegated and scheduled work is left out unless `delegated`.
         """
         return listing.conversations(self._execute, limit, delegated=delegated)
 
     def page(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> tuple[Session, ...]:
-        """The owner's conversations, the last active first, behind the one that was active then and has that id."""
+        """Return the owner's conversations, the last active first, after the one with this time and id."""
         return listing.page(self._execute, owner, limit, before)
 
     def of_owner(self, owner: str) -> tuple[Session, ...]:
@@ -223,7 +222,7 @@ class Sessions:
         return _binding(key, row) if row else None
 
     def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
-        """A key's binding, and the session it is on."""
+        """Return a key's binding, and the session it is on."""
         row = first(
             self._execute(
                 f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {OF_SESSION} FROM bindings b "
@@ -257,7 +256,7 @@ class Sessions:
         )
 
     def ref(self, key: SessionKey) -> SessionRef | None:
-        """Where a key is now."""
+        """Return a reference to the session that the key is on."""
         row = first(
             self._execute(
                 "SELECT session_id, generation, epoch, owner FROM bindings WHERE key = ? AND session_id IS NOT NULL",
@@ -267,7 +266,7 @@ class Sessions:
         return SessionRef(row[0], row[1], key, row[2], row[3]) if row else None
 
     def bind(self, binding: Binding, *, same_owner: bool = False) -> None:
-        """Put a key on a session or on none. `same_owner`: it was seen to be nobody else's before."""
+        """Bind a key to a session or to none. With `same_owner`, the key is known to belong to the same owner."""
         b = binding
         self._execute(
             "INSERT INTO bindings (key, owner, session_id, epoch, pending, kind, generation) "
@@ -281,7 +280,7 @@ class Sessions:
         )
         if same_owner:
             return
-        # Apart: the index by owner would be written anew with every boundary, and a key changes hands once in a while.
+        # A separate statement: most bindings keep their owner, and the index on it need not be written.
         self._execute("UPDATE bindings SET owner = ? WHERE key = ? AND owner <> ?", (b.owner, str(b.key), b.owner))
 
     def keys_on(self, session_id: str) -> tuple[SessionKey, ...]:
@@ -289,7 +288,7 @@ class Sessions:
         return tuple(key_of(row[0]) for row in rows)
 
     def keys_of(self, owner: str) -> tuple[SessionKey, ...]:
-        """Where the owner has been, the last active first."""
+        """Return the owner's keys, the last active first."""
         rows = self._execute(
             "SELECT b.key FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.owner = ? "
             "ORDER BY s.active_at DESC NULLS LAST, b.key",
@@ -305,7 +304,7 @@ class Sessions:
         )
 
     def last_boundary(self) -> int:
-        """The number of the one that was added last."""
+        """Return the id of the last boundary."""
         row = first(self._execute("SELECT MAX(id) FROM boundaries"))
         assert row is not None
         return row[0]
@@ -330,6 +329,7 @@ class Sessions:
         return tuple(_boundary(row) for row in rows)
 
     def serve(self, holder: str, session_id: str, key: SessionKey) -> None:
+        """Record that the process serves the session."""
         self._execute(
             "INSERT INTO serving (holder, session_id, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (holder, session_id, str(key)),
@@ -344,9 +344,11 @@ class Sessions:
         return tuple((row[0], key_of(row[1])) for row in rows)
 
     def finalized(self, session_id: str) -> None:
+        """Record that the session was finalized: no process serves it."""
         self._execute("DELETE FROM serving WHERE session_id = ?", (session_id,))
 
     def serving_moved(self, from_session: str, to_session: str) -> None:
+        """Record that processes serve the continuation of a session."""
         self._execute("UPDATE serving SET session_id = ? WHERE session_id = ?", (to_session, from_session))
 
 
@@ -355,7 +357,8 @@ def _whose(owner: str | None) -> tuple[str, tuple[str, ...]]:
 
 
 def folded(title: str | None) -> tuple[str | None, str | None]:
+    """Return the folded title and the folded base of the title."""
     if title is None:
         return None, None
-    # A long base is cut to make room for its number, so titles of one base agree in their beginnings only.
+    # A long base is cut to make room for its number, so only the beginnings of such titles are equal.
     return titles.fold(title), titles.fold(titles.split(title)[0])[:BASE_CHARS]

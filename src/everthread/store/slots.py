@@ -12,6 +12,8 @@ _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate
 
 
 class Slots:
+    """Running turns: one live slot per session, with its holder and fence."""
+
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
 
@@ -30,6 +32,7 @@ class Slots:
         return _slot(row) if row else None
 
     def live(self, session_id: str) -> Slot | None:
+        """Return the slot of the session's running turn."""
         row = first(self._execute(f"SELECT {_SLOT} FROM slots WHERE session_id = ? AND fate = 'live'", (session_id,)))
         return _slot(row) if row else None
 
@@ -38,6 +41,7 @@ class Slots:
         return tuple(_slot(row) for row in rows)
 
     def delegated(self, session_id: str) -> bool:
+        """Return whether a delegated child of the session has a running turn."""
         row = first(
             self._execute(
                 "SELECT 1 FROM sessions s JOIN slots ON slots.session_id = s.id AND slots.fate = 'live' "
@@ -48,12 +52,14 @@ class Slots:
         return row is not None
 
     def held_by(self, holder: str) -> bool:
+        """Return whether the process holds any slot."""
         return first(self._execute("SELECT 1 FROM slots WHERE holder = ? LIMIT 1", (holder,))) is not None
 
     def set_fate(self, turn_id: str, fate: Fate) -> None:
         self._execute("UPDATE slots SET fate = ? WHERE turn_id = ?", (fate.value, turn_id))
 
     def take_over(self, turn_id: str, holder: str) -> Slot:
+        """Move the slot to another process, under a higher fence."""
         row = first(
             self._execute(
                 f"UPDATE slots SET holder = ?, fence = fence + 1 WHERE turn_id = ? RETURNING {_SLOT}",
@@ -67,7 +73,7 @@ class Slots:
         self._execute("DELETE FROM slots WHERE turn_id = ?", (turn_id,))
 
     def orphans(self, now: float) -> tuple[Slot, ...]:
-        """Slots whose process has lost its lease."""
+        """Return the slots whose process has lost its lease."""
         columns = ", ".join(f"s.{column.strip()}" for column in _SLOT.split(","))
         rows = self._execute(
             f"SELECT {columns} FROM slots s LEFT JOIN leases l ON l.name = 'process:' || s.holder "
@@ -77,6 +83,7 @@ class Slots:
         return tuple(_slot(row) for row in rows)
 
     def start_tool(self, row: ToolRow, owner: str) -> None:
+        """Record a tool call as started. Raise `BadInput` if the turn has a call with this id."""
         added = first(
             self._execute(
                 "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result, thought, "
@@ -89,9 +96,10 @@ class Slots:
             )
         )
         if added is None:
-            raise BadInput(f"this turn has a tool call {row.call_id!r} already; give each call an id of its own")
+            raise BadInput(f"This turn already has a tool call {row.call_id!r}. Give each call its own id.")
 
     def finish_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        """Record the result of a tool call. Raise `NotFound` if it was not started."""
         done = first(
             self._execute(
                 "UPDATE tool_rows SET state = ?, result = ? WHERE turn_id = ? AND call_id = ? RETURNING call_id",
@@ -99,7 +107,7 @@ class Slots:
             )
         )
         if done is None:
-            raise NotFound(f"no tool call {call_id!r} was started in this turn")
+            raise NotFound(f"No tool call {call_id!r} was started in this turn.")
 
     def tools(self, turn_id: str) -> tuple[ToolRow, ...]:
         rows = self._execute(

@@ -11,18 +11,21 @@ from everthread.store.sql import first, placeholders
 
 
 class Spend:
+    """One row per model call."""
+
     def __init__(self, database: Database) -> None:
         self._execute = database.execute
         self._insert = database.insert
 
     def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int:
+        """Reserve an amount before a call and return the row's id."""
         return self._insert(
             "INSERT INTO spend (owner, session_id, turn_id, model, reserved, at) VALUES (?, ?, ?, ?, ?, ?)",
             (ref.owner, ref.session_id, turn_id, model, amount, now),
         )
 
     def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
-        """Write down what a call has cost, whether or not something was reserved for it."""
+        """Record the cost of a call, with or without a reservation."""
         tokens = (spent.input_tokens, spent.output_tokens)
         if spent.spend_id is None:
             self._execute(
@@ -37,7 +40,7 @@ class Spend:
         )
 
     def total(self, owner: str, since: float) -> float:
-        """What was spent, with what is reserved and not yet settled."""
+        """Return the owner's cost since then: settled amounts, and reservations of calls that still run."""
         row = first(
             self._execute(
                 "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ?",
@@ -48,7 +51,7 @@ class Spend:
         return row[0]
 
     def of_turn(self, ref: SessionRef, turn_id: str, since: float) -> float:
-        """What was spent or is set aside for one turn, or whatever stands in its place."""
+        """Return the cost of one turn, or of other work that uses a turn id."""
         row = first(
             self._execute(
                 "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend "
@@ -60,7 +63,7 @@ class Spend:
         return row[0]
 
     def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
-        """What each model was used for since, in these sessions or in all; the dearest first."""
+        """Return the usage of each model since then, in these sessions or in all, the most expensive first."""
         if sessions is not None and not sessions:
             return ()
         concerns = "" if sessions is None else f"AND session_id IN ({placeholders(len(sessions))})"

@@ -27,7 +27,7 @@ _SHOWN_TO_PEOPLE = f"({SHOWN} OR status = '{TurnStatus.SET_ASIDE.value}')"
 
 
 class Segment(Struct, frozen=True):
-    """A run of turns that one session of the lineage owns and the viewer shows, unless hidden."""
+    """A range of turns that one session of a lineage owns and the viewing session shows, unless hidden."""
 
     session_id: str
     after: int
@@ -38,6 +38,8 @@ class Segment(Struct, frozen=True):
 
 
 class Turns:
+    """Turns, hidden turns and prompt prefixes."""
+
     def __init__(self, database: Database, sessions: Sessions) -> None:
         self._execute = database.execute
         self._insert = database.insert
@@ -54,25 +56,26 @@ class Turns:
         messages: Sequence[Message],
         at: float,
     ) -> None:
+        """Store a turn with its messages. Raise `TooLarge` if it has too many."""
         if len(messages) > MESSAGES_PER_TURN:
-            raise TooLarge(f"a turn has at most {MESSAGES_PER_TURN} messages; this one has {len(messages)}")
+            raise TooLarge(f"A turn has at most {MESSAGES_PER_TURN} messages. This one has {len(messages)}.")
         row_id = self._insert(
             "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?)",
             (session.id, number, turn_id, session.owner, status, at),
         )
         numbered = enumerate(messages, row_id * MESSAGES_PER_TURN)
         rows = ((number, session.owner, m.role, m.content, _extra(m)) for number, m in numbered)
-        # Many rows with few statements: each costs more than the row it writes.
+        # A statement costs more than a row, so one statement writes many rows.
         for values, given in _together(rows):
             self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given)
         self.index_due = self.index_due or row_id % TURNS_PER_INDEXING == 0
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
-        """What the session shows; `as_of_seq` and `up_to` give the view as it was at an earlier log position."""
+        """Return the turns `after + 1 .. up_to` that the session shows, optionally as of an earlier log position."""
         return self._view(session, self.segments(session, as_of_seq, up_to, after), SHOWN)
 
     def view_for_people(self, session: Session, *, up_to: int | None = None, after: int = 0) -> View:
-        """The same, and among its turns the messages that were set aside: whoever wrote them looks for them."""
+        """Return the view with messages that were set aside, which their authors look for."""
         return self._view(session, self.segments(session, None, up_to, after), _SHOWN_TO_PEOPLE)
 
     def _view(self, session: Session, lineage: tuple[list[Segment], frozenset[int]], shown: str) -> View:
@@ -83,6 +86,7 @@ class Turns:
         return View(self._summary(session), tuple(turns))
 
     def last_visible(self, session: Session, count: int) -> tuple[int, ...]:
+        """Return the numbers of the last `count` visible turns."""
         segments, hidden = self.segments(session, None, None)
         found: list[int] = []
         for segment in segments:
@@ -97,10 +101,11 @@ class Turns:
         return tuple(sorted(found[:count]))
 
     def count(self, session: Session) -> int:
-        """How many turns the session shows, inherited ones included, without reading them."""
+        """Count the turns that the session shows, inherited ones included."""
         return shown_turns(self._execute, session)
 
     def hide(self, session: Session, numbers: Sequence[int], seq: int) -> None:
+        """Hide turns from the session's view, since the log position `seq`."""
         for number in numbers:
             self._execute("INSERT INTO hidden (session_id, number, seq) VALUES (?, ?, ?)", (session.id, number, seq))
 
@@ -110,7 +115,7 @@ class Turns:
         )
 
     def asked(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
-        """What the session's own turns began with and when, the latest first; nothing longer than that."""
+        """Return times and user messages of the session's own turns, the latest first, without long ones."""
         rows = self._execute(
             "SELECT t.at, m.content FROM turns t JOIN messages m ON m.id = t.id * ? "
             "WHERE t.session_id = ? AND m.role = ? AND length(m.content) BETWEEN 1 AND ? "
@@ -120,7 +125,7 @@ class Turns:
         return tuple((at, content) for at, content in rows)
 
     def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
-        """The session's own turns, of whatever status and shown or not."""
+        """Return the session's own turns with any status, hidden or not."""
         row = first(
             self._execute(
                 "SELECT MAX(number) FROM (SELECT number FROM turns WHERE session_id = ? AND number > ? "
@@ -133,14 +138,14 @@ class Turns:
         return tuple(self._turns(Segment(session_id, after, row[0]), frozenset(), inherited=False, shown="true"))
 
     def number(self, session_id: str, turn_id: str) -> int | None:
-        """Which turn of the session that is; none if it was not committed there."""
+        """Return the number of a turn of the session, or None if it was not committed there."""
         row = first(
             self._execute("SELECT number FROM turns WHERE session_id = ? AND turn_id = ?", (session_id, turn_id))
         )
         return row[0] if row else None
 
     def size(self, session_id: str, number: int) -> int:
-        """How many bytes a turn's messages have, without reading them."""
+        """Return the size of a turn's messages in bytes, without reading them."""
         row = first(
             self._execute(
                 "SELECT COALESCE(SUM(octet_length(m.content) + COALESCE(octet_length(m.extra), 0)), 0) FROM turns t "
@@ -169,7 +174,7 @@ class Turns:
         return Prefix(*row) if row else None
 
     def prefix_number(self, session_id: str) -> int:
-        """The number of the session's newest prefix, without reading it; 0 if there is none."""
+        """Return the number of the session's newest prefix; 0 if there is none."""
         row = first(self._execute("SELECT COALESCE(MAX(number), 0) FROM prefixes WHERE session_id = ?", (session_id,)))
         assert row is not None
         return row[0]
@@ -177,9 +182,9 @@ class Turns:
     def segments(
         self, session: Session, as_of_seq: int | None, up_to: int | None, after: int = 0
     ) -> tuple[list[Segment], frozenset[int]]:
-        """The segments of a view, newest first, and the turn numbers hidden on the way to it.
+        """Return the segments of a view, newest first, and the hidden turn numbers.
 
-        A hide counts for the sessions below it only if it was there when they branched off.
+        A turn hidden in a parent is hidden in a child only if it was hidden before the child branched off.
         """
         segments: list[Segment] = []
         hidden: set[int] = set()
@@ -227,7 +232,7 @@ class Turns:
 
 
 def _together(rows: Iterable[Row]) -> Iterator[tuple[str, list[Any]]]:
-    """Placeholders and parameters for a few rows at a time."""
+    """Yield placeholders and parameters for a few rows at a time."""
     rows = iter(rows)
     while some := list(islice(rows, ROWS_PER_INSERT)):
         values = ", ".join([f"({placeholders(len(some[0]))})"] * len(some))

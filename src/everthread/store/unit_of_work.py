@@ -80,14 +80,16 @@ class UnitOfWork:
 
 
 class Store(Protocol):
+    """Asynchronous access to the store."""
+
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run one unit of work in one transaction; returns once it is durable."""
         ...
 
     async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
-        """`write` for a few short rows that somebody waits for: done on the spot where nobody is held up by it.
+        """Run a few short rows of `write` on the event loop's thread if no other write is waiting.
 
-        A unit of work that finds more to do than that says so (`takes_long`).
+        A unit of work that has more to do calls `takes_long`.
         """
         ...
 
@@ -96,46 +98,50 @@ class Store(Protocol):
         ...
 
     async def read_inline(self, work: Callable[[UnitOfWork], T]) -> T:
-        """The same for what takes microseconds: done on the spot, without the cost of going to another thread."""
+        """Run a read of microseconds on the event loop's thread."""
         ...
 
     async def index(self) -> None:
-        """Make the words of everything committed searchable: they are indexed some turns at a time."""
+        """Index all committed messages. New turns are indexed many at a time, so a search calls this first."""
         ...
 
     async def changed(self) -> int:
-        """A number that differs whenever somebody has committed, in this process or another."""
+        """Return a number that changes with every commit of this or another process."""
         ...
 
     async def tidy(self) -> bool:
-        """Take what was deleted or overwritten out of the files beside the data. False if somebody reads there now."""
+        """Remove deleted and overwritten rows from the files beside the data. Return False if another process reads
+        them.
+        """
         ...
 
     async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        """Copy everything committed so far to a new file, while others go on writing; `progress` hears of what."""
+        """Copy everything committed so far to a new file. `progress` receives the pages copied and the total."""
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Finish queued writes and close the store."""
+        ...
 
 
 class Examined(Struct, frozen=True):
-    """What an examination of a store has found."""
+    """The result of a check of a store's file."""
 
     engine: str
-    """What keeps it, with its version."""
+    """The database engine with its version."""
     engine_problem: str
     schema: int
-    """0 if there is none yet."""
+    """The schema number; 0 for a new file."""
     schema_known: int
-    """The newest that this program knows."""
+    """The newest schema of this program."""
     damage: str
-    """Empty if none was found."""
+    """The first problem found; empty if there is none."""
     whole: bool
-    """False if there was not time for all of it."""
+    """False if the time was too short to check everything."""
 
 
 class Contents(Struct, frozen=True):
-    """How much a store holds, to compare a copy by."""
+    """The number of rows in a store, to compare a copy with."""
 
     schema: int
     sessions: int

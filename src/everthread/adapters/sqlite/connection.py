@@ -1,4 +1,4 @@
-"""Connections to the file, and SQLite's errors in our words."""
+"""Connections to the SQLite file, and the translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LOOKASIDE_PIECES = 1000
 
 
 def _set_up_sqlite() -> None:
-    """What SQLite can be told only for a whole process, and only as long as nobody there has anything open.
+    """Configure SQLite for the process, unless a connection is open already.
 
-    The memory that a statement needs while it runs comes from pieces that its connection has put aside, about a
-    megabyte. A statement that is kept ready has some twenty of them; of SQLite's usual hundred, none would be left to
-    run with. And nobody asks how much memory SQLite has taken in all: counting that takes a lock each time.
+    A running statement takes its memory from its connection's lookaside buffer, here about a megabyte. A prepared
+    statement uses some twenty slots; of SQLite's default hundred, none would be left for running. Memory statistics
+    are off: they take a lock at each allocation, and nothing reads them.
     """
     if apsw.connections():
         return
@@ -49,7 +49,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What we use of a connection."""
+    """The methods of an apsw connection that this package uses."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -63,20 +63,20 @@ class Connection(Protocol):
 
 
 def connect_bare(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Any:
-    """A connection that has changed nothing in the file, whosever it is."""
+    """Open a connection without changing anything in the file."""
     connection = cast(Any, apsw).Connection(path, statementcachesize=256)
     connection.set_busy_timeout(int(busy_s_max * 1000))
     return connection
 
 
 def connect(path: str, *, busy_s_max: float = BUSY_S_MAX, cache_kib: int = CACHE_KIB) -> Connection:
-    """A connection set up as every connection of ours is."""
+    """Open a connection with the settings that every connection of the store has."""
     connection = connect_bare(path, busy_s_max=busy_s_max)
-    # Without this, SQLite plans a query again at every use if a bound value might let it use a partial index.
+    # Otherwise SQLite plans a query at every use if a bound value might allow a partial index.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    # Full durability: a commit that was reported survives a power cut. Freed pages are overwritten, so that what
-    # somebody asked to be forgotten is not left in the file. The cache is for the upper pages of the trees: with
-    # thousands of conversations they don't fit into SQLite's usual 2 MB, and a message costs twice as much.
+    # Full durability: a commit survives a power cut. Freed pages are overwritten, so that erased text does not stay
+    # in the file. The cache holds the upper pages of the B-trees: with thousands of conversations they do not fit
+    # into SQLite's default of 2 MB, and a message costs twice as much.
     for pragma in (
         "journal_mode = WAL",
         "synchronous = FULL",
@@ -135,7 +135,7 @@ def _run_to_the_end(execute: RawExecute) -> Execute:
 
 
 def translated(error: apsw.Error, path: str) -> StoreError:
-    """SQLite's error as ours, with what to do next."""
+    """Translate an error of SQLite to a `StoreError` that says what to do."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(f"{path}: another program holds the write lock; try again")

@@ -1,7 +1,4 @@
-"""Looking a store's file over, without changing it and within a bound.
-
-The store as a file: a copy of it while others write, whether it is sound, and whether anybody has it open.
-"""
+"""Maintenance of the store's file: check, copy while others write, restore, exclusive access."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _OLDEST = (3, 51, 3)
 
 
 def examine(path: Path, bound_s: float) -> Examined:
-    """Raises `StoreError` if the file can't be read at all."""
+    """Check the file within a time limit, without changing it. Raise `StoreError` if it can't be read at all."""
     version = apsw.sqlitelibversion()
     too_old = tuple(map(int, version.split("."))) < _OLDEST
     problem = "it can damage a file that several connections use" if too_old else ""
@@ -48,7 +45,7 @@ def examine(path: Path, bound_s: float) -> Examined:
 
 
 def _damage(connection: Any, bound_s: float) -> tuple[str, bool]:
-    """What the database itself finds wrong, and whether it has looked at everything."""
+    """Return the first problem that SQLite finds, and whether the check was complete."""
     deadline = time.monotonic() + bound_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
@@ -66,7 +63,7 @@ _NUMBERS_SINCE = 1_700_000_000
 
 
 def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> None:
-    """A copy of what was committed when it began, in one new file that only the owner may read."""
+    """Copy everything committed so far to one new file that only the user may read."""
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
@@ -75,7 +72,7 @@ def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> 
         source, copy = connect_bare(path), connect_bare(str(target))
         try:
             _copy_pages(source, copy, progress)
-            # A copy has no log beside it: all of it is in the one file.
+            # A copy is one file, without a write-ahead log.
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
             copy.close()
@@ -87,8 +84,8 @@ def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> 
 
 
 def _copy_pages(source: Any, copy: Any, progress: Callable[[int, int], None]) -> None:
-    # One snapshot from the first page to the last: without it every commit of somebody else's would start the copy
-    # again. Those who write do not wait for one who reads.
+    # One snapshot for all pages: otherwise every commit of another connection would restart the copy. Writers do
+    # not wait for readers.
     source.execute("BEGIN")
     list(source.execute("SELECT COUNT(*) FROM sqlite_schema"))
     with copy.backup("main", source, "main") as copying:
@@ -99,7 +96,9 @@ def _copy_pages(source: Any, copy: Any, progress: Callable[[int, int], None]) ->
 
 
 def inspect(path: Path) -> Contents:
-    """What a closed copy holds. Raises `StoreCorrupt` if it is not sound, `StoreTooNew` if a newer program wrote it."""
+    """Count the rows of a closed copy. Raise `StoreCorrupt` if it is damaged, `StoreTooNew` if a newer program wrote
+    it.
+    """
     try:
         connection = cast(Any, apsw).Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -136,7 +135,7 @@ def _contents(connection: Any, path: str) -> Contents:
 
 
 def forgotten(path: Path) -> frozenset[tuple[str, str]]:
-    """What was asked to be forgotten: kind (session, note, owner) and id. Nothing if the file can't be read."""
+    """Return kind (session, note, owner) and id of the tombstones. Empty if the file can't be read."""
     if not path.exists():
         return frozenset()
     try:
@@ -150,10 +149,10 @@ def forgotten(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def renumber(path: Path, now: float) -> None:
-    """Let what a restored copy tells providers from now on come under keys that none of them has seen.
+    """Give a restored copy new replay numbers.
 
-    They have seen what came after the backup, under the numbers that its turns are given again. Each restoration takes
-    a number of its own, from the time; how far each provider has come stays as it is.
+    Providers have seen later turns under the numbers that the copy will assign again. Each restoration takes a replay
+    number of its own, from the time. The positions of cursors stay.
     """
     try:
         connection = connect_bare(str(path))
@@ -172,7 +171,7 @@ def renumber(path: Path, now: float) -> None:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Generator[None]:
-    """Nobody else has the file open, and nobody can open it until the end. Raises `StoreBusy` if somebody has."""
+    """Hold exclusive access to the file. Raise `StoreBusy` if another program has it open."""
     if not path.exists():
         yield
         return
@@ -187,7 +186,7 @@ def alone(path: Path) -> Generator[None]:
         except (apsw.BusyError, apsw.LockedError):
             raise StoreBusy(f"{path}: another program has it open; stop it (a chat, a gateway) and try again") from None
         except (apsw.NotADBError, apsw.CorruptError):
-            # A damaged file is in nobody's use; being rid of it may be why this is asked.
+            # No program uses a damaged file, and a restore may be about to replace it.
             pass
         except apsw.Error as error:
             raise translated(error, str(path)) from error

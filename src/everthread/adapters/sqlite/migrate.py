@@ -1,4 +1,4 @@
-"""Numbered, checksummed migrations: a file is brought up to date when it is opened, or refused in plain words."""
+"""Numbered migrations with checksums, applied when a file is opened."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _FOLDER = Path(__file__).parent / "migrations"
 
 
 class Migration(Struct, frozen=True):
+    """One SQL script."""
+
     number: int
     name: str
     sql: str
@@ -25,18 +27,18 @@ class Migration(Struct, frozen=True):
 
 
 def known_migrations(folder: Path = _FOLDER) -> tuple[Migration, ...]:
-    """Every migration this program has, in order; files are called `0001_name.sql`."""
+    """Return this program's migrations in order. Files are named `0001_name.sql`."""
     found = (path.name.removesuffix(".sql").split("_", 1) + [path.read_text()] for path in sorted(folder.glob("*.sql")))
     return tuple(Migration(int(number), name, sql) for number, name, sql in found)
 
 
 def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...] | None = None) -> int:
-    """Apply what is missing, in one transaction; the number of migrations applied.
+    """Apply missing migrations in one transaction and return their number.
 
-    Two programs may open a new file at once: what is missing is decided inside the write lock.
+    Two programs may open a new file at the same time, so the missing ones are determined under the write lock.
     """
     migrations = known_migrations() if migrations is None else migrations
-    # The usual case takes no lock: a program that only looks need not wait for another's long write.
+    # No lock in the usual case: a program that only reads need not wait for a long write.
     if _is_ours(connection) and not _missing(connection, path, migrations):
         return 0
     connection.execute("BEGIN IMMEDIATE")
@@ -58,7 +60,7 @@ def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...]
 
 
 def refuse_others(connection: Connection, path: str) -> None:
-    """Raises unless the file is ours or empty. Changes nothing in it."""
+    """Raise `StoreCorrupt` unless the file is empty or Everthread's. Changes nothing in it."""
     if not _is_ours(connection) and list(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
         raise StoreCorrupt(f"{path}: this is some other program's database; choose another home")
 

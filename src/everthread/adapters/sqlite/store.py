@@ -1,7 +1,7 @@
-"""The embedded store: one SQLite file, one writer, group commit.
+"""The embedded store: one SQLite file, one writer thread, group commit.
 
-Units of work that are handed in together share one `BEGIN IMMEDIATE` and one fsync, each inside a savepoint of its
-own, so that one that fails takes nothing else with it. Every commit is durable before anyone is told of it.
+Units of work that are queued at the same time share one `BEGIN IMMEDIATE` and one fsync. Each has its own savepoint,
+so that one that fails affects no other. A caller gets its result after the commit is durable.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> SqliteStore:
-        """Open or create the file, bring its schema up to date, and start the writer."""
+        """Open or create the file, migrate its schema, and start the writer."""
         await asyncio.to_thread(prepare, path, busy_s_max=busy_s_max)
         return cls(path, busy_s_max=busy_s_max)
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
-        # A commit that has begun is not undone by whoever stops waiting for it: only the news of it is lost.
+        # Cancelling the caller does not undo a commit that has begun; only its result is lost.
         return await self._jobs.hand_in(work)
 
     async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
@@ -88,7 +88,7 @@ class SqliteStore:
         await asyncio.to_thread(copy_file, self._path, target, progress)
 
     async def aclose(self) -> None:
-        """Finish what was handed in, then close the file. Safe to call twice."""
+        """Finish queued writes, then close the file. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
@@ -129,7 +129,7 @@ class SqliteStore:
             raise translated(error, self._path) from error
 
     def _write_batches(self) -> None:
-        # Whatever has come while the last batch was being made durable goes together.
+        # Jobs that were queued during the last commit form the next batch.
         while jobs := self._jobs.take(BATCH_MAX):
             self._writer.commit(jobs)
             self._jobs.finished(jobs)
@@ -138,7 +138,7 @@ class SqliteStore:
 
 
 def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
-    """Create the file and its folder for the owner's eyes only, and bring the schema up to date."""
+    """Create the file and its folder, readable by the user only, and migrate the schema."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
@@ -160,7 +160,7 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
 
 
 def _look_before_touching(path: Path, busy_s_max: float) -> None:
-    """Opening a file our way changes its journal mode: another program's must be left as it is."""
+    """Refuse another program's file before `connect` changes its journal mode."""
     connection = connect_bare(str(path), busy_s_max=busy_s_max)
     try:
         refuse_others(connection, str(path))

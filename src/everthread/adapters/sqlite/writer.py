@@ -1,8 +1,8 @@
-"""The one connection that writes, and commits on it.
+"""The connection that writes, and its commits.
 
-Whoever holds the pen writes: the writer's thread, which takes all that was handed in together, or an event loop that
-has one short thing to write. To go to another thread and back costs as much as such a commit, so a loop does it itself
-as long as it has to wait for nobody and the disk is quick; how long the last commits took to reach it says that best.
+A lock guards the connection. The writer thread commits queued jobs together; an event loop commits one short job
+itself. A round trip to the writer thread costs as much as such a commit, so the loop does it inline as long as no lock
+is awaited and the disk is fast, judged by the duration of the last commits.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Writer:
         self._connect()
 
     def commit(self, jobs: Sequence[Job]) -> None:
-        """Commit the jobs. Whatever goes wrong is said to those who wait for them: the writer must never die."""
+        """Commit the jobs. Errors go to the jobs' callers: the writer must never die."""
         with self._pen:
             self._commit(jobs, self._busy_s_max)
 
     def commit_inline(self, job: Job) -> bool:
-        """The same for one job, in an event loop's thread, if that holds up nobody; false if it would."""
+        """Commit one job on an event loop's thread. Return False if that would block the loop."""
         if self._commits < self._slow_until or self._is_due_for_chores():
             return False
         try:
@@ -65,7 +65,7 @@ class Writer:
         return True
 
     def do_chores(self) -> None:
-        """What nobody need wait for: index the words of new turns, and move a long log into the file."""
+        """Index new turns and checkpoint a long write-ahead log, while no caller waits."""
         if not self._is_due_for_chores():
             return
         with self._pen:
@@ -95,6 +95,7 @@ class Writer:
             self._database.connection.close()
 
     def _connect(self) -> None:
+        """Open the connection."""
         try:
             connection = connect(self._path, busy_s_max=self._busy_s_max, cache_kib=CACHE_KIB)
         except apsw.Error as error:
@@ -139,7 +140,7 @@ class Writer:
             self._slow_until = self._commits + QUICK_IN_A_ROW
 
     def _reconnect(self) -> None:
-        """A transaction that can't be rolled back ends with its connection."""
+        """Replace a connection whose transaction can't be rolled back."""
         left = self._database.connection
         self._connect()
         left.close()
@@ -152,7 +153,7 @@ def _index(uow: UnitOfWork) -> None:
 def commit_together(
     database: SqliteDatabase, unit: UnitOfWork, jobs: Sequence[Job], path: str, make_durable: Callable[[], None]
 ) -> None:
-    """Run the jobs in one transaction and leave each its result or its error."""
+    """Run the jobs in one transaction and set the result or error of each."""
     waiting = jobs
     while waiting:
         culprit = _try_together(database, unit, waiting, path, make_durable)
@@ -181,7 +182,7 @@ def _try_together(
 def _run_alone(
     database: SqliteDatabase, unit: UnitOfWork, job: Job, path: str, make_durable: Callable[[], None]
 ) -> None:
-    """With nobody to be kept from harm, the transaction itself is the savepoint."""
+    """Run a single job: without others to protect, it needs no savepoint."""
     try:
         job.result, job.error = job.work(unit), None
     except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
@@ -192,7 +193,7 @@ def _run_alone(
 
 
 def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> bool:
-    """Whether the transaction is still there afterwards."""
+    """Run a job in a savepoint. Return whether the transaction is still open afterwards."""
     connection.execute("SAVEPOINT unit")
     try:
         job.result, job.error = job.work(unit), None
