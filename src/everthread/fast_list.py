@@ -1,6 +1,6 @@
-"""A quick look at a store, for a list that people wait for: none of what a runtime needs is loaded.
+"""List the newest sessions without loading the runtime, for a fast `sessions list`.
 
-Only what is sure to be right is read here. Whatever is unusual about a file is left to the runtime, which says why.
+Only a file in the expected state is read. Everything else is left to the runtime, which reports the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MIGRATIONS = Path(__file__).parent / "adapters" / "sqlite" / "migrations"
 
 
 def newest_sessions(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:
-    """The last active conversations, and how many turns each shows; None if this is no file for a quick look."""
+    """Return the last active conversations with their numbers of turns, or None if the runtime has to read the file."""
     import apsw  # noqa: PLC0415 - a help text need not wait for the store
 
     try:
@@ -45,7 +45,7 @@ def _newest(connection: Any, limit: int) -> Sequence[tuple[Session, int]]:
 
 
 def _is_as_expected(connection: Any) -> bool:
-    """Whether the file is ours, and neither older nor newer than this program."""
+    """Return whether the file is Everthread's and has exactly this program's schema."""
     if connection.pragma("application_id") != _APPLICATION_ID:
         return False
     known = sorted(int(name[:4]) for name in os.listdir(_MIGRATIONS) if name.endswith(".sql"))

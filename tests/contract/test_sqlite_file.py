@@ -148,7 +148,7 @@ async def test_nobody_is_told_of_a_commit_before_the_disk_has_it(path: Path) -> 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that counts as quick however busy the machine is."""
-    monkeypatch.setattr(writing, "QUICK_S_MAX", 30.0)
+    monkeypatch.setattr(writing, "FAST_COMMIT_S_MAX", 30.0)
 
 
 def here(uow: UnitOfWork) -> bool:
@@ -173,7 +173,7 @@ async def test_one_who_writes_alone_does_so_on_the_spot_and_several_together(pat
 async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_some_were_quick(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "QUICK_S_MAX", 0.1)
+    monkeypatch.setattr(writing, "FAST_COMMIT_S_MAX", 0.1)
 
     def add(uow: UnitOfWork, number: int) -> bool:
         uow.sessions.add(plain_session(f"s{number}"))
@@ -186,10 +186,10 @@ async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_some_were_q
             assert [await store.write_inline(lambda uow, n=n: add(uow, n)) for n in (1, 2, 3)] == [False] * 3
             syncs.pause_s = 0.0
             # One might be chance.
-            first = range(4, 4 + writing.QUICK_IN_A_ROW)
+            first = range(4, 4 + writing.FAST_COMMITS_MIN)
             assert [await store.write_inline(lambda uow, n=n: add(uow, n)) for n in first] == [
                 False
-            ] * writing.QUICK_IN_A_ROW
+            ] * writing.FAST_COMMITS_MIN
             assert any([await store.write_inline(lambda uow, n=n: add(uow, n)) for n in range(first.stop, 100)])
 
 
@@ -334,7 +334,7 @@ async def test_what_is_only_jotted_leaves_no_long_log_behind(path: Path) -> None
             async with aclosing(await SqliteStore.open(path)) as store:
                 one = plain_session(f"s{n}").but(end_reason="x" * 90_000)
                 await store.write_inline(lambda uow, s=one: uow.sessions.add(s))
-        assert log.stat().st_size < 1.2 * 4120 * writing.LOG_PAGES_MAX
+        assert log.stat().st_size < 1.2 * 4120 * writing.WAL_PAGES_MAX
         assert len(await idle.read(lambda uow: uow.sessions.matching("s", 100))) == 60
 
 
@@ -345,7 +345,7 @@ async def test_a_long_log_is_moved_into_the_file_and_new_words_are_indexed_meanw
         talk = Talk(store)
         for n in range(260):
             await talk.say(f"zanzibar {n} " + "x" * 6000, KEY)
-        assert log.stat().st_size < 4 * 4096 * writing.LOG_PAGES_MAX
+        assert log.stat().st_size < 4 * 4096 * writing.WAL_PAGES_MAX
         # Of those after the last 128 nobody has indexed anything: nobody has searched.
         for _ in range(100):
             found = await store.read(lambda uow: uow.search.search("ann", "zanzibar", limit=1000))
@@ -662,7 +662,7 @@ async def test_another_programs_file_is_refused_and_left_alone(path: Path) -> No
     other.execute("PRAGMA application_id = 42; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
     other.close()
     before = contents(path)
-    with pytest.raises(StoreCorrupt, match="some other program's"):
+    with pytest.raises(StoreCorrupt, match="another program's"):
         await SqliteStore.open(path)
     assert contents(path) == before
 

@@ -179,7 +179,7 @@ def test_a_home_that_somebody_has_open_is_left_alone(home: Path, tmp_path: Path)
     file = tmp_path / "it.tar.gz"
     printed(home, "backup", str(file))
     with somebody_writing(home) as worker:
-        refused(everthread(home, "restore", str(file), "--force"), 75, "another program has it open")
+        refused(everthread(home, "restore", str(file), "--force"), 75, "Another program has the file open")
         assert worker.poll() is None
     assert printed(home, "restore", str(file), "--force")["turns"] == 3
 

@@ -1,1 +1,4 @@
-"""Lanes: who drains what, when."""
+"""Lanes: FIFOs that one worker drains at a time.
+
+local: lanes within one process, on leases in the store.
+"""

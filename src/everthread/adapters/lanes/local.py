@@ -1,7 +1,7 @@
-"""Lanes inside one process, on leases that keep two processes on one file out of each other's way.
+"""Lanes within one process, with leases that exclude other processes on the same store.
 
-A lease has a heartbeat; a process that is stopped for longer than its lease loses it, and every write of a lane checks
-the fence, so a process that wakes up again finds out before it can do harm.
+A lease is renewed by a heartbeat. A process that stops for longer than its lease loses it. Every write of a lane
+checks the fence, so a process that continues afterwards is refused before it can write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("everthread.lanes")
 LEASE_S = 15.0
 POLL_S = 0.1
 _LIFE_LEASES_MAX = 4
-"""A process says that it is there for less than that many times the time of a lease."""
+"""A process lease is shorter than this many lane leases."""
 BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
 
@@ -38,7 +38,7 @@ class _Lane:
 
 
 class LocalLanes:
-    """Serves lanes as long as `run` runs."""
+    """Serve lanes as long as `run` runs."""
 
     def __init__(
         self, store: Store, clock: Clock, holder: str, *, lease_s: float = LEASE_S, poll_s: float = POLL_S
@@ -70,8 +70,8 @@ class LocalLanes:
                 for lane in self._lanes.values():
                     tasks.create_task(self._serve(lane), name=f"lane:{lane.name}")
         finally:
-            # Cancelled or not, the leases go back: the next process need not wait for them to run out.
-            await asyncio.shield(self._give_back())
+            # Release the leases in any case: the next process need not wait for them to expire.
+            await asyncio.shield(self._release_all())
 
     async def _serve(self, lane: _Lane) -> None:
         while True:
@@ -91,26 +91,28 @@ class LocalLanes:
             except (Exception, asyncio.CancelledError) as error:
                 if _is_being_cancelled():
                     raise
-                log.exception("%s: the lane has failed and goes on later", lane.name)
+                log.exception("%s: unexpected error; the lane continues after a pause", lane.name)
                 await self._pause(lane, f"{error!r}")
                 continue
             await _event_within(lane.awake, wait_s)
 
     async def _pause(self, lane: _Lane, problem: str) -> None:
-        """Nothing wakes a lane that fails for reasons nobody foresaw: each commit would, and its own report is one."""
+        """Wait after an unexpected error. Nothing wakes the lane meanwhile: every commit would, including its own
+        report.
+        """
         lane.failures += 1
         if problem != lane.reported:
             await self._report(lane, problem)
         await self._clock.sleep(BACKOFF.delay_s(lane.failures))
 
     async def _report(self, lane: _Lane, problem: str) -> None:
-        """Say it once where people see it, if the store lets us."""
+        """Add an incident, once for each problem, if the store is available."""
         incident = Incident(self._clock.now(), f"lane:{lane.name}", None, problem)
         try:
             await self._store.write(lambda uow: uow.leases.add_incident(incident))
             lane.reported = problem
         except Exception as error:  # noqa: BLE001 - the store may be the very thing that fails
-            log.warning("%s: can't be reported: %s", lane.name, error)
+            log.warning("%s: could not record the incident: %s", lane.name, error)
 
     async def _drain(self, lane: _Lane) -> float | None:
         if lane.lease is None:
@@ -119,7 +121,7 @@ class LocalLanes:
 
     async def _acquire(self, lane: _Lane) -> None:
         now = self._clock.now()
-        # Each commit wakes us, and most of the time another process has the lane: to see that takes no write.
+        # Every commit wakes this lane, and usually another process holds it: a read is enough to see that.
         if not await self._store.read_inline(lambda uow: uow.leases.may_acquire(lane.name, now, self._lease_s)):
             return
         granting = asyncio.ensure_future(
@@ -128,7 +130,7 @@ class LocalLanes:
         try:
             lane.lease = await asyncio.shield(granting)
         except asyncio.CancelledError:
-            # What was granted meanwhile must be known, to be given back.
+            # A lease that was granted meanwhile must be known, to be released.
             await asyncio.wait({granting})
             lane.lease = None if granting.exception() else granting.result()
             raise
@@ -136,11 +138,11 @@ class LocalLanes:
     async def _beat(self) -> None:
         now = self._clock.now()
 
-        def be_there(uow: UnitOfWork) -> None:
+        def keep_alive(uow: UnitOfWork) -> None:
             uow.leases.keep_alive(self._holder, now, self._lease_s)
             uow.leases.bound_lives(now + _LIFE_LEASES_MAX * self._lease_s)
 
-        await self._store.write(be_there)
+        await self._store.write(keep_alive)
         for lane in self._lanes.values():
             lease = lane.lease
             if lease is not None and not await self._renewed(lease, now) and lane.lease is lease:
@@ -151,7 +153,7 @@ class LocalLanes:
         return await self._store.write(lambda uow: uow.leases.renew(lease, now, self._lease_s))
 
     async def _watch(self) -> None:
-        """Somebody has committed, here or elsewhere: any lane may have work."""
+        """Wake all lanes after a commit of this or another process."""
         changed = await self._store.changed()
         if changed != self._seen:
             self._seen = changed
@@ -168,7 +170,7 @@ class LocalLanes:
                 wait_s = max(every_s, BACKOFF.first_s)
             await self._clock.sleep(wait_s)
 
-    async def _give_back(self) -> None:
+    async def _release_all(self) -> None:
         held = [lane.lease for lane in self._lanes.values() if lane.lease is not None]
         for lane in self._lanes.values():
             lane.lease = None
@@ -181,11 +183,11 @@ class LocalLanes:
             try:
                 await self._store.write(release)
             except StoreError as error:
-                log.warning("leases are left to run out: %s", error)
+                log.warning("could not release leases; they expire by themselves: %s", error)
 
 
 def _is_being_cancelled() -> bool:
-    """Whether somebody wants this task to end, or a cancellation that is none of ours came out of what it awaited."""
+    """Return whether this task is being cancelled, or a stray CancelledError came out of an awaited call."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -138,12 +138,14 @@ def translated(error: apsw.Error, path: str) -> StoreError:
     """Translate an error of SQLite to a `StoreError` that says what to do."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return StoreBusy(f"{path}: another program holds the write lock; try again")
+            return StoreBusy(f"{path}: Another program holds the write lock. Try again.")
         case apsw.FullError() | apsw.IOError(extendedresult=apsw.SQLITE_IOERR_SHMSIZE):
-            return DiskFull(f"{path}: no room left on the disk; nothing was lost, free some space and try again")
+            return DiskFull(f"{path}: The disk has no room left. Nothing was lost; free some space and try again.")
         case apsw.NotADBError() | apsw.CorruptError():
-            return StoreCorrupt(f"{path}: not an Everthread database, or a damaged one; restore a backup of it")
+            return StoreCorrupt(f"{path}: The file is damaged or not an Everthread database. Restore a backup.")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            return StoreUnwritable(f"{path}: can't be opened for writing; check its folder and its permissions")
+            return StoreUnwritable(
+                f"{path}: The file can't be opened for writing. Check its folder and its permissions."
+            )
         case _:
             return StoreError(f"{path}: {error}")

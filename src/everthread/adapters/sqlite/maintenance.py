@@ -49,12 +49,12 @@ def _damage(connection: Any, bound_s: float) -> tuple[str, bool]:
     deadline = time.monotonic() + bound_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
-        ((said,),) = connection.execute("PRAGMA quick_check(1)")
+        ((answer,),) = connection.execute("PRAGMA quick_check(1)")
     except apsw.InterruptError:
         return "", False
     finally:
         connection.set_progress_handler(None)
-    return ("" if said == "ok" else str(said)), True
+    return ("" if answer == "ok" else str(answer)), True
 
 
 PAGES_PER_STEP = 256
@@ -67,7 +67,7 @@ def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> 
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
-        raise StoreUnwritable(f"{target}: {error.strerror or error}; choose another place") from error
+        raise StoreUnwritable(f"{target}: {error.strerror or error}. Choose another path.") from error
     try:
         source, copy = connect_bare(path), connect_bare(str(target))
         try:
@@ -114,7 +114,7 @@ def _contents(connection: Any, path: str) -> Contents:
     problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
     problems += [f"foreign key of {row[0]}" for row in connection.execute("PRAGMA foreign_key_check")]
     if problems:
-        raise StoreCorrupt(f"{path}: is damaged ({problems[0]}); restore another backup")
+        raise StoreCorrupt(f"{path}: The file is damaged ({problems[0]}). Restore another backup.")
 
     def number(sql: str) -> int:
         return next(iter(connection.execute(sql)))[0] or 0
@@ -122,7 +122,7 @@ def _contents(connection: Any, path: str) -> Contents:
     schema, newest = number("SELECT MAX(number) FROM migrations"), known_migrations()[-1].number
     if schema > newest:
         raise StoreTooNew(
-            f"{path}: written by a newer Everthread (schema {schema}, this one knows {newest}); upgrade this one"
+            f"{path}: Written by a newer Everthread (schema {schema}; this version knows {newest}). Upgrade Everthread."
         )
     return Contents(
         schema,
@@ -184,7 +184,9 @@ def alone(path: Path) -> Generator[None]:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
         except (apsw.BusyError, apsw.LockedError):
-            raise StoreBusy(f"{path}: another program has it open; stop it (a chat, a gateway) and try again") from None
+            raise StoreBusy(
+                f"{path}: Another program has the file open. Stop it (a chat, a gateway) and try again."
+            ) from None
         except (apsw.NotADBError, apsw.CorruptError):
             # No program uses a damaged file, and a restore may be about to replace it.
             pass

@@ -62,7 +62,7 @@ def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...]
 def refuse_others(connection: Connection, path: str) -> None:
     """Raise `StoreCorrupt` unless the file is empty or Everthread's. Changes nothing in it."""
     if not _is_ours(connection) and list(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
-        raise StoreCorrupt(f"{path}: this is some other program's database; choose another home")
+        raise StoreCorrupt(f"{path}: The file is another program's database. Choose another home.")
 
 
 def _is_ours(connection: Connection) -> bool:
@@ -79,9 +79,10 @@ def _missing(connection: Connection, path: str, migrations: tuple[Migration, ...
     newest = migrations[-1].number
     if applied and max(applied) > newest:
         raise StoreTooNew(
-            f"{path}: written by a newer Everthread (schema {max(applied)}, this one knows {newest}); upgrade this one"
+            f"{path}: Written by a newer Everthread (schema {max(applied)}; this version knows {newest}). "
+            "Upgrade Everthread."
         )
     for migration in migrations:
         if applied.get(migration.number, migration.checksum) != migration.checksum:
-            raise StoreCorrupt(f"{path}: schema {migration.number} differs from this program's; restore a backup")
+            raise StoreCorrupt(f"{path}: Schema {migration.number} differs from this program's. Restore a backup.")
     return tuple(migration for migration in migrations if migration.number not in applied)

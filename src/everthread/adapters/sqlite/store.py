@@ -18,7 +18,7 @@ import apsw
 from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, connect_bare, translated
 from everthread.adapters.sqlite.maintenance import copy_file
 from everthread.adapters.sqlite.migrate import migrate, refuse_others
-from everthread.adapters.sqlite.write_queue import Jobs
+from everthread.adapters.sqlite.write_queue import WriteQueue
 from everthread.adapters.sqlite.writer import Writer
 from everthread.domain.errors import StoreError, StoreUnwritable
 from everthread.store.unit_of_work import UnitOfWork
@@ -40,8 +40,8 @@ class SqliteStore:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
         self._opened: list[SqliteDatabase] = []
-        self._jobs = Jobs()
-        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
+        self._queue = WriteQueue()
+        self._thread = threading.Thread(target=self._run_writer, name="store-writer", daemon=True)
         self._thread.start()
         self._closed = False
 
@@ -54,11 +54,11 @@ class SqliteStore:
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
         # Cancelling the caller does not undo a commit that has begun; only its result is lost.
-        return await self._jobs.hand_in(work)
+        return await self._queue.submit(work)
 
     async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
-        return await self._jobs.do_or_hand_in(work, self._writer.commit_inline)
+        return await self._queue.run_or_submit(work, self._writer.commit_inline)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
@@ -81,7 +81,7 @@ class SqliteStore:
 
     async def tidy(self) -> bool:
         self._check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._writer.empty_the_log)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._writer.empty_wal)
 
     async def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
         self._check_open()
@@ -92,9 +92,9 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        self._jobs.end()
+        self._queue.end()
         await asyncio.to_thread(self._thread.join)
-        self._jobs.close()
+        self._queue.close()
         self._readers.shutdown()
         for database in (*self._opened, self._inline):
             database.connection.close()
@@ -102,7 +102,7 @@ class SqliteStore:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreError(f"{self._path}: the store is closed")
+            raise StoreError(f"{self._path}: The store is closed.")
 
     def _connected(self) -> SqliteDatabase:
         try:
@@ -128,11 +128,11 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._path) from error
 
-    def _write_batches(self) -> None:
+    def _run_writer(self) -> None:
         # Jobs that were queued during the last commit form the next batch.
-        while jobs := self._jobs.take(BATCH_MAX):
+        while jobs := self._queue.take(BATCH_MAX):
             self._writer.commit(jobs)
-            self._jobs.finished(jobs)
+            self._queue.finished(jobs)
             self._writer.do_chores()
         self._writer.do_chores()
 
@@ -143,11 +143,11 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             path.touch(mode=0o600)
-        _look_before_touching(path, busy_s_max)
+        _refuse_other_programs(path, busy_s_max)
         connection = connect(str(path), busy_s_max=busy_s_max)
     except OSError as error:
         raise StoreUnwritable(
-            f"{path}: {error.strerror or error}; choose another home or mend its permissions"
+            f"{path}: {error.strerror or error}. Fix its permissions or choose another home."
         ) from error
     except apsw.Error as error:
         raise translated(error, str(path)) from error
@@ -159,7 +159,7 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
         connection.close()
 
 
-def _look_before_touching(path: Path, busy_s_max: float) -> None:
+def _refuse_other_programs(path: Path, busy_s_max: float) -> None:
     """Refuse another program's file before `connect` changes its journal mode."""
     connection = connect_bare(str(path), busy_s_max=busy_s_max)
     try:

@@ -19,93 +19,98 @@ from msgspec import Struct
 from everthread.domain.errors import StoreError
 from everthread.store.unit_of_work import UnitOfWork
 
-_RINGS_HEARD_AT_ONCE = 4096
+_SIGNAL_BYTES = 4096
 
 
 class Job(Struct, eq=False):
+    """A unit of work with its result or its error."""
+
     work: Callable[[UnitOfWork], Any]
     result: Any = None
     error: BaseException | None = None
 
 
-class HandedIn(Job, eq=False, kw_only=True):
+class QueuedJob(Job, eq=False, kw_only=True):
+    """A job whose caller waits in an event loop."""
+
     done: asyncio.Future[Any]
-    desk: Desk
+    client: LoopClient
 
 
-class Desk:
-    """Where one event loop gets its finished jobs."""
+class LoopClient:
+    """The jobs of one event loop, and the pipe that wakes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._unfinished = 0
-        self._held_back: list[HandedIn] = []
-        self._finished: deque[HandedIn] = deque()
-        self._bell, self._cord = os.pipe()
-        os.set_blocking(self._cord, False)
-        loop.add_reader(self._bell, self._hear)
+        self._deferred: list[QueuedJob] = []
+        self._finished: deque[QueuedJob] = deque()
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        loop.add_reader(self._read_end, self._on_signal)
 
-    def expect(self, work: Callable[[UnitOfWork], Any]) -> HandedIn:
-        """A job that somebody here waits for from now on."""
+    def create(self, work: Callable[[UnitOfWork], Any]) -> QueuedJob:
+        """Create a job that a caller on this loop waits for."""
         self._unfinished += 1
-        return HandedIn(work, done=self._loop.create_future(), desk=self)
+        return QueuedJob(work, done=self._loop.create_future(), client=self)
 
-    def hold_back(self, job: HandedIn) -> None:
-        """Keep a job until it is known whether others come with it."""
-        self._held_back.append(job)
+    def defer(self, job: QueuedJob) -> None:
+        """Keep a job until it is known whether others are started in the same pass of the loop."""
+        self._deferred.append(job)
 
-    def held_back(self) -> list[HandedIn]:
-        """What was held back until now. Whoever asks sees to it."""
-        jobs, self._held_back = self._held_back, []
+    def take_deferred(self) -> list[QueuedJob]:
+        """Return the deferred jobs, for the caller to queue."""
+        jobs, self._deferred = self._deferred, []
         return jobs
 
-    def took_alone(self, job: HandedIn) -> bool:
-        """Take back a job that was held back, if nobody here waits for anything else."""
-        if self._unfinished > 1 or self._held_back != [job]:
+    def take_if_alone(self, job: QueuedJob) -> bool:
+        """Take back a deferred job if no caller on this loop waits for anything else."""
+        if self._unfinished > 1 or self._deferred != [job]:
             return False
-        self._held_back.clear()
+        self._deferred.clear()
         return True
 
-    def let_go(self) -> None:
-        """A job was done here, and nobody need be told."""
+    def finish_inline(self) -> None:
+        """Count a job as finished that ran on this loop."""
         self._unfinished -= 1
 
-    def put(self, job: HandedIn) -> None:
-        """From the writer. To be followed by `ring`, once for all that are put."""
+    def put(self, job: QueuedJob) -> None:
+        """Add a finished job, on the writer thread. Call `signal` once after the last one."""
         self._finished.append(job)
 
-    def ring(self) -> None:
+    def signal(self) -> None:
+        """Wake the loop."""
         try:
-            os.write(self._cord, b"\0")
+            os.write(self._write_end, b"\0")
         except BlockingIOError:
-            # There is no room in the pipe: it was rung often enough.
+            # The pipe is full: the loop has enough signals to read.
             pass
 
     def close(self) -> None:
-        """From any loop, when nothing more will be put."""
+        """Close the pipe, from any loop, when no more jobs will be put."""
         if self._loop is asyncio.get_running_loop():
             self._close()
             return
         try:
             self._loop.call_soon_threadsafe(self._close)
         except RuntimeError:
-            # The loop is closed: nobody is left there to be told.
-            self._unhang()
+            # The loop is closed: it has no callers left.
+            self._close_pipe()
 
     def _close(self) -> None:
-        self._loop.remove_reader(self._bell)
-        self._unhang()
-        self._hand_out()
+        self._loop.remove_reader(self._read_end)
+        self._close_pipe()
+        self._resolve_finished()
 
-    def _unhang(self) -> None:
-        os.close(self._bell)
-        os.close(self._cord)
+    def _close_pipe(self) -> None:
+        os.close(self._read_end)
+        os.close(self._write_end)
 
-    def _hear(self) -> None:
-        os.read(self._bell, _RINGS_HEARD_AT_ONCE)
-        self._hand_out()
+    def _on_signal(self) -> None:
+        os.read(self._read_end, _SIGNAL_BYTES)
+        self._resolve_finished()
 
-    def _hand_out(self) -> None:
+    def _resolve_finished(self) -> None:
         while self._finished:
             job = self._finished.popleft()
             self._unfinished -= 1
@@ -117,109 +122,109 @@ class Desk:
                 job.done.set_result(job.result)
 
 
-class Jobs:
-    """What waits for the writer."""
+class WriteQueue:
+    """Jobs that wait for the writer thread."""
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[HandedIn | None] = SimpleQueue()
-        self._desks: dict[asyncio.AbstractEventLoop, Desk] = {}
+        self._waiting: SimpleQueue[QueuedJob | None] = SimpleQueue()
+        self._clients: dict[asyncio.AbstractEventLoop, LoopClient] = {}
         self._ending = threading.Lock()
         self._ended = False
 
-    def hand_in(self, work: Callable[[UnitOfWork], Any]) -> asyncio.Future[Any]:
-        """From an event loop, which is told there what comes of it."""
-        desk = self._desk()
-        job = desk.expect(work)
-        self._put(*desk.held_back(), job)
+    def submit(self, work: Callable[[UnitOfWork], Any]) -> asyncio.Future[Any]:
+        """Queue a unit of work from an event loop and return the future of its result."""
+        client = self._client()
+        job = client.create(work)
+        self._put(*client.take_deferred(), job)
         return job.done
 
-    async def do_or_hand_in(self, work: Callable[[UnitOfWork], Any], do: Callable[[Job], bool]) -> Any:
-        """Have `do` do the work here, if nobody else here has anything to write and it can; else hand it in."""
-        desk = self._desk()
-        job = desk.expect(work)
-        desk.hold_back(job)
+    async def run_or_submit(self, work: Callable[[UnitOfWork], Any], run_inline: Callable[[Job], bool]) -> Any:
+        """Run the work inline if no other write of this loop waits and `run_inline` accepts it; else queue it."""
+        client = self._client()
+        job = client.create(work)
+        client.defer(job)
         try:
-            # No time passes, but whoever else is about to write comes to say so: what comes together goes together.
+            # One pass of the loop: writes that are started in the same pass are committed together.
             await asyncio.sleep(0)  # noqa: TID251 - see above
         except asyncio.CancelledError:
-            # Nobody waits for it any more. It is done all the same, in its turn.
+            # The job runs in its turn although its caller is cancelled.
             job.done.cancel()
             with suppress(StoreError):
-                self._put(*desk.held_back())
+                self._put(*client.take_deferred())
             raise
-        if not desk.took_alone(job):
-            self._put(*desk.held_back())
-        elif _is_done_here(job, do):
-            return _outcome(job)
+        if not client.take_if_alone(job):
+            self._put(*client.take_deferred())
+        elif _runs_inline(job, run_inline):
+            return _result(job)
         else:
             self._put(job)
         return await job.done
 
-    def take(self, most: int) -> list[HandedIn]:
-        """From the writer: what has come in meanwhile. Waits until there is something; nothing if no more will come."""
-        jobs: list[HandedIn] = []
+    def take(self, most: int) -> list[QueuedJob]:
+        """Wait for jobs and return them, on the writer thread. Empty after `end`."""
+        jobs: list[QueuedJob] = []
         while (job := self._waiting.get()) is not None:
             jobs.append(job)
             if len(jobs) == most or self._waiting.empty():
                 return jobs
         if jobs:
-            # To be found once more, when these are done.
+            # The next call must find the end, too.
             self._waiting.put(None)
         return jobs
 
     @staticmethod
-    def finished(jobs: list[HandedIn]) -> None:
-        """From the writer: tell those who wait for these, each loop once."""
+    def finished(jobs: list[QueuedJob]) -> None:
+        """Return finished jobs to their callers, on the writer thread, with one signal for each loop."""
         for job in jobs:
-            job.desk.put(job)
-        for desk in {job.desk for job in jobs}:
-            desk.ring()
+            job.client.put(job)
+        for client in {job.client for job in jobs}:
+            client.signal()
 
     def end(self) -> None:
-        """No more will be handed in; the writer is done once it has seen to what was."""
-        for desk in self._desks.values():
-            self._put(*desk.held_back())
+        """Accept no more jobs. The writer stops after those that are queued."""
+        for client in self._clients.values():
+            self._put(*client.take_deferred())
         with self._ending:
             self._ended = True
             self._waiting.put(None)
 
     def close(self) -> None:
-        """To be called once the writer is done."""
-        for desk in self._desks.values():
-            desk.close()
+        """Close the clients, after the writer has stopped."""
+        for client in self._clients.values():
+            client.close()
 
-    def _desk(self) -> Desk:
+    def _client(self) -> LoopClient:
         loop = asyncio.get_running_loop()
-        desk = self._desks.get(loop)
-        if desk is None:
-            desk = self._desks[loop] = Desk(loop)
-        return desk
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = LoopClient(loop)
+        return client
 
-    def _put(self, *jobs: HandedIn) -> None:
+    def _put(self, *jobs: QueuedJob) -> None:
         with self._ending:
             if jobs and self._ended:
-                # By another event loop, in this very moment: nobody is there any more to see to them.
-                raise StoreError("the store is closed")
+                # Another event loop has closed the store meanwhile: the writer takes no more jobs.
+                raise StoreError("The store is closed.")
             for job in jobs:
                 self._waiting.put(job)
 
 
-def _is_done_here(job: HandedIn, do: Callable[[Job], bool]) -> bool:
-    """Whatever ends it, an interrupt too, it is not waited for any more, nor done once more."""
+def _runs_inline(job: QueuedJob, run_inline: Callable[[Job], bool]) -> bool:
+    """Run the job inline. If that is interrupted, the job counts as finished and is not queued."""
     done = True
     try:
-        done = do(job)
+        done = run_inline(job)
     finally:
         if done:
-            job.desk.let_go()
+            job.client.finish_inline()
     return done
 
 
-def _outcome(job: Job) -> Any:
+def _result(job: Job) -> Any:
     if job.error is None:
         return job.result
     cause = job.error.__cause__
     if cause is None or isinstance(cause, Exception | asyncio.CancelledError | GeneratorExit):
         raise job.error
-    # What ends a program concerns the caller: it came here, in the caller's own thread.
+    # KeyboardInterrupt or SystemExit was raised on the caller's own thread.
     raise cause
