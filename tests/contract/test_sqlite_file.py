@@ -683,7 +683,7 @@ async def test_a_file_with_another_schema_of_the_same_number_is_refused(path: Pa
     connection = raw(path)
     connection.execute("UPDATE migrations SET checksum = 'x' WHERE number = 1")
     connection.close()
-    with pytest.raises(StoreCorrupt, match="schema 1"):
+    with pytest.raises(StoreCorrupt, match="Schema 1"):
         await SqliteStore.open(path)
 
 
