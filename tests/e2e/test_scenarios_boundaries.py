@@ -297,7 +297,7 @@ async def test_s26_what_is_no_boundary_is_an_error_and_no_silent_skip(tmp_path: 
     async with House(tmp_path) as house:
         await house.turn(CLI, "one")
         before = await house.at(CLI)
-        with pytest.raises(TypeError, match="is no boundary"):
+        with pytest.raises(TypeError, match="is not a boundary"):
             await house.cross(CLI, mistake)
         assert await house.at(CLI) == before
 
@@ -323,9 +323,9 @@ async def test_s26_a_caller_that_leaves_something_out_is_told(tmp_path: Path) ->
         with pytest.raises(TypeError, match="owner"):
             await house.lifecycle.cross(CLI, New())  # pyright: ignore[reportCallIssue]
         for owner in ("", "x" * 1000):
-            with pytest.raises(BadInput, match="an owner is"):
+            with pytest.raises(BadInput, match="an owner has"):
                 await house.cross(CLI, New(), owner=owner)
-        with pytest.raises(TypeError, match="is no session key"):
+        with pytest.raises(TypeError, match="is not a session key"):
             await house.lifecycle.cross("agent:main:cli:dm:1", Rewind(), owner=ME)  # pyright: ignore
         assert await house.lifecycle.current(CLI) is None
 

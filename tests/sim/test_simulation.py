@@ -141,7 +141,7 @@ def _anybody_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         found = uow.slots.get(ticket.turn_id)
         return found or turn.Slot(ticket.turn_id, ticket.ref, ticket.holder, 1, Fate.LIVE, ticket.message.id, 0.0)
 
-    monkeypatch.setattr(turn, "held", slot)
+    monkeypatch.setattr(turn, "claimed_slot", slot)
 
 
 @pytest.mark.timeout(120)

@@ -31,7 +31,7 @@ from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion
 from everthread.domain.review_window import Review, ReviewState
 from everthread.domain.text_format import excerpt
 from everthread.lifecycle import Lifecycle, NoteChange
-from everthread.lifecycle.reviews import held
+from everthread.lifecycle.reviews import check_review
 from everthread.memory.note_files import snapshot
 from everthread.ports.clock import Clock
 from everthread.ports.model import Request
@@ -310,7 +310,7 @@ class Reviewer:
         return found or await self._preparer.prepare(ref, choice, await self._live_tools())
 
     async def _called(self, toolbox: Toolbox, call: ToolCall, review: Review, ref: SessionRef) -> str:
-        await self._store.read_inline(lambda uow: held(uow, review, ref.owner))
+        await self._store.read_inline(lambda uow: check_review(uow, review, ref.owner))
         tool = toolbox.get(call.name) if call.name in TOOLS else None
         if tool is None:
             return refusal(call)
@@ -318,7 +318,7 @@ class Reviewer:
 
     def _read(self, uow: UnitOfWork, review: Review, ref: SessionRef) -> tuple[str, str]:
         """The model that the conversation is with, if that is known, and what to ask it, if there is anything."""
-        held(uow, review, ref.owner)
+        check_review(uow, review, ref.owner)
         session = uow.sessions.get(ref.session_id)
         assert session is not None
         window, prefix = review.window, uow.turns.prefix(session.id)

@@ -199,6 +199,10 @@ class Session(Struct, frozen=True):
         """Something worth remembering came after the last close."""
         return self.dirty_seq > self.closed_seq
 
+    def ref_at(self, key: SessionKey, epoch: int) -> SessionRef:
+        """Return the reference to this session, as it is now, from a key at an epoch."""
+        return SessionRef(self.id, self.generation, key, epoch, self.owner)
+
     def ended(self, reason: str, now: float) -> Session:
         return self.but(ended_at=now, end_reason=reason, generation=self.generation + 1)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from everthread.domain.errors import BadPolicy
-from everthread.domain.model import SCHEDULED, ChatType, SessionKey
+from everthread.domain.model import SCHEDULED, ChatType, SessionKey, Timer
 from everthread.domain.timezones import first_reading, zone_named
 
 # Two days short of what datetime can hold, so that no zone's offset leads out of the calendar.
@@ -93,6 +93,16 @@ class ResetPolicies(Struct, frozen=True):
             # Nobody is expected to say anything there between one time and the next.
             return _NEVER
         return self.by_platform.get(key.platform) or self.by_chat_type.get(key.chat_type) or self.default
+
+    def timer(self, key: SessionKey, active_at: float, *, not_before: float = 0.0) -> Timer | None:
+        """Return the timer that checks the key's session for expiry; None if it never expires."""
+        due = self.of(key).due(active_at)
+        return Timer(timer_name(key), max(due, not_before), key) if due is not None else None
+
+
+def timer_name(key: SessionKey) -> str:
+    """Name the expiry timer of a key."""
+    return f"expire:{key}"
 
 
 def _next_daily(last_active: float, hour: int, zone: tzinfo) -> float | None:

@@ -1,17 +1,37 @@
-"""The one door. Every boundary, every committed turn and every log entry is written from this package.
+"""The only writer of sessions, bindings, turns and logs. Every boundary goes through `Lifecycle.cross`.
 
-`Lifecycle` is its face: each method is one unit of work, and `units` has them by subject. The modules beside that are
-plain functions on a unit of work.
+In the order of data flow:
+
+| module | contents |
+|---|---|
+| `lifecycle` | `Lifecycle`, assembled from the operations below |
+| `base` | dependencies, write context, the `transaction` decorator |
+| `validation` | checks of texts, keys and owners |
+| `turns` | accept a message, claim it, commit the turn |
+| `recovery` | resume or abandon the turns of dead processes |
+| `boundary_state` | read the state that a boundary is planned from |
+| `boundaries` | carry out a boundary, write the session's log |
+| `expiry` | expire sessions when their timers are due |
+| `sessions` | title, model and prefix of one session |
+| `session_lookup` | find a session by id, prefix or title |
+| `notes` | write, rewrite and undo curated notes |
+| `reviews` | schedule and claim reviews |
+| `spend` | reserve and settle the cost of model calls |
+| `schedules` | scheduled tasks and their occurrences |
+| `pairing` | guests and pairing codes |
+| `forget` | erase a session, a person or a fact |
+| `archive` | forget, prune and import |
+| `lineage` | the ancestors that a session shows |
+| `export`, `session_import` | write sessions to an export file, read them back |
 """
 
 from __future__ import annotations
 
-from everthread.lifecycle.archive import ArchiveUnits
-from everthread.lifecycle.boundaries import BoundaryUnits, Crossing
+from everthread.lifecycle.boundaries import Crossing
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession
-from everthread.lifecycle.notes import NoteChange, NoteUnits, Rewriting
-from everthread.lifecycle.spend import SpendUnits
-from everthread.lifecycle.turns import Committed, TurnClaim, TurnUnits
+from everthread.lifecycle.lifecycle import Lifecycle
+from everthread.lifecycle.notes import NoteChange, Rewriting
+from everthread.lifecycle.turns import Committed, TurnClaim
 from everthread.lifecycle.validation import TEXT_CHARS_MAX, TURN_CHARS_MAX
 
 __all__ = [
@@ -27,7 +47,3 @@ __all__ = [
     "Rewriting",
     "TurnClaim",
 ]
-
-
-class Lifecycle(TurnUnits, BoundaryUnits, NoteUnits, SpendUnits, ArchiveUnits):
-    """Serves every key from any process: it keeps nothing about them."""

@@ -1,7 +1,4 @@
-"""What goes for good, and what comes in from elsewhere.
-
-Removing old conversations from the store. What memory has learned from them stays, and so do notes.
-"""
+"""Forget, prune and import. Pruning removes old conversations; notes and what memory learned from them stay."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from everthread.domain.model import Session, SessionKey
-from everthread.lifecycle.base import Units
+from everthread.lifecycle.base import LifecycleBase
 from everthread.lifecycle.forget import Forgettable, forget
 from everthread.lifecycle.validation import check_owner
 from everthread.store.leases import Incident
@@ -23,27 +20,39 @@ if TYPE_CHECKING:
     from everthread.lifecycle.session_import import Imported, Items
 
 
-class ArchiveUnits(Units):
-    """Forgetting, pruning, and taking in what was exported."""
+class Prunable(Struct, frozen=True):
+    """The sessions that can be removed, children before parents, and counts of those that must stay."""
+
+    sessions: tuple[Session, ...]
+    needed: int = 0
+    """A session that stays shows their turns."""
+    untold: int = 0
+    """Some memory provider did not get all of their entries yet."""
+
+
+class ArchiveOperations(LifecycleBase):
+    """Erase, prune and import sessions."""
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
-        """Forget a session, a person or a fact; how many sessions or notes were concerned."""
-        count = await self._store.write(lambda uow: forget(uow, what, owner, self._setting(actor)))
-        await self._clear_traces()
+        """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased."""
+        count = await self._store.write(lambda uow: forget(uow, what, owner, self._context(actor)))
+        await self._purge()
         return count
 
-    async def _clear_traces(self) -> None:
-        """Take what was deleted out of the index and the write-ahead log for good, and its files with it."""
+    async def _purge(self) -> None:
+        """Remove deleted text from the search index, the write-ahead log and the media folder."""
         await self.remove_files()
-        # In slices, so that nobody waits while the index is worked over.
+        # In slices, so that no other writer waits for the whole index.
         more = await self._store.write(lambda uow: uow.search.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.search.purge(begin=False))
         if not await self._store.tidy():
-            await self._store.write(lambda uow: uow.leases.add_incident(self._untidy()))
+            text = "forgotten text stays in the write-ahead log while another program reads it; stop the other programs"
+            incident = Incident(self._clock.now(), "forget", None, text)
+            await self._store.write(lambda uow: uow.leases.add_incident(incident))
 
     async def remove_files(self) -> None:
-        """Remove the files of what was forgotten, also those that a process which is gone has left."""
+        """Delete the files of forgotten messages, including those left over by a process that died."""
         if self._remove_file is None:
             return
         for path in await self._store.read(lambda uow: uow.attachments.discarded()):
@@ -56,22 +65,21 @@ class ArchiveUnits(Units):
             else:
                 await self._store.write(lambda uow, path=path: uow.attachments.removed(path))
 
-    def _untidy(self) -> Incident:
-        text = "what was forgotten stays in the write-ahead log until nobody reads there; stop the other programs once"
-        return Incident(self._clock.now(), "forget", None, text)
-
     async def prune(
         self, session_ids: Sequence[str], *, before: float, advance: Callable[[int], None] = lambda _: None
     ) -> tuple[int, int]:
-        """Remove those that ended before then and that nothing needs, in this order; how many, with how many turns."""
+        """Remove the sessions, in this order, that ended before that time and that nothing needs.
+
+        Returns the number of sessions removed and of their turns.
+        """
         removed = turns = 0
         for session_id in session_ids:
-            gone = await self._store.write(lambda uow, s=session_id: prune(uow, s, before))
-            removed += gone is not None
-            turns += gone or 0
+            count = await self._store.write(lambda uow, s=session_id: _prune(uow, s, before))
+            removed += count is not None
+            turns += count or 0
             advance(1)
         if removed:
-            await self._clear_traces()
+            await self._purge()
         return removed, turns
 
     async def import_session(
@@ -84,47 +92,39 @@ class ArchiveUnits(Units):
         routed: frozenset[SessionKey] = frozenset(),
         dry_run: bool = False,
     ) -> Imported:
-        """Take in what is new of an exported session. `before` says what became of those before it in the file,
-        `routed` which keys its source has on it.
+        """Import the new part of an exported session.
+
+        `before` has the results of the sessions before it in the file, `routed` the keys that its source has on it.
         """
-        from everthread.lifecycle.session_import import Arrival, take_in  # noqa: PLC0415 - as with all that is rarely done
+        from everthread.lifecycle.session_import import Arrival, import_session  # noqa: PLC0415 - imports are rare
 
         check_owner(owner)
         arrival = Arrival(line, owner, before, routed)
-        return await take_in(self._store, self._clock.now, arrival, items, dry_run=dry_run)
+        return await import_session(self._store, self._clock.now, arrival, items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:
-        """Take in an exported note; false if it is there already, or was forgotten."""
-        from everthread.lifecycle.session_import import is_new_note, take_note  # noqa: PLC0415 - as above
+        """Import a note. Returns False if it exists already or was forgotten."""
+        from everthread.lifecycle.session_import import import_note, is_new_note  # noqa: PLC0415 - imports are rare
 
         check_owner(owner)
         if dry_run:
             return await self._store.read(lambda uow: is_new_note(uow, line, owner))
-        return await self._store.write(lambda uow: take_note(uow, line, owner, self._new_id(), self._clock.now()))
-
-
-class Prunable(Struct, frozen=True):
-    """What would go, children before their parents, and what stays although it is old enough."""
-
-    sessions: tuple[Session, ...]
-    needed: int = 0
-    """A session that is not removed grew out of them, and shows their turns."""
-    untold: int = 0
-    """Memory has not been told all of them yet."""
+        return await self._store.write(lambda uow: import_note(uow, line, owner, self._new_id(), self._clock.now()))
 
 
 def prunable(uow: UnitOfWork, before: float) -> Prunable:
+    """List the sessions that ended before that time and can be removed."""
     old = uow.archive.ended_before(before)
     untold = {session.id for session in old if uow.archive.untold(session.id)}
     told = [s for s in old if s.id not in untold and not uow.archive.holds_the_newest(s.id)]
     order = leaves_first({session.id for session in told}, uow.archive.children())
     by_id = {session.id: session for session in told}
-    gone = tuple(by_id[session_id] for session_id in order)
-    return Prunable(gone, needed=len(told) - len(gone), untold=len(untold))
+    removable = tuple(by_id[session_id] for session_id in order)
+    return Prunable(removable, needed=len(told) - len(removable), untold=len(untold))
 
 
 def leaves_first(removable: set[str], children: Iterable[tuple[str, str]]) -> list[str]:
-    """Those of which all that grew out of them goes too, in an order in which each can go."""
+    """Return the sessions all of whose descendants are removable too, children before parents."""
     parent_of: dict[str, str] = {}
     left: dict[str, int] = dict.fromkeys(removable, 0)
     for parent, child in children:
@@ -132,26 +132,22 @@ def leaves_first(removable: set[str], children: Iterable[tuple[str, str]]) -> li
         if parent in left:
             left[parent] += 1
     order = sorted(session_id for session_id, count in left.items() if not count)
+    # The list grows while it is read: a parent follows its last child.
     for session_id in order:
-        order += _freed(session_id, parent_of, left)
+        parent = parent_of.get(session_id, "")
+        if parent in left:
+            left[parent] -= 1
+            if not left[parent]:
+                order.append(parent)
     return order
 
 
-def _freed(session_id: str, parent_of: Mapping[str, str], left: dict[str, int]) -> list[str]:
-    """The parent, if nothing but this one was left of its children."""
-    parent = parent_of.get(session_id, "")
-    if parent not in left:
-        return []
-    left[parent] -= 1
-    return [parent] if not left[parent] else []
-
-
-def prune(uow: UnitOfWork, session_id: str, before: float) -> int | None:
-    """Remove one session, if it may still go: what was planned may have changed since."""
+def _prune(uow: UnitOfWork, session_id: str, before: float) -> int | None:
+    """Remove one session and return the number of its turns; None if it must stay by now."""
     if not uow.archive.ended_before(before, session_id) or uow.archive.children(session_id):
         return None
     if uow.archive.untold(session_id) or uow.archive.holds_the_newest(session_id):
         return None
-    # What is taken out of the index must be in it: what comes to it later would bring the words back.
+    # Index everything first: text that is indexed after its removal would come back.
     uow.search.index()
     return uow.archive.remove(session_id)

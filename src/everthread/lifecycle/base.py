@@ -1,41 +1,45 @@
-"""Each method of the lifecycle is one unit of work; the modules here have them by subject."""
+"""Dependencies of `Lifecycle`, the write context, and the decorator that makes a method one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle.validation import JOTTED_CHARS_MAX
+from everthread.lifecycle.validation import INLINE_CHARS_MAX
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class WriteContext(Struct, frozen=True):
-    """What a crossing is told from outside: time, ids and rules are arguments."""
+    """Time, ids, rules and actor of one transaction."""
 
     now: float
     new_id: Callable[[], str]
     holder: str
+    """The process that writes."""
     policies: ResetPolicies
     hooks: frozenset[str]
+    """The plugin hooks that have a listener; only these are queued."""
     actor: str = "user"
     before_inbox: int | None = None
-    """Messages that came in before this one are set aside by a boundary that leaves the session."""
+    """A boundary that leaves the session sets aside the messages that were accepted before this inbox row."""
     review_every: int = 0
-    """After so many turns they are to be reviewed; 0 is never."""
+    """Number of turns after which a review is due; 0 turns reviews off."""
     order: int | None = None
-    """The command in the inbox that is carried out by this: it is never carried out twice."""
+    """The inbox row of the command that is carried out. A command is carried out only once."""
     told_of_expiry: frozenset[str] = frozenset()
-    """The platforms on which people are told that a conversation has ended by itself."""
+    """Platforms on which users get a message when their conversation expires."""
 
 
-class Units:
-    """What every unit of work is carried out with. Nothing of any key is kept here."""
+class LifecycleBase:
+    """Dependencies of every operation. Holds no state of any key or session."""
 
     def __init__(
         self,
@@ -50,10 +54,10 @@ class Units:
         told_of_expiry: frozenset[str] = frozenset(),
         remove_file: Callable[[str], None] | None = None,
     ) -> None:
-        """After `review_every` turns of a chat, and when it is closed, they are noted to be reviewed; 0 is never.
+        """Create the operations of one process.
 
-        On the platforms `told_of_expiry` people are told when a conversation has ended by itself. `remove_file` removes
-        one that came with a message, by its path in their folder; it may be gone already.
+        `holder` names the process. For `hooks`, `review_every` and `told_of_expiry` see `WriteContext`. `remove_file`
+        deletes an attachment by its path in the media folder; the file may be missing.
         """
         self._store = store
         self._clock = clock
@@ -65,12 +69,10 @@ class Units:
         self._told_of_expiry = told_of_expiry
         self._remove_file = remove_file
 
-    async def _jot_if_short(self, work: Callable[[UnitOfWork], T], chars: int) -> T:
-        """Write on the spot what is short."""
-        return await (self._store.write_inline(work) if chars <= JOTTED_CHARS_MAX else self._store.write(work))
-
-    def _setting(self, actor: str, order: int | None = None) -> WriteContext:
-        """To be called inside a unit of work: a process stopped before it would write the time of long ago."""
+    def _context(self, actor: str, order: int | None = None) -> WriteContext:
+        """Build the write context. Call it inside the transaction: a process that was suspended before it began would
+        otherwise write an old time.
+        """
         return WriteContext(
             self._clock.now(),
             self._new_id,
@@ -83,3 +85,23 @@ class Units:
             order=order,
             told_of_expiry=self._told_of_expiry,
         )
+
+    async def _write_by_size(self, work: Callable[[UnitOfWork], T], chars: int) -> T:
+        """Write small rows inline, and large ones in the writer thread."""
+        return await (self._store.write_inline(work) if chars <= INLINE_CHARS_MAX else self._store.write(work))
+
+
+L = TypeVar("L", bound=LifecycleBase)
+
+
+def transaction(
+    work: Callable[Concatenate[L, UnitOfWork, P], T],
+) -> Callable[Concatenate[L, P], Coroutine[Any, Any, T]]:
+    """Make an async method of a plain one: its body runs in one write transaction and gets the unit of work."""
+
+    @wraps(work)
+    async def run(self: L, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        store = self._store  # pyright: ignore[reportPrivateUsage] - the wrapper is a method of the class
+        return await store.write(lambda uow: work(self, uow, *args, **kwargs))
+
+    return run

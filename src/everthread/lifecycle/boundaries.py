@@ -1,8 +1,7 @@
-"""Carrying a boundary out: the one place that changes what a key is on and what a session shows.
+"""Carry out a boundary: the only place that changes a key's session and what a session shows.
 
-Boundaries of keys, and what else is said of a session by hand.
-
-The lines that boundaries and turns leave in the log file: ids only, and no words of anybody's.
+`boundary_state` reads, `domain.boundary.plan()` decides, and this module writes the rows and the log entries. Memory
+providers learn of a boundary from the log, through `memory.delivery`.
 """
 
 from __future__ import annotations
@@ -10,29 +9,24 @@ from __future__ import annotations
 import logging
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from everthread.domain import titles
 from everthread.domain.boundary import (
     Boundary,
     BoundaryPlan,
     BoundaryState,
     Branch,
-    Compress,
-    Expire,
     Forget,
     New,
     Opening,
     Refusal,
     Reset,
     Resume,
-    Rewind,
     Suspend,
     as_of,
     plan,
 )
-from everthread.domain.errors import DoneBefore, Gone, NotFound, TitleTaken
-from everthread.domain.events import EntryKind
+from everthread.domain.errors import DoneBefore, NotFound
+from everthread.domain.events import EntryKind, LogEntry
 from everthread.domain.model import (
     Binding,
     Cause,
@@ -40,7 +34,7 @@ from everthread.domain.model import (
     HookCall,
     InboxRow,
     InboxState,
-    Lease,
+    Kind,
     Message,
     Prefix,
     Reply,
@@ -49,14 +43,13 @@ from everthread.domain.model import (
     Session,
     SessionKey,
     SessionRef,
-    Timer,
     TurnStatus,
 )
-from everthread.domain.reset_policy import ResetPolicies
+from everthread.domain.reset_policy import timer_name
 from everthread.domain.review_window import Window
-from everthread.lifecycle.base import Units, WriteContext
-from everthread.lifecycle.event_log import append, close, ref_to
-from everthread.lifecycle.reviews import note_rest
+from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
+from everthread.lifecycle.boundary_state import read_state
+from everthread.lifecycle.reviews import schedule_rest
 from everthread.lifecycle.validation import check_key, check_owner
 from everthread.log_context import log_fields, log_info
 from everthread.store.sessions import BoundaryRow, Whereabouts
@@ -64,66 +57,129 @@ from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.lifecycle")
 
-REWIND_MAX = 1_000_000
-JOTTED_TURNS_MAX = 100
-ENDED_BY_ITSELF = {
+EXPIRY_NOTICES = {
     Cause.IDLE: "Nobody wrote here for a while, so that conversation has ended; /resume goes back to it.",
     Cause.DAILY: "A new day: yesterday's conversation has ended; /resume goes back to it.",
 }
 
 
 class Crossing(Struct, frozen=True):
-    """What a boundary did. `ref` is where the key is now; `refusal` says why nothing changed."""
+    """The result of a boundary."""
 
     kind: str
     ref: SessionRef | None
+    """The session that the key is on now."""
     left: str | None = None
+    """The session that the key was on before."""
     refusal: Refusal | None = None
+    """The reason why nothing changed."""
     set_aside: tuple[InboxRow, ...] = ()
     hidden: tuple[int, ...] = ()
-    """Rewind: the turns that are not seen any more, the running one not among them."""
+    """Rewind: the turns that are hidden now, without the running one."""
     cancelled: bool = False
-    """A turn was running, and what comes of it is not shown where the key is now."""
+    """A turn was running; its reply is not shown."""
     unanswered: tuple[InboxRow, ...] = ()
-    """The messages that it was to answer."""
+    """The messages that the cancelled turn was to answer."""
 
 
-def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, setting: WriteContext) -> Crossing:
+class BoundaryOperations(LifecycleBase):
+    """Change the session that a key is on."""
+
+    async def cross(
+        self,
+        key: SessionKey,
+        boundary: Boundary,
+        *,
+        owner: str,
+        actor: str = "user",
+        order: int | None = None,
+    ) -> Crossing:
+        """Carry out a boundary of a key in one transaction.
+
+        `order` is the inbox row of the command that asks for it. A boundary that leaves the session sets aside the
+        messages before that row and keeps those after it. Raises `DoneBefore` if the command was carried out already.
+        """
+        if isinstance(boundary, Forget):
+            raise TypeError("use `Lifecycle.forget`, which also erases the session's text")
+        if not isinstance(boundary, Boundary):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise TypeError(f"{boundary!r} is not a boundary")
+        if not isinstance(key, SessionKey):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            raise TypeError(f"{key!r} is not a session key")
+        check_key(key)
+        check_owner(owner)
+        crossing = await self._store.write_inline(
+            lambda uow: cross(uow, key, boundary, owner, self._context(actor, order))
+        )
+        log_crossing(crossing)
+        return crossing
+
+    async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> Crossing:
+        """Resume a session at another key of its owner, and send `text` there."""
+        crossing = await self._hand_over(key, session_id, text, owner)
+        log_crossing(crossing)
+        return crossing
+
+    @transaction
+    def _hand_over(self, uow: UnitOfWork, key: SessionKey, session_id: str, text: str, owner: str) -> Crossing:
+        crossing = cross(uow, key, Resume(session_id), owner, self._context("handoff"))
+        if crossing.refusal is None and crossing.ref is not None:
+            name, at = f"handoff-{self._new_id()}", self._clock.now()
+            uow.outbox.put_reply(Reply(name, key, crossing.ref.session_id, owner, text, ReplyState.READY, at))
+        return crossing
+
+    async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
+        """Tell the plugins that this process stops serving its sessions, and close their memory if asked to."""
+        crossings = await self._suspend(close_memory)
+        for crossing in crossings:
+            log_crossing(crossing)
+        return crossings
+
+    @transaction
+    def _suspend(self, uow: UnitOfWork, close_memory: bool) -> tuple[Crossing, ...]:
+        context = self._context("shutdown")
+        # A key that moved was finalized at that time, and may be on a session of another owner now.
+        served = [(key, uow.sessions.ref(key), session_id) for session_id, key in uow.sessions.served(context.holder)]
+        owners = {key: ref.owner for key, ref, session_id in served if ref is not None and ref.session_id == session_id}
+        return tuple(cross(uow, key, Suspend(close_memory), owner, context) for key, owner in owners.items())
+
+
+def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, context: WriteContext) -> Crossing:
+    """Carry out a boundary inside a transaction."""
     kind = type(boundary).__name__.lower()
     here = uow.sessions.whereabouts(key, timer_name(key))
     binding, session = here.binding or Binding(key, owner, None, 0), here.session
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
-        # Whoever takes a key over may start afresh there; what was said before is not theirs.
+        # A new owner of a key may start a session there, but not touch the previous owner's.
         raise NotFound(f"{key} is on no session of yours; start one with /new")
-    if setting.order is not None:
-        _begin_order(uow, setting.order)
-    place = _look(uow, binding, here, boundary, owner, setting.holder)
-    step = plan(place, boundary, new_id=setting.new_id(), now=setting.now)
-    if step.refusal is not None:
-        return Crossing(kind, ref_to(session, key, binding.epoch) if session else None, refusal=step.refusal)
+    if context.order is not None:
+        _begin_command(uow, context.order)
+    state = read_state(uow, binding, here, boundary, owner, context.holder)
+    decision = plan(state, boundary, new_id=context.new_id(), now=context.now)
+    if decision.refusal is not None:
+        return Crossing(kind, session.ref_at(key, binding.epoch) if session else None, refusal=decision.refusal)
 
-    if step.sets_aside and here.awaited:
+    if decision.sets_aside and here.awaited:
         uow.takes_long()
-    unanswered = _settle_running(uow, session, step, owner) if session is not None else ()
-    waiting = uow.inbox.waiting(key, setting.before_inbox) if step.sets_aside and here.awaited else ()
+    unanswered = _cancel_running(uow, session, decision, owner) if session is not None else ()
+    waiting = uow.inbox.waiting(key, context.before_inbox) if decision.sets_aside and here.awaited else ()
     aside: tuple[InboxRow, ...] = ()
     if session is not None:
-        session, aside = _set_aside(uow, session, waiting, setting.now)
-        session = _leave(uow, session, place, binding.epoch, step, setting.now)
-        if step.closes:
-            note_rest(uow, session, setting.review_every, setting.now)
-    parent = place.target if isinstance(boundary, Branch) and boundary.parent else session
+        session, aside = _set_aside(uow, session, waiting, context.now)
+        session = _leave(uow, session, state, binding.epoch, decision, context.now)
+        if decision.closes:
+            schedule_rest(uow, session, context.review_every, context.now)
+    parent = state.target if isinstance(boundary, Branch) and boundary.parent else session
     if session is not None and parent is not None and parent.id == session.id:
-        # As it has been left.
+        # `session` has the changes made by leaving it.
         parent = session
-    opened = _open(uow, step.opens, parent, binding, setting.now) if step.opens else None
+    opened = _open(uow, decision.opens, parent, binding, context.now) if decision.opens else None
     if opened is not None and len(aside) < len(waiting):
-        opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), setting.now)
+        opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), context.now)
         uow.sessions.save(opened)
         aside += more
-    on = opened or (session if step.stays or not step.moves else None)
-    _move(uow, binding, step, on, owner)
-    epoch = binding.epoch + (1 if step.moves else 0)
+    on = opened or (session if decision.stays or not decision.moves else None)
+    _move(uow, binding, decision, on, owner)
+    epoch = binding.epoch + (1 if decision.moves else 0)
     uow.sessions.add_boundary(
         BoundaryRow(
             kind,
@@ -132,121 +188,93 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, sett
             session.id if session else None,
             on.id if on else None,
             epoch,
-            setting.actor,
-            setting.now,
+            context.actor,
+            context.now,
         )
     )
-    _announce(uow, key, session, opened if step.opens and step.opens.fresh else None, step, setting)
-    if step.pending is not None and session is not None and key.platform in setting.told_of_expiry:
-        name, text = f"ended-{uow.sessions.last_boundary()}", ENDED_BY_ITSELF[step.pending]
-        uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, setting.now))
-    _arm(uow, key, here, on, setting)
+    _queue_hooks(uow, key, session, opened if decision.opens and decision.opens.fresh else None, decision, context)
+    if decision.pending is not None and session is not None and key.platform in context.told_of_expiry:
+        name, text = f"ended-{uow.sessions.last_boundary()}", EXPIRY_NOTICES[decision.pending]
+        uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, context.now))
+    _set_timer(uow, key, here, on, context)
     return Crossing(
         kind,
-        ref_to(on, key, epoch) if on else None,
+        on.ref_at(key, epoch) if on else None,
         session.id if session else None,
         set_aside=aside,
-        hidden=step.hides,
-        cancelled=step.fate is not Fate.LIVE,
+        hidden=decision.hides,
+        cancelled=decision.fate is not Fate.LIVE,
         unanswered=unanswered,
     )
 
 
-def order_turn(inbox_id: int) -> str:
-    """What stands where a turn's id would, for what answers a command."""
+def append(
+    uow: UnitOfWork,
+    session: Session,
+    ref: SessionRef,
+    kind: EntryKind,
+    now: float,
+    *,
+    number: int | None = None,
+    detail: dict[str, object] | None = None,
+) -> Session:
+    """Write the next entry of a session's log. Returns the session with its new positions, not yet saved."""
+    seq = session.log_seq + 1
+    uow.log.append(LogEntry(ref, seq, kind, now, number, detail))
+    return session.but(log_seq=seq, dirty_seq=seq if kind.dirties else session.dirty_seq)
+
+
+def close(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Session:
+    """Close the session's memory, if anything was written since the last close."""
+    if not session.dirty:
+        return session
+    through = session.log_seq
+    detail: dict[str, object] = {"through": through, "turn": session.last_turn}
+    return append(uow, session, ref, EntryKind.CLOSE, now, detail=detail).but(closed_seq=through)
+
+
+def close_if_left(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Session:
+    """Close the memory of a session that no key is on: no boundary will do so later."""
+    if session.kind is Kind.NOTES or uow.sessions.keys_on(session.id) or uow.slots.of_session(session.id):
+        return session
+    return close(uow, session, ref, now)
+
+
+def command_turn_id(inbox_id: int) -> str:
+    """Return the id that the reply to a command has in place of a turn's."""
     return f"order-{inbox_id}"
 
 
-def _begin_order(uow: UnitOfWork, inbox_id: int) -> None:
+def log_crossing(crossing: Crossing) -> None:
+    """Log ids only, never text."""
+    if not log.isEnabledFor(logging.INFO):
+        return
+    session = crossing.ref.session_id if crossing.ref is not None else crossing.left
+    verb = "refused" if crossing.refusal is not None else "crossed"
+    fields = log_fields(crossing.ref.key) if crossing.ref is not None else {}
+    log_info(log, f"{crossing.kind}: {verb}", {"session": session, "boundary": crossing.kind, **fields})
+
+
+def _begin_command(uow: UnitOfWork, inbox_id: int) -> None:
     row = uow.inbox.get(inbox_id)
     if row is None or row.state is not InboxState.WAITING:
         raise DoneBefore(f"command {inbox_id} was carried out before")
-    uow.inbox.take_up(inbox_id, "", order_turn(inbox_id))
+    uow.inbox.take_up(inbox_id, "", command_turn_id(inbox_id))
 
 
-def owned(uow: UnitOfWork, session_id: str, owner: str) -> Session:
-    """The owner's session, or an error that does not tell `somebody else's` from `unknown`."""
-    session = uow.sessions.get(session_id)
-    if session is None or session.owner != owner:
-        raise NotFound(f"there is no session {session_id!r}; `sessions list` shows the ones there are")
-    if session.forgotten_seq is not None:
-        raise Gone(f"session {session_id!r} was forgotten")
-    return session
-
-
-def _look(
-    uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Boundary, owner: str, holder: str
-) -> BoundaryState:
-    """Read what the plan needs to know, and no more."""
-    key, session = binding.key, here.session
-    target = None
-    if named := _named(boundary):
-        target = owned(uow, named, owner)
-        if not (isinstance(boundary, Branch) and boundary.as_it_was):
-            target = uow.sessions.tip(target.id)
-    parent = owned(uow, boundary.parent, owner) if isinstance(boundary, New) and boundary.parent else None
-    place = BoundaryState(
-        key,
-        owner,
-        session,
-        binding.pending,
-        other_keys=here.other_keys,
-        running=here.running,
-        kind=binding.kind,
-        target=target,
-        parent=parent,
-        titles=_taken_titles(uow, boundary, target or session, owner),
-    )
-    if session is None:
-        return place
-    match boundary:
-        case Rewind():
-            if boundary.turns > JOTTED_TURNS_MAX:
-                uow.takes_long()
-            return replace(place, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
-        case Compress():
-            return replace(place, burials=uow.erasure.burials(owner))
-        case Suspend():
-            return replace(place, served=uow.sessions.is_served(holder, session.id))
-        case Expire():
-            waiting = uow.inbox.first_waiting(key) if here.awaited else None
-            since = waiting.accepted_at if waiting else None
-            return replace(place, waiting_since=since, delegated=uow.slots.delegated(session.id))
-        case _:
-            return place
-
-
-def _named(boundary: Boundary) -> str:
-    """The session that a boundary goes to, or grows out of, wherever its key is."""
-    match boundary:
-        case Resume():
-            return boundary.target
-        case Branch():
-            return boundary.parent
-        case _:
-            return ""
-
-
-def _taken_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, owner: str) -> tuple[str, ...]:
-    wanted = boundary.title if isinstance(boundary, New | Reset | Branch) else ""
-    if not wanted and isinstance(boundary, Branch | Compress) and session is not None:
-        wanted = session.title or ""
-    return tuple(other.title or "" for other in uow.sessions.titled(owner, wanted)) if wanted else ()
-
-
-def _settle_running(uow: UnitOfWork, session: Session, step: BoundaryPlan, owner: str) -> tuple[InboxRow, ...]:
-    """Which of the owner's messages the running turn was to answer, if nothing comes of it here."""
-    running = uow.slots.live(session.id) if step.fate is not Fate.LIVE else None
+def _cancel_running(uow: UnitOfWork, session: Session, decision: BoundaryPlan, owner: str) -> tuple[InboxRow, ...]:
+    """Mark the running turn as cancelled. Returns the owner's messages that it was to answer."""
+    running = uow.slots.live(session.id) if decision.fate is not Fate.LIVE else None
     if running is None:
         return ()
-    uow.slots.set_fate(running.turn_id, step.fate)
+    uow.slots.set_fate(running.turn_id, decision.fate)
     return tuple(row for row in uow.inbox.of_turn(running.ref.key, running.turn_id) if row.inbound.owner == owner)
 
 
 def _set_aside(
     uow: UnitOfWork, session: Session, rows: tuple[InboxRow, ...], now: float
 ) -> tuple[Session, tuple[InboxRow, ...]]:
-    """Keep unanswered messages in a session of the person who wrote them; those of somebody else are left alone."""
+    """Store unanswered messages in a session of the person who wrote them. Messages of other people stay waiting."""
     theirs = tuple(row for row in rows if row.inbound.owner == session.owner)
     for row in theirs:
         number = session.last_turn + 1
@@ -259,22 +287,23 @@ def _set_aside(
 
 
 def _leave(
-    uow: UnitOfWork, session: Session, place: BoundaryState, epoch: int, step: BoundaryPlan, now: float
+    uow: UnitOfWork, session: Session, state: BoundaryState, epoch: int, decision: BoundaryPlan, now: float
 ) -> Session:
-    ref = ref_to(session, place.key, epoch)
+    """Hide, close and end what the plan says, and save the session."""
+    ref = session.ref_at(state.key, epoch)
     generation = session.generation
-    if step.stays:
+    if decision.stays:
         session = session.but(generation=session.generation + 1)
-    if step.hides:
-        detail: dict[str, object] = {"turns": list(step.hides)}
-        session = append(uow, session, ref_to(session, place.key, epoch + 1), EntryKind.REWIND, now, detail=detail)
-        uow.turns.hide(session, step.hides, session.log_seq)
-        uow.reviews.stop(session.id, Window(min(step.hides), max(step.hides)))
-    if step.closes:
+    if decision.hides:
+        detail: dict[str, object] = {"turns": list(decision.hides)}
+        session = append(uow, session, session.ref_at(state.key, epoch + 1), EntryKind.REWIND, now, detail=detail)
+        uow.turns.hide(session, decision.hides, session.log_seq)
+        uow.reviews.stop(session.id, Window(min(decision.hides), max(decision.hides)))
+    if decision.closes:
         session = close(uow, session, ref, now)
-    if step.ends:
-        session = session.ended(step.ends, now)
-    if session.generation != generation and not all(key in step.moves for key in (place.key, *place.other_keys)):
+    if decision.ends:
+        session = session.ended(decision.ends, now)
+    if session.generation != generation and not all(key in decision.moves for key in (state.key, *state.other_keys)):
         uow.sessions.renew(session)
     else:
         uow.sessions.save(session)
@@ -282,14 +311,15 @@ def _leave(
 
 
 def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float) -> Session:
+    """Create a session or reopen one, and log it."""
     session = opening.session
     if not opening.fresh:
         session = session.but(ended_at=None, end_reason=None, active_at=now)
     elif parent is not None and opening.inherits:
         session = as_of(session, parent)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
-    ref = ref_to(session, binding.key, binding.epoch + 1)
-    # The opened entry comes before any turn, so a provider knows the parent first.
+    ref = session.ref_at(binding.key, binding.epoch + 1)
+    # The opened entry comes before any turn, so that a provider knows the parent first.
     session = append(uow, session, ref, EntryKind.OPENED, now, detail=detail)
     if opening.fresh:
         uow.sessions.add(session, opening.summary)
@@ -301,189 +331,50 @@ def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Bi
 
 
 def _copy_prefix(uow: UnitOfWork, parent: Session, child: Session, now: float) -> None:
-    """A branch goes on with its parent's prefix, byte for byte, so that prompt caches stay warm."""
+    """Give a branch its parent's prefix byte for byte, so that the prompt cache stays warm."""
     prefix = uow.turns.prefix(parent.id)
     if prefix is not None:
         uow.turns.put_prefix(Prefix(child.id, 1, prefix.content, now), child.owner)
 
 
-def _move(uow: UnitOfWork, binding: Binding, step: BoundaryPlan, on: Session | None, owner: str) -> None:
-    for key in step.moves:
+def _move(uow: UnitOfWork, binding: Binding, decision: BoundaryPlan, on: Session | None, owner: str) -> None:
+    """Bind the keys to their next session, or to none."""
+    for key in decision.moves:
         at = binding if key == binding.key else uow.sessions.binding(key)
         assert at is not None
-        whose = owner if key == binding.key else at.owner
-        # Only what starts afresh says what a key is for: who resumes a scheduled session goes on as a person.
-        kind = on.kind if on and step.opens and step.opens.reset else at.kind
-        bound = Binding(key, whose, on.id if on else None, at.epoch + 1, step.pending, kind)
-        uow.sessions.bind(bound, same_owner=at.owner == whose)
+        key_owner = owner if key == binding.key else at.owner
+        # Only a fresh start sets the kind of a key: a person who resumes a scheduled session still chats.
+        kind = on.kind if on and decision.opens and decision.opens.reset else at.kind
+        bound = Binding(key, key_owner, on.id if on else None, at.epoch + 1, decision.pending, kind)
+        uow.sessions.bind(bound, same_owner=at.owner == key_owner)
 
 
-def _announce(
+def _queue_hooks(
     uow: UnitOfWork,
     key: SessionKey,
     left: Session | None,
     fresh: Session | None,
-    step: BoundaryPlan,
-    setting: WriteContext,
+    decision: BoundaryPlan,
+    context: WriteContext,
 ) -> None:
-    """Write the plugin hooks down; they run after the commit, in this order."""
+    """Queue the plugin hooks; they run in this order after the commit."""
     if left is not None:
-        if any(call.hook == "on_session_finalize" for call in step.hooks):
+        if any(call.hook == "on_session_finalize" for call in decision.hooks):
             uow.sessions.finalized(left.id)
         elif fresh is not None and fresh.cause is Cause.COMPRESSION:
             uow.sessions.serving_moved(left.id, fresh.id)
-    if not setting.hooks:
+    if not context.hooks:
         return
     session_id = fresh.id if fresh else left.id if left else ""
     boundary = HookCall("on_boundary", session_id, key.platform, {"id": str(uow.sessions.last_boundary())})
     start = (HookCall("on_session_start", fresh.id, key.platform),) if fresh is not None else ()
-    for call in (*step.hooks, *start, boundary):
-        if call.hook in setting.hooks:
-            uow.leases.add_hook(key, call, setting.now)
+    for call in (*decision.hooks, *start, boundary):
+        if call.hook in context.hooks:
+            uow.leases.add_hook(key, call, context.now)
 
 
-def _arm(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, setting: WriteContext) -> None:
+def _set_timer(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, context: WriteContext) -> None:
     if on is None and here.armed:
         uow.leases.disarm(timer_name(key))
-    elif on is not None and not here.armed:
-        arm_expiry(uow, key, on, setting.policies)
-
-
-def timer_name(key: SessionKey) -> str:
-    return f"expire:{key}"
-
-
-def arm_expiry(
-    uow: UnitOfWork, key: SessionKey, session: Session, policies: ResetPolicies, *, not_before: float = 0.0
-) -> None:
-    """Set the key's expiry timer, unless it is set: one that fires too early is checked and set again."""
-    due = policies.of(key).due(session.active_at)
-    if due is not None:
-        uow.leases.arm(Timer(timer_name(key), max(due, not_before), key))
-
-
-RECHECK_S = 30.0
-_TIMERS_AT_ONCE = 64
-
-
-class BoundaryUnits(Units):
-    """Where a key is, and how it gets elsewhere."""
-
-    async def cross(
-        self,
-        key: SessionKey,
-        boundary: Boundary,
-        *,
-        owner: str,
-        actor: str = "user",
-        order: int | None = None,
-    ) -> Crossing:
-        """Carry out a boundary of a key, in one transaction.
-
-        `order` is the command in the inbox that asks for it: what came in before it is set aside by a boundary that
-        leaves the session, what came after it is not. Raises `DoneBefore` if the command was carried out already.
-        """
-        if isinstance(boundary, Forget):
-            raise TypeError("a session is forgotten with `forget`, which takes its words as well")
-        if not isinstance(boundary, Boundary):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise TypeError(f"{boundary!r} is no boundary")
-        if not isinstance(key, SessionKey):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            raise TypeError(f"{key!r} is no session key")
-        check_key(key)
-        check_owner(owner)
-        crossed = await self._store.write_inline(
-            lambda uow: cross(uow, key, boundary, owner, self._setting(actor, order))
-        )
-        log_crossing(crossed)
-        return crossed
-
-    async def current(self, key: SessionKey) -> SessionRef | None:
-        """Where a key is now."""
-        return await self._store.read_inline(lambda uow: uow.sessions.ref(key))
-
-    async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> Crossing:
-        """Go on with a session at another of the owner's keys, and say so there."""
-
-        def hand_over(uow: UnitOfWork) -> Crossing:
-            crossed = cross(uow, key, Resume(session_id), owner, self._setting("handoff"))
-            if crossed.refusal is None and crossed.ref is not None:
-                name, at = f"handoff-{self._new_id()}", self._clock.now()
-                uow.outbox.put_reply(Reply(name, key, crossed.ref.session_id, owner, text, ReplyState.READY, at))
-            return crossed
-
-        crossed = await self._store.write(hand_over)
-        log_crossing(crossed)
-        return crossed
-
-    async def choose_model(self, key: SessionKey, model: str, *, owner: str) -> None:
-        """Have that model answer at the key from now on; an empty name is the usual one."""
-        await self._store.write(lambda uow: uow.sessions.choose_model(key, owner, model))
-
-    async def rename(self, session_id: str, title: str, *, owner: str, only_if_none: bool = False) -> str:
-        """Give a session a title that no other of its owner has; the title it has then."""
-        title = titles.clean(title)
-
-        def rename(uow: UnitOfWork) -> str:
-            session = owned(uow, session_id, owner)
-            if only_if_none and session.title:
-                return session.title
-            taken = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
-            if taken.get(titles.fold(title), session.id) != session.id:
-                free = titles.next_title(title, taken)
-                raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
-            uow.sessions.set_title(session.id, title)
-            return title
-
-        return await self._store.write(rename)
-
-    async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
-        """This process stops: tell the plugins of every session it has served, and close memory if asked to."""
-
-        def suspend(uow: UnitOfWork) -> tuple[Crossing, ...]:
-            setting = self._setting("shutdown")
-            boundary = Suspend(close_memory)
-            # A key that has moved on was finalized then, and may be on somebody else's session now.
-            there = [(key, uow.sessions.ref(key), sid) for sid, key in uow.sessions.served(setting.holder)]
-            owners = {key: ref.owner for key, ref, sid in there if ref is not None and ref.session_id == sid}
-            return tuple(cross(uow, key, boundary, owner, setting) for key, owner in owners.items())
-
-        crossed = await self._store.write(suspend)
-        for each in crossed:
-            log_crossing(each)
-        return crossed
-
-    async def expire_due(self, lease: Lease) -> float | None:
-        """Cross `Expire` for every key whose timer is due; when the next one is."""
-        now = self._clock.now()
-        due = await self._store.read_inline(lambda uow: uow.leases.due_timers(now, _TIMERS_AT_ONCE))
-        for timer in due:
-
-            def expire(uow: UnitOfWork, key: SessionKey = timer.key) -> Crossing | None:
-                setting = self._setting("expiry")
-                uow.leases.check(lease)
-                uow.leases.disarm(timer_name(key))
-                binding = uow.sessions.binding(key)
-                if binding is None or binding.session_id is None:
-                    return None
-                boundary = Expire(self._policies.of(key), setting.now)
-                crossed = cross(uow, key, boundary, binding.owner, setting)
-                session = uow.sessions.get(binding.session_id)
-                if crossed.refusal is not None and session is not None:
-                    arm_expiry(uow, key, session, self._policies, not_before=setting.now + RECHECK_S)
-                return crossed
-
-            crossed = await self._store.write(expire)
-            if crossed is not None and crossed.refusal is None:
-                log_crossing(crossed)
-        if len(due) == _TIMERS_AT_ONCE:
-            return now
-        return await self._store.read_inline(lambda uow: uow.leases.next_timer())
-
-
-def log_crossing(crossed: Crossing) -> None:
-    if not log.isEnabledFor(logging.INFO):
-        return
-    session = crossed.ref.session_id if crossed.ref is not None else crossed.left
-    how = "refused" if crossed.refusal is not None else "crossed"
-    where = log_fields(crossed.ref.key) if crossed.ref is not None else {}
-    log_info(log, f"{crossed.kind}: {how}", {"session": session, "boundary": crossed.kind, **where})
+    elif on is not None and not here.armed and (timer := context.policies.timer(key, on.active_at)) is not None:
+        uow.leases.arm(timer)

@@ -1,6 +1,6 @@
-"""Forgetting a session, a person or a fact: one transaction, and a tombstone against its return.
+"""Forget a session, a person or a fact: one transaction that erases text and leaves a tombstone against its return.
 
-The notes without a session that is forgotten: what others have made of its words goes, and is made anew.
+Notes that contain text of a forgotten session go back to what they said without it; their reviews run again.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from everthread.domain.model import FORGOTTEN, Cause, InboxState, Kind, NoteActi
 from everthread.domain.note_provenance import Back, Mending, Writing, without
 from everthread.domain.review_window import Window
 from everthread.lifecycle.base import WriteContext
-from everthread.lifecycle.boundaries import cross, owned
-from everthread.lifecycle.event_log import append, ref_to
-from everthread.lifecycle.notes import desk, is_gone, put_version
+from everthread.lifecycle.boundaries import append, cross
+from everthread.lifecycle.boundary_state import owned_session
+from everthread.lifecycle.notes import is_erased, notes_session, put_version
 from everthread.store.unit_of_work import UnitOfWork
 
 
 class ForgetSession(Struct, frozen=True):
+    """A session, with the work that it delegated."""
+
     session_id: str
 
 
 class ForgetOwner(Struct, frozen=True):
-    """A person, with every session and note of theirs."""
+    """The owner, with every session and note."""
 
 
 class ForgetFact(Struct, frozen=True):
-    """One note, in all its versions, and its words wherever they stand among what the owner has stored."""
+    """One note in all its versions, and its text wherever else the owner's data contains it."""
 
     note_id: str
 
@@ -39,81 +41,81 @@ class ForgetFact(Struct, frozen=True):
 Forgettable = ForgetSession | ForgetOwner | ForgetFact
 
 
-def forget(uow: UnitOfWork, what: Forgettable, owner: str, setting: WriteContext) -> int:
-    """Forget it; the number of sessions and notes concerned."""
-    # What is taken out of the index must be in it: what comes to it later would bring the words back.
+def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext) -> int:
+    """Forget inside a transaction. Returns the number of sessions or notes that were erased."""
+    # Index everything first: text that is indexed after its removal would come back.
     uow.search.index()
     match what:
         case ForgetSession(session_id):
-            _forget_session(uow, owned(uow, session_id, owner), setting)
+            _forget_session(uow, owned_session(uow, session_id, owner), context)
             return 1
         case ForgetOwner():
-            return _forget_owner(uow, owner, setting)
+            return _forget_owner(uow, owner, context)
         case ForgetFact(note_id):
-            _forget_fact(uow, note_id, owner, setting)
+            _forget_fact(uow, note_id, owner, context)
             return 1
 
 
 def fact_identity(owner: str, text: str) -> str:
-    """What a tombstone keeps of a fact: enough to know it again, too little to read it."""
+    """Return the hash that a tombstone keeps of a fact: it recognises the text but does not reveal it."""
     return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode()).hexdigest()
 
 
-def _forget_session(uow: UnitOfWork, session: Session, setting: WriteContext, *, notes_stay: bool = True) -> None:
-    """`notes_stay`: those that its words stand in go back to what they said without them."""
+def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, notes_stay: bool = True) -> None:
+    """Erase one session. With `notes_stay`, notes that contain its text go back to what they said without it."""
     keys = uow.sessions.keys_on(session.id)
     if keys:
-        cross(uow, keys[0], Forget(session.id), session.owner, setting)
+        cross(uow, keys[0], Forget(session.id), session.owner, context)
     mending = without(session.id, uow.notes.of_owner(session.owner)) if notes_stay else Mending()
     wordings = uow.erasure.scrub_session(session)
-    _bury_facts(uow, wordings + mend(uow, mending, session, setting.now), session.owner, setting.now)
+    _bury_facts(uow, wordings + mend(uow, mending, session, context.now), session.owner, context.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
     uow.erasure.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
-        session = session.ended("forgotten", setting.now)
+        session = session.ended("forgotten", context.now)
         uow.sessions.renew(session)
-    _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, setting.now, hides_the_rest=True)
-    uow.erasure.bury("session", session.id, session.owner, setting.now)
+    _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, context.now, hides_the_rest=True)
+    uow.erasure.bury("session", session.id, session.owner, context.now)
     for child in uow.sessions.descendants(session.id):
-        # What it handed over was asked for in its own words, and answered to it alone.
+        # Delegated work repeats the text of the session that asked for it.
         if child.cause is Cause.DELEGATION and child.parent_id == session.id and child.forgotten_seq is None:
-            _forget_session(uow, child, setting, notes_stay=notes_stay)
+            _forget_session(uow, child, context, notes_stay=notes_stay)
 
 
-def _forget_owner(uow: UnitOfWork, owner: str, setting: WriteContext) -> int:
+def _forget_owner(uow: UnitOfWork, owner: str, context: WriteContext) -> int:
     sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not Kind.NOTES and s.forgotten_seq is None]
     for session in sessions:
-        # Delegated work is forgotten with the session that handed it over.
+        # Delegated work is forgotten together with the session that delegated it.
         if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
-            _forget_session(uow, left, setting, notes_stay=False)
-    _bury_facts(uow, uow.erasure.scrub_owner(owner), owner, setting.now)
-    session, _ = desk(uow, owner, setting.now)
-    _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, setting.now, hides_the_rest=True)
-    uow.erasure.bury("owner", owner, owner, setting.now)
+            _forget_session(uow, left, context, notes_stay=False)
+    _bury_facts(uow, uow.erasure.scrub_owner(owner), owner, context.now)
+    session, _ = notes_session(uow, owner, context.now)
+    _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, context.now, hides_the_rest=True)
+    uow.erasure.bury("owner", owner, owner, context.now)
     return len(sessions)
 
 
-def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, setting: WriteContext) -> None:
+def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContext) -> None:
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.erasure.buried("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
     wordings = tuple(text for text in uow.erasure.scrub_fact(note_id, owner) if text != FORGOTTEN)
     if not wordings:
         raise NotFound(f"there is no note {note_id!r}")
-    _bury_facts(uow, wordings, owner, setting.now)
-    uow.erasure.bury("note", note_id, owner, setting.now)
-    session, _ = desk(uow, owner, setting.now)
-    # The last version of a note that was removed, or written in a forgotten session, has no words left of its own.
+    _bury_facts(uow, wordings, owner, context.now)
+    uow.erasure.bury("note", note_id, owner, context.now)
+    session, _ = notes_session(uow, owner, context.now)
+    # The last version has no text if the note was removed or written in a forgotten session.
     text = note.content if note.content in wordings else wordings[0]
     detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": text}
-    _tell_providers(uow, session, detail, setting.now, hides_the_rest=False)
+    _tell_providers(uow, session, detail, context.now, hides_the_rest=False)
 
 
 def _bury_facts(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
-    """A note's file may outlive it, here or in a backup: its words are known again when they are imported."""
+    """Leave tombstones for texts, because a note's file or a backup may still contain them and be imported."""
     for wording in wordings:
         uow.erasure.bury("fact", fact_identity(owner, wording), owner, now)
 
@@ -121,17 +123,17 @@ def _bury_facts(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: flo
 def _tell_providers(
     uow: UnitOfWork, session: Session, detail: dict[str, object], now: float, *, hides_the_rest: bool
 ) -> None:
-    """One more log entry: it comes behind whatever is on its way, and what waits before it may be passed over."""
-    session = append(uow, session, ref_to(session, session.key, 0), EntryKind.FORGET, now, detail=detail)
+    """Append a FORGET entry. Delivery skips the entries before it that providers did not get yet."""
+    session = append(uow, session, session.ref_at(session.key, 0), EntryKind.FORGET, now, detail=detail)
     if hides_the_rest:
         session = session.but(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
-    # With no provider to tell, the entry need not keep the fact's words.
+    # Without a provider, the entry need not keep the text of the fact.
     uow.erasure.told(session.id, session.log_seq)
 
 
 def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tuple[str, ...]:
-    """Carry it out, once the session's own words are gone; the wordings that went with them."""
+    """Correct the notes after the session's own text was erased. Returns the texts that were erased from them."""
     uow.erasure.scrub_notes(session.owner, mending.tainted)
     for back in mending.back:
         _put_back(uow, back, now)
@@ -141,11 +143,11 @@ def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tup
 
 
 def _put_back(uow: UnitOfWork, back: Back, now: float) -> None:
-    """In the session that the words come from: whoever forgets that one forgets them too. A removal is told where the
-    note was told last; of a session that is forgotten, everybody is told that instead.
+    """Write the earlier version of a note in the session that its text comes from, so that forgetting that session
+    erases it too. A removal is logged in the session of the last version.
     """
     places = (back.to.session_id,) if back.to else back.places
-    there = [session for place in places if (session := uow.sessions.get(place)) and not is_gone(session)]
+    there = [session for place in places if (session := uow.sessions.get(place)) and not is_erased(session)]
     for session in there[:1]:
         removed, last = back.last.action is NoteAction.REMOVE, back.last
         action = NoteAction.REMOVE if back.to is None else NoteAction.ADD if removed else NoteAction.REPLACE
@@ -153,11 +155,11 @@ def _put_back(uow: UnitOfWork, back: Back, now: float) -> None:
         version = NoteVersion(
             last.note_id, last.version + 1, last.owner, last.target, action, content, session.id, turn_id, now
         )
-        put_version(uow, version, session, ref_to(session, session.key, 0), now)
+        put_version(uow, version, session, session.ref_at(session.key, 0), now)
 
 
 def _review_again(uow: UnitOfWork, writing: Writing, now: float) -> None:
-    """What it had learnt besides is learnt again. A turn that no review was about is still to come to one."""
+    """Run a review again for what it had learned from other sessions. A turn without a review gets one later anyway."""
     session_id, turn_id = writing
     window = Window.marked(turn_id)
     if window is None and (number := uow.turns.number(session_id, turn_id)) is not None:

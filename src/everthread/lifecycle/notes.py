@@ -1,9 +1,4 @@
-"""Writing a curated note: its version and its log entry at once, under the session it was written in.
-
-Notes and the reviews that write them.
-
-The owner's session for what belongs to no conversation.
-"""
+"""Write curated notes. A new version and its log entry are written together, in the session it was written in."""
 
 from __future__ import annotations
 
@@ -27,9 +22,9 @@ from everthread.domain.model import (
     chars_of,
 )
 from everthread.domain.review_window import Review
-from everthread.lifecycle.base import Units
-from everthread.lifecycle.event_log import append, close_if_left, ref_to
-from everthread.lifecycle.reviews import held, take_review
+from everthread.lifecycle.base import LifecycleBase, transaction
+from everthread.lifecycle.boundaries import append, close_if_left
+from everthread.lifecycle.reviews import check_review, claim_review
 from everthread.lifecycle.turns import PROCESS_TTL_S
 from everthread.lifecycle.validation import check_owner
 from everthread.store.unit_of_work import UnitOfWork
@@ -38,9 +33,9 @@ NOTE_CHARS_MAX = 20_000
 
 
 class NoteChange(Struct, frozen=True):
-    """What to do to which note. Replacing and removing name one by its id.
+    """A change of one note. Replacing and removing name the note by its id.
 
-    Adding makes a new note; with an id, it brings back the one that was removed.
+    Adding creates a note; with an id, it restores the note that was removed.
     """
 
     action: NoteAction
@@ -49,68 +44,139 @@ class NoteChange(Struct, frozen=True):
     note_id: str = ""
     turn_id: str | None = None
     limit_chars: int | None = None
-    """How much the collection may hold afterwards."""
+    """Largest size of the collection after the change."""
     once: bool = False
-    """Refuse words that stand in the collection already."""
+    """Refuse text that the collection contains already."""
 
 
 class Rewriting(Struct, frozen=True):
-    """What puts other notes in the place of a whole collection, as it was when that was thought of."""
+    """Changes that replace a whole collection, and the collection that they were made from."""
 
     target: NoteTarget
     read: tuple[NoteVersion, ...]
     changes: tuple[NoteChange, ...]
 
 
-def rewrite_notes(
-    uow: UnitOfWork, rewriting: Rewriting, *, owner: str, ref: SessionRef, now: float
-) -> tuple[NoteVersion, ...]:
-    """Carry all of it out. Raises `NotCondensed` if the collection has changed since, or would not be smaller."""
-    if uow.notes.current(owner, rewriting.target) != rewriting.read:
-        raise NotCondensed("the notes were changed meanwhile")
-    written = [write_note(uow, change, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes]
-    if chars_of(uow.notes.current(owner, rewriting.target)) >= chars_of(rewriting.read):
-        raise NotCondensed("the notes would take as much room as before")
-    return tuple(written)
+class NoteOperations(LifecycleBase):
+    """Change notes, and claim the reviews that do so."""
+
+    @transaction
+    def write_note(
+        self,
+        uow: UnitOfWork,
+        change: NoteChange,
+        *,
+        owner: str,
+        ref: SessionRef | None = None,
+        review: Review | None = None,
+    ) -> NoteVersion:
+        """Apply a change. Without `ref` the note belongs to the person and to no conversation.
+
+        Raises `Fenced` for a `review` that may not write any more.
+        """
+        check_owner(owner)
+        if review is not None:
+            check_review(uow, review, owner)
+        return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
+
+    @transaction
+    def rewrite_notes(
+        self, uow: UnitOfWork, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+    ) -> tuple[NoteVersion, ...]:
+        """Replace a whole collection with what a review condensed from it, or change nothing.
+
+        Raises `NotCondensed` if the collection changed meanwhile or would not shrink, `Fenced` like `write_note`.
+        """
+        check_owner(owner)
+        check_review(uow, review, owner)
+        if uow.notes.current(owner, rewriting.target) != rewriting.read:
+            raise NotCondensed("the notes were changed meanwhile")
+        now = self._clock.now()
+        written = [write_note(uow, change, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes]
+        if chars_of(uow.notes.current(owner, rewriting.target)) >= chars_of(rewriting.read):
+            raise NotCondensed("the notes would take as much room as before")
+        return tuple(written)
+
+    @transaction
+    def undo_note(self, uow: UnitOfWork, note_id: str, version: int, *, owner: str) -> NoteVersion:
+        """Undo the last change of a note by a new version with the previous content.
+
+        Raises `BadInput` if `version` is not the last change any more.
+        """
+        versions, now = uow.notes.versions(note_id), self._clock.now()
+        if not any(v.version == version and v.owner == owner for v in versions):
+            raise NotFound(f"there is no change {note_id}:{version}")
+        if versions[-1].version != version:
+            raise BadInput(f"the note was changed again since; undo {note_id}:{versions[-1].version} first")
+        last = versions[-1]
+        if last.content == FORGOTTEN:
+            raise Gone(f"the text of {note_id}:{version} was forgotten; there is nothing to undo")
+        before = versions[-2] if len(versions) > 1 else None
+        if before is None or before.action is NoteAction.REMOVE:
+            change = NoteChange(NoteAction.REMOVE, last.target, note_id=note_id)
+            return write_note(uow, change, owner=owner, ref=None, new_id="", now=now)
+        if before.content == FORGOTTEN:
+            raise Gone(f"the text before {note_id}:{version} was forgotten; it can't be restored")
+        action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
+        change = NoteChange(action, last.target, before.content, note_id)
+        return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
+
+    @transaction
+    def take_review(self, uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
+        """Claim the next due review for this process. Returns it with the session that it is about."""
+        now = self._clock.now()
+        uow.leases.keep_alive(self._holder, now, PROCESS_TTL_S)
+        return claim_review(uow, self._holder, now)
 
 
 def write_note(
     uow: UnitOfWork, change: NoteChange, *, owner: str, ref: SessionRef | None, new_id: str, now: float
 ) -> NoteVersion:
-    """Carry the change out. With no `ref` it concerns the person and no conversation."""
+    """Apply a change inside a transaction. Without `ref` the note belongs to the person and to no conversation."""
     if len(change.content) > NOTE_CHARS_MAX:
         raise TooLarge(f"a note has at most {NOTE_CHARS_MAX} characters; this one has {len(change.content)}")
     if change.action is not NoteAction.REMOVE and not change.content.strip():
         raise BadInput("a note needs some text")
     if ref is None:
-        session, ref = desk(uow, owner, now)
+        session, ref = notes_session(uow, owner, now)
     else:
         session = uow.sessions.get(ref.session_id)
     if session is None or session.owner != owner:
         raise NotFound(f"there is no session {ref.session_id!r}")
-    if is_gone(session):
-        raise Gone(f"session {session.id!r} was forgotten; nothing more is written to it")
+    if is_erased(session):
+        raise Gone(f"session {session.id!r} was forgotten; no note can be added to it")
     version = _next_version(uow, change, owner, session.id, new_id, now)
     _check_room(uow, change, version)
     put_version(uow, version, session, ref, now)
     return version
 
 
-def is_gone(session: Session) -> bool:
-    """Whether nothing more may be written to it. An owner's desk goes on, also after the person was forgotten."""
+def is_erased(session: Session) -> bool:
+    """Return True if no note may be added to the session. A notes session stays open after its owner was forgotten."""
     return session.forgotten_seq is not None and session.ended_at is not None
 
 
 def put_version(uow: UnitOfWork, version: NoteVersion, session: Session, ref: SessionRef, now: float) -> None:
-    """The version and its log entry, whatever the note was before."""
+    """Write a version and its log entry without any check."""
     uow.notes.put(version)
     detail: dict[str, object] = {"note_id": version.note_id, "version": version.version}
     session = append(uow, session, ref, EntryKind.NOTE, now, detail=detail)
     uow.sessions.save(close_if_left(uow, session, ref, now))
 
 
+def notes_session(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
+    """Return the owner's session for notes that belong to no conversation; create it on first use."""
+    session_id = f"notes:{owner}"
+    key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
+    session = uow.sessions.get(session_id)
+    if session is None:
+        session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
+        uow.sessions.add(session)
+    return session, session.ref_at(key, 0)
+
+
 def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> None:
-    """Looked at where it is written: two that write at once must not both find room for one."""
+    """Check the collection's size in the transaction that writes, so that two writers can't share the same room."""
     if change.action is NoteAction.REMOVE or (change.limit_chars is None and not change.once):
         return
     notes = uow.notes.current(version.owner, version.target)
@@ -118,7 +184,7 @@ def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> No
     if change.once and _words(version) in map(_words, others):
         raise AlreadyNoted("this is noted already")
     before, after = chars_of(notes), chars_of((*others, version))
-    # One that was too full before may always be made smaller.
+    # A collection that was too large before may always shrink.
     if change.limit_chars is not None and after > max(change.limit_chars, before - 1):
         raise NotesFull(before, change.limit_chars)
 
@@ -135,8 +201,8 @@ def _next_version(
             new_id, 1, owner, change.target, change.action, change.content, session_id, change.turn_id, now
         )
     last = uow.notes.get(change.note_id)
-    gone = last is None or (last.action is NoteAction.REMOVE) is not (change.action is NoteAction.ADD)
-    if last is None or gone or last.owner != owner or uow.erasure.buried("note", change.note_id):
+    missing = last is None or (last.action is NoteAction.REMOVE) is not (change.action is NoteAction.ADD)
+    if last is None or missing or last.owner != owner or uow.erasure.buried("note", change.note_id):
         raise NotFound(f"there is no note {change.note_id!r}")
     content = "" if change.action is NoteAction.REMOVE else change.content
     return NoteVersion(
@@ -144,87 +210,9 @@ def _next_version(
     )
 
 
-def undo_note(uow: UnitOfWork, note_id: str, version: int, *, owner: str, now: float) -> NoteVersion:
-    """Take back one change of a note, the last one, by a new version that says what the one before it said."""
-    versions = uow.notes.versions(note_id)
-    if not any(v.version == version and v.owner == owner for v in versions):
-        raise NotFound(f"there is no change {note_id}:{version}")
-    if versions[-1].version != version:
-        raise BadInput(f"the note was changed again since; take back {note_id}:{versions[-1].version} first")
-    last = versions[-1]
-    if last.content == FORGOTTEN:
-        raise Gone(f"what {note_id}:{version} said was forgotten; there is nothing to take back")
-    before = versions[-2] if len(versions) > 1 else None
-    if before is None or before.action is NoteAction.REMOVE:
-        change = NoteChange(NoteAction.REMOVE, last.target, note_id=note_id)
-        return write_note(uow, change, owner=owner, ref=None, new_id="", now=now)
-    if before.content == FORGOTTEN:
-        raise Gone(f"what the note said before {note_id}:{version} was forgotten; it can't come back")
-    action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
-    change = NoteChange(action, last.target, before.content, note_id)
-    return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
-
-
 def _origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
-    """Where words were first written: whoever forgets that conversation forgets them too, also if they came back."""
+    """Return the conversation in which a text was first written, so that forgetting it also erases a restored note."""
     session = uow.sessions.get(version.session_id)
     if session is None or session.kind is Kind.NOTES:
         return None
-    return ref_to(session, session.key, 0)
-
-
-class NoteUnits(Units):
-    """Changes of notes, each under whoever asks for it."""
-
-    async def write_note(
-        self, change: NoteChange, *, owner: str, ref: SessionRef | None = None, review: Review | None = None
-    ) -> NoteVersion:
-        """Carry the change out. Raises `Fenced` for one of a `review` that is not to be carried out any more."""
-        check_owner(owner)
-
-        def write(uow: UnitOfWork) -> NoteVersion:
-            if review is not None:
-                held(uow, review, owner)
-            return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
-
-        return await self._store.write(write)
-
-    async def rewrite_notes(
-        self, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
-    ) -> tuple[NoteVersion, ...]:
-        """Put what a review has condensed in the place of a whole collection, all at once or not at all.
-
-        Raises `NotCondensed` if the notes were changed meanwhile, `Fenced` as `write_note` does.
-        """
-        check_owner(owner)
-
-        def write(uow: UnitOfWork) -> tuple[NoteVersion, ...]:
-            held(uow, review, owner)
-            return rewrite_notes(uow, rewriting, owner=owner, ref=ref, now=self._clock.now())
-
-        return await self._store.write(write)
-
-    async def undo_note(self, note_id: str, version: int, *, owner: str) -> NoteVersion:
-        """Take back a note's last change; raises `BadInput` if the one that is named is not the last any more."""
-        return await self._store.write(lambda uow: undo_note(uow, note_id, version, owner=owner, now=self._clock.now()))
-
-    async def take_review(self) -> tuple[Review, SessionRef] | None:
-        """The next review that is due, for this process alone, and the session that it is about."""
-
-        def take(uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
-            now = self._clock.now()
-            uow.leases.keep_alive(self._holder, now, PROCESS_TTL_S)
-            return take_review(uow, self._holder, now)
-
-        return await self._store.write(take)
-
-
-def desk(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
-    """Made on first use."""
-    session_id = f"notes:{owner}"
-    key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
-    session = uow.sessions.get(session_id)
-    if session is None:
-        session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
-        uow.sessions.add(session)
-    return session, ref_to(session, key, 0)
+    return session.ref_at(session.key, 0)

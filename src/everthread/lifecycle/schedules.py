@@ -278,8 +278,8 @@ def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
     return fired
 
 
-def begin(
-    uow: UnitOfWork, schedule_id: str, due_at: float, profile: str, setting: WriteContext
+def begin_occurrence(
+    uow: UnitOfWork, schedule_id: str, due_at: float, profile: str, context: WriteContext
 ) -> tuple[SessionKey, InboxRow] | None:
     """Put what is asked into the inbox, in a session for it. `None` if it is over, or another time is being done."""
     schedule, time = uow.schedules.get(schedule_id), uow.schedules.time(schedule_id, due_at)
@@ -293,9 +293,9 @@ def begin(
         return None
     _, session = uow.sessions.at(key)
     if session is None or session.owner != schedule.owner or not schedule.continues:
-        cross(uow, key, New(kind=Kind.CRON), schedule.owner, setting)
+        cross(uow, key, New(kind=Kind.CRON), schedule.owner, context)
     asked = Inbound(key, schedule.owner, schedule.said(due_at), schedule.id, repr(due_at))
-    row, _ = uow.inbox.accept(asked, setting.now)
+    row, _ = uow.inbox.accept(asked, context.now)
     uow.schedules.save_time(replace(time, state=OccurrenceState.RUNNING, inbox_id=row.id))
     return key, row
 

@@ -28,7 +28,7 @@ from everthread.domain.export_format import (
     TurnLine,
 )
 from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
-from everthread.lifecycle.event_log import append, close, ref_to
+from everthread.lifecycle.boundaries import append, close
 from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.lineage import above, rewound, without
 from everthread.lifecycle.notes import NoteChange, write_note
@@ -204,7 +204,7 @@ def begin(
         last_turn=line.base.turn,
     )
     detail: dict[str, object] = {"parent": parent_id or "", "reset": False, "reason": Cause.IMPORT.value}
-    session = append(uow, session, ref_to(session, key, 0), EntryKind.OPENED, now, detail=detail)
+    session = append(uow, session, session.ref_at(key, 0), EntryKind.OPENED, now, detail=detail)
     uow.sessions.add(session, line.summary)
     uow.archive.count_as_told(session_id)
 
@@ -219,7 +219,7 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
     """Append some of a session's lines; the position of its log behind them."""
     session = _still_there(uow, session_id)
     for item in items:
-        ref = ref_to(session, session.key, 0)
+        ref = session.ref_at(session.key, 0)
         match item:
             case TurnLine():
                 messages = [_message(message) for message in item.messages]
@@ -244,7 +244,7 @@ def finish(
 ) -> None:
     """Close the memory of what was added, and let a session that has grown end as the file says."""
     session = _still_there(uow, session_id)
-    session = close(uow, session, ref_to(session, session.key, 0), now)
+    session = close(uow, session, session.ref_at(session.key, 0), now)
     generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
     if routed & set(uow.sessions.keys_on(session_id)):
         # Whoever prepared an answer there has not seen what was added.
@@ -264,7 +264,7 @@ def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
     return all(note.content.split() != words for note in uow.notes.current(owner, line.target))
 
 
-def take_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: float) -> bool:
+def import_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: float) -> bool:
     """Take a note in, if it is new. Providers are told: it is part of what is known from now on."""
     if not is_new_note(uow, line, owner):
         return False
@@ -319,7 +319,9 @@ class Arrival(Struct, frozen=True):
     """Keys that were put on it because its source has them there: nobody is disturbed at them."""
 
 
-async def take_in(store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool) -> Imported:
+async def import_session(
+    store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool
+) -> Imported:
     """Import what is new, some turns at a time: if it is cut short, the same import goes on with it."""
     found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
     session_id = found.session_id

@@ -1,7 +1,4 @@
-"""What model calls cost: set aside before, settled after.
-
-What an owner's model calls came to: in one conversation, and over time.
-"""
+"""Reserve the cost of a model call before it, settle it afterwards, and report usage."""
 
 from __future__ import annotations
 
@@ -12,12 +9,25 @@ from msgspec import Struct
 from everthread.domain.errors import BudgetSpent
 from everthread.domain.model import SCHEDULED, Cause, Session, SessionRef
 from everthread.domain.spend import Spent, Used
-from everthread.lifecycle.base import Units
+from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.store.unit_of_work import UnitOfWork
 
+DAY_S = 86_400.0
+MONTH_DAYS = 30
 
-class SpendUnits(Units):
-    """Money that is set aside, and what was spent."""
+
+class Usage(Struct, frozen=True):
+    """Cost and tokens by model, most expensive first."""
+
+    conversation: tuple[Used, ...]
+    """Includes the sessions that the conversation was compressed from."""
+    day: tuple[Used, ...]
+    """The last 24 hours, as the daily limit counts them."""
+    month: tuple[Used, ...]
+
+
+class SpendOperations(LifecycleBase):
+    """Enforce spending limits."""
 
     async def reserve_spend(
         self,
@@ -31,81 +41,62 @@ class SpendUnits(Units):
         limit_of_turn: float | None = None,
         spent: Sequence[Spent] = (),
     ) -> int:
-        """Set money aside for a call, and settle the turn's calls before it. Raises `BudgetSpent` beyond a limit."""
+        """Reserve money for a call, after settling the turn's earlier calls. Raises `BudgetSpent` beyond a limit."""
 
         def reserve(uow: UnitOfWork) -> int | str:
             now = self._clock.now()
             if limit_of_session is not None:
-                # All that was ever spent is looked through for it.
+                # Reads every cost row of the session.
                 uow.takes_long()
-            for paid in spent:
-                uow.spend.settle(paid, ref, turn_id, now)
+            for cost in spent:
+                uow.spend.settle(cost, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
-                return (
-                    f"the limit of ${limit_per_day:g} in 24 hours would be passed; wait, or have spend_per_day raised"
-                )
+                return f"the limit of ${limit_per_day:g} in 24 hours would be passed; wait, or raise spend_per_day"
             if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
-                return (
-                    f"the limit of ${limit_of_session:g} for this piece of work would be passed; hand over less at once"
-                )
+                return f"the limit of ${limit_of_session:g} for this work would be passed; delegate less at once"
             if limit_of_turn is not None and uow.spend.of_turn(ref, turn_id, now - DAY_S) + amount > limit_of_turn:
-                return _passed(ref, limit_of_turn)
+                return _turn_limit_message(ref, limit_of_turn)
             return uow.spend.reserve(ref, turn_id, model, amount, now)
 
+        # A refusal is returned, not raised, so that the earlier calls stay settled.
         reserved = await self._store.write_inline(reserve)
         if isinstance(reserved, str):
             raise BudgetSpent(reserved)
         return reserved
 
-    async def settle_spend(self, ref: SessionRef, turn_id: str, spent: Sequence[Spent]) -> None:
-        """Write down what calls have cost that no turn's commit will."""
-
-        def settle(uow: UnitOfWork) -> None:
-            for paid in spent:
-                uow.spend.settle(paid, ref, turn_id, self._clock.now())
-
-        await self._store.write(settle)
+    @transaction
+    def settle_spend(self, uow: UnitOfWork, ref: SessionRef, turn_id: str, spent: Sequence[Spent]) -> None:
+        """Record the cost of calls whose turn is not committed."""
+        for cost in spent:
+            uow.spend.settle(cost, ref, turn_id, self._clock.now())
 
     async def usage(self, owner: str, session: Session | None = None) -> Usage:
-        """What the owner's model calls came to, and those of one of their sessions."""
-        return await self._store.read(lambda uow: usage(uow, owner, session, self._clock.now()))
+        """Return the usage of an owner, and of one of their conversations."""
+
+        def read(uow: UnitOfWork) -> Usage:
+            now = self._clock.now()
+            day = uow.spend.by_model(owner, now - DAY_S)
+            month = uow.spend.by_model(owner, now - MONTH_DAYS * DAY_S)
+            return Usage(conversation_usage(uow, session) if session else (), day, month)
+
+        return await self._store.read(read)
+
+
+def conversation_usage(uow: UnitOfWork, session: Session) -> tuple[Used, ...]:
+    """Return the usage by model, including the sessions that this one was compressed from."""
+    ids, first = [session.id], session
+    while first.cause is Cause.COMPRESSION and (parent := uow.sessions.get(first.parent_id or "")) is not None:
+        first = parent
+        ids.append(first.id)
+    # No cost is older than the first session: earlier rows need not be read.
+    return uow.spend.by_model(session.owner, first.opened_at, ids)
 
 
 def _spent_in(uow: UnitOfWork, ref: SessionRef) -> float:
     return sum(used.amount for used in uow.spend.by_model(ref.owner, 0.0, [ref.session_id]))
 
 
-def _passed(ref: SessionRef, limit: float) -> str:
+def _turn_limit_message(ref: SessionRef, limit: float) -> str:
     if ref.key.platform == SCHEDULED:
         return f"the limit of ${limit:g} for this task would be passed; add it anew with a higher --spend"
     return f"the limit of ${limit:g} for a review would be passed; raise review.spend"
-
-
-DAY_S = 86_400.0
-MONTH_DAYS = 30
-
-
-class Usage(Struct, frozen=True):
-    """By model, the dearest first."""
-
-    conversation: tuple[Used, ...]
-    """With the sessions that it was compressed from."""
-    day: tuple[Used, ...]
-    """Of the last 24 hours, as the limit counts them."""
-    month: tuple[Used, ...]
-
-
-def usage(uow: UnitOfWork, owner: str, session: Session | None, now: float) -> Usage:
-    day = uow.spend.by_model(owner, now - DAY_S)
-    month = uow.spend.by_model(owner, now - MONTH_DAYS * DAY_S)
-    return Usage(of_conversation(uow, session) if session else (), day, month)
-
-
-def of_conversation(uow: UnitOfWork, session: Session) -> tuple[Used, ...]:
-    """By model, with the sessions that it was compressed from."""
-    ids, first = [session.id], session
-    while first.cause is Cause.COMPRESSION and (parent := uow.sessions.get(first.parent_id or "")) is not None:
-        first = parent
-        ids.append(first.id)
-    # Nothing was spent in it before it was opened: older rows need not be looked at.
-    return uow.spend.by_model(session.owner, first.opened_at, ids)

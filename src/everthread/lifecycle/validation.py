@@ -1,4 +1,4 @@
-"""What is refused before a unit of work begins: texts, keys and owners that could not be kept."""
+"""Checks of texts, keys and owners before a transaction begins."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from everthread.domain.model import OWNER_CHARS_MAX, SessionKey, whole
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
-"""A message that was accepted must be answerable: with its tools and its answer, a turn is larger."""
-KEYS_KNOWN = 4096
-
-
-JOTTED_CHARS_MAX = 100_000
-"""What has more takes long enough to write to hold others up."""
+"""Larger than one message: a turn also holds tool calls and the answer."""
+INLINE_CHARS_MAX = 100_000
+"""Longer texts are written in the writer thread, so that they do not block the event loop."""
+KEYS_CACHED = 4096
 
 
 def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> int:
-    """How many characters there are, if there are not too many."""
+    """Return the total number of characters. Raises `TooLarge` above the limit."""
     size = sum(map(len, texts))
     if size > chars_max:
         raise TooLarge(f"{what} has at most {chars_max} characters; this one has {size}")
@@ -26,14 +24,14 @@ def check_size(what: str, *texts: str, chars_max: int = TEXT_CHARS_MAX) -> int:
 
 
 def check_key(key: SessionKey) -> None:
-    """A key must be read back as it was written: rows of one that is not would be nobody's."""
-    if not _is_sound(key):
-        raise BadKey(f"{key!r:.200} is no session key: one of its parts is empty or can't be written down")
+    """Raise `BadKey` for a key that does not survive being written as text and read back."""
+    if not _is_valid(key):
+        raise BadKey(f"Invalid session key {key!r:.200}: one of its parts is empty or not valid text.")
 
 
-@lru_cache(maxsize=KEYS_KNOWN)
-def _is_sound(key: SessionKey) -> bool:
-    # To read one costs as much as a small statement, and a turn has its key looked at three times.
+@lru_cache(maxsize=KEYS_CACHED)
+def _is_valid(key: SessionKey) -> bool:
+    # Cached: parsing costs as much as a small statement, and a turn checks its key three times.
     try:
         return SessionKey.parse(str(key)) == key
     except UnicodeEncodeError:
@@ -41,5 +39,6 @@ def _is_sound(key: SessionKey) -> bool:
 
 
 def check_owner(owner: str) -> None:
+    """Raise `BadInput` for an empty, overlong or malformed owner."""
     if not owner or len(owner) > OWNER_CHARS_MAX or whole(owner) != owner:
-        raise BadInput(f"an owner is 1 to {OWNER_CHARS_MAX} whole characters long")
+        raise BadInput(f"an owner has 1 to {OWNER_CHARS_MAX} characters, all of them valid text")

@@ -10,7 +10,7 @@ from everthread.cli.context import CliRuntime
 from everthread.cli.status_line import Status
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Kind, Session, SessionKey
-from everthread.lifecycle.spend import of_conversation
+from everthread.lifecycle.spend import conversation_usage
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 ASKED_MAX = 200
@@ -40,7 +40,7 @@ async def look_around(runtime: CliRuntime, key: SessionKey, model: str, context:
 
 
 def _cost(uow: UnitOfWork, session: Session) -> float:
-    return sum(used.amount for used in of_conversation(uow, session))
+    return sum(used.amount for used in conversation_usage(uow, session))
 
 
 async def _memory(runtime: CliRuntime) -> str:

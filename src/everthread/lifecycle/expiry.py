@@ -1,0 +1,49 @@
+"""Expire sessions when their timers are due.
+
+`boundaries` and `turns` set a key's timer whenever it has none. A timer that fires too early is checked and set again.
+"""
+
+from __future__ import annotations
+
+from everthread.domain.boundary import Expire
+from everthread.domain.model import Lease, SessionKey
+from everthread.domain.reset_policy import timer_name
+from everthread.lifecycle.base import LifecycleBase, transaction
+from everthread.lifecycle.boundaries import Crossing, cross, log_crossing
+from everthread.store.unit_of_work import UnitOfWork
+
+RECHECK_S = 30.0
+"""Shortest time until a session whose expiry was refused is checked again."""
+_TIMERS_PER_RUN = 64
+
+
+class ExpiryOperations(LifecycleBase):
+    """The drain of the expiry lane."""
+
+    async def expire_due(self, lease: Lease) -> float | None:
+        """Cross `Expire` for every key whose timer is due. Returns the time of the next timer."""
+        now = self._clock.now()
+        due = await self._store.read_inline(lambda uow: uow.leases.due_timers(now, _TIMERS_PER_RUN))
+        for timer in due:
+            crossing = await self._expire(timer.key, lease)
+            if crossing is not None and crossing.refusal is None:
+                log_crossing(crossing)
+        if len(due) == _TIMERS_PER_RUN:
+            return now
+        return await self._store.read_inline(lambda uow: uow.leases.next_timer())
+
+    @transaction
+    def _expire(self, uow: UnitOfWork, key: SessionKey, lease: Lease) -> Crossing | None:
+        context = self._context("expiry")
+        uow.leases.check(lease)
+        uow.leases.disarm(timer_name(key))
+        binding = uow.sessions.binding(key)
+        if binding is None or binding.session_id is None:
+            return None
+        crossing = cross(uow, key, Expire(self._policies.of(key), context.now), binding.owner, context)
+        session = uow.sessions.get(binding.session_id)
+        if crossing.refusal is not None and session is not None:
+            timer = self._policies.timer(key, session.active_at, not_before=context.now + RECHECK_S)
+            if timer is not None:
+                uow.leases.arm(timer)
+        return crossing

@@ -1,0 +1,25 @@
+"""`Lifecycle`: every operation that writes a session, a turn or a log entry."""
+
+from __future__ import annotations
+
+from everthread.lifecycle.archive import ArchiveOperations
+from everthread.lifecycle.boundaries import BoundaryOperations
+from everthread.lifecycle.expiry import ExpiryOperations
+from everthread.lifecycle.notes import NoteOperations
+from everthread.lifecycle.recovery import RecoveryOperations
+from everthread.lifecycle.sessions import SessionOperations
+from everthread.lifecycle.spend import SpendOperations
+from everthread.lifecycle.turns import TurnOperations
+
+
+class Lifecycle(
+    BoundaryOperations,
+    ExpiryOperations,
+    TurnOperations,
+    RecoveryOperations,
+    SessionOperations,
+    NoteOperations,
+    SpendOperations,
+    ArchiveOperations,
+):
+    """All operations, by subject. Each method is one transaction; every process has one instance for all keys."""
