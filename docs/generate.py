@@ -129,7 +129,7 @@ def _options(context: click.Context) -> str:
 
 def _shared(option: click.Option) -> bool:
     """Whether every verb has it, so that it is told of once."""
-    return option.opts == ["--home"] or (option.opts == ["--json"] and option.help == "Print JSON, for programs.")
+    return option.opts == ["--home"] or (option.opts == ["--json"] and option.help == "Print JSON.")
 
 
 def _as_code(text: str) -> str:

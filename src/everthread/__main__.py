@@ -20,7 +20,7 @@ def main() -> None:
     collecting.start()
     from everthread.cli.main import run  # noqa: PLC0415 - what it imports is there to stay, and not to be searched
 
-    code = run(open_runtime, glance=glance, open_serving=open_serving)
+    code = run(open_runtime, list_newest=glance, open_serving=open_serving)
     collecting.end()
     sys.exit(code)
 

@@ -27,7 +27,7 @@ from everthread.adapters.sqlite.connection import connect
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import Written
 from everthread.bootstrap.runtime import Runtime
-from everthread.cli.commands.backup.archive import put_in_place, unpack
+from everthread.cli.commands.backup.archive import install, unpack
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreCorrupt, StoreUnwritable
@@ -369,7 +369,7 @@ def test_a_backup_that_describes_a_file_at_great_length_is_not_read_into_memory(
     )
     tracemalloc.start()
     try:
-        with pytest.raises(StoreCorrupt, match="more than a backup does"):
+        with pytest.raises(StoreCorrupt, match="larger than its manifest allows"):
             unpack(bad, folder, lambda _: None)
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
@@ -438,7 +438,7 @@ def test_a_restoration_that_fails_half_way_leaves_everything_where_it_was(home: 
     away = tmp_path / "file"
     away.write_text("no folder")
     with pytest.raises(OSError, match="file"):
-        put_in_place(folder, home, away / "config.toml", home / "aside")
+        install(folder, home, away / "config.toml", home / "aside")
     assert files(home) == before
     assert not (home / "aside").exists()
     assert (folder / "everthread.db").read_text() == "new"
@@ -457,8 +457,8 @@ def test_if_nothing_can_be_moved_back_the_place_of_the_old_store_is_named(
         move(old, new)
 
     monkeypatch.setattr(shutil, "move", failing)
-    with pytest.raises(StoreUnwritable, match="what was there is in .*aside"):
-        put_in_place(tmp_path / "unpacked", home, home / "config.toml", home / "aside")
+    with pytest.raises(StoreUnwritable, match="the previous files are in .*aside"):
+        install(tmp_path / "unpacked", home, home / "config.toml", home / "aside")
 
 
 def test_what_was_forgotten_since_the_backup_is_named(home: Path, tmp_path: Path) -> None:

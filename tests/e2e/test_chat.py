@@ -732,7 +732,7 @@ def test_bytes_that_are_no_text_are_replaced_and_told_of(home: Home) -> None:
 def test_one_question_with_bytes_that_are_no_text_is_told_of_too(home: Home) -> None:
     done = home.run("-p", "what is", typed=b"caf\xff\xfe")
     assert (done.returncode, done.stdout) == (0, "echo what is\n\ncaf\ufffd\ufffd (0 before, 14 characters)\n")
-    assert done.stderr == "Some of that was no text, and is replaced by \ufffd.\n"
+    assert done.stderr == "Some of the input was not valid UTF-8 and is replaced by \ufffd.\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("-p", "hello"), ("-p", "hello", "--json")])

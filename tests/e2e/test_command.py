@@ -421,8 +421,8 @@ def test_a_session_is_found_by_id_by_its_beginning_and_by_title(lived: Lived) ->
 
 
 def test_forgetting_says_what_becomes_of_relatives(lived: Lived) -> None:
-    assert "1 session that grew out of it" in everthread("forget", lived.lisbon, home=lived.home).stdout
-    assert f"{lived.lisbon}, which is kept" in everthread("forget", lived.branch, home=lived.home).stdout
+    assert "1 session branched or continued from it" in everthread("forget", lived.lisbon, home=lived.home).stdout
+    assert f"Its parent session {lived.lisbon} is kept" in everthread("forget", lived.branch, home=lived.home).stdout
 
 
 def test_forgetting_a_person_takes_everything_of_theirs_and_nothing_else(lived: Lived) -> None:
@@ -468,7 +468,7 @@ def test_skills_that_were_drawn_from_what_is_forgotten_are_named(lived: Lived) -
     folders.write(Written("tea", "How to make tea.", "Boil water."), origin=Origin("elsewhere", "review-1-2"))
     done = everthread("forget", lived.chat, "--yes", "--json", home=lived.home)
     assert json.loads(done.stdout)["skills"] == ["rail"]
-    assert "These skills were drawn from it, and are kept: rail." in done.stderr
+    assert "These skills were derived from it and are kept: rail." in done.stderr
     assert folders.get("rail")
 
 
@@ -480,7 +480,7 @@ def test_providers_that_cannot_forget_are_named(lived: Lived, capsys: pytest.Cap
 
     code = cli.run(open_runtime, ["--home", str(lived.home), "forget", lived.chat, "--yes"])
     assert code == 0
-    assert "cannot forget and keep what they were told: picky.\n" in capsys.readouterr().out
+    assert "can't delete data and keep theirs: picky.\n" in capsys.readouterr().out
     assert polite.asked == ["session"], "one that can is told within the time a command has"
 
 

@@ -18,8 +18,8 @@ import pytest
 from tests.e2e.model_endpoint import model_endpoint
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.cli.commands.gateway import report as reporting
-from everthread.cli.commands.gateway.lock import Held, Holding
+from everthread.cli.commands.gateway import report as gateway_report
+from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected
@@ -120,9 +120,9 @@ def test_a_healthy_home_passes_every_check(home: Path) -> None:
     done = doctor(home)
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
-    assert lines[-1] == "All is well."
+    assert lines[-1] == "All checks passed."
     marks = {line.split()[1]: line.split()[0] for line in lines[:-1]}
-    assert [name for name, mark in marks.items() if mark != "ok"] == ["platforms", "mcp"], "none is configured"
+    assert [name for name, mark in marks.items() if mark != "ok"] == ["platforms", "mcp"], "none configured"
     assert "mine/good has answered" in done.stdout
 
 
@@ -190,7 +190,7 @@ def test_a_file_that_is_no_store_at_all_fails_the_check_of_the_store(home: Path)
 def test_a_home_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("hello")
     [(says, fix)] = failed(tmp_path / "home", "--offline").values()
-    assert says.endswith("is no folder")
+    assert says.endswith("is not a folder")
     assert "chmod" not in fix
     assert "--home" in fix
 
@@ -255,7 +255,7 @@ def test_an_answer_that_was_cut_off_is_told(home: Path) -> None:
 
     in_home(home, begin)
     found = failed(home, "--offline")
-    assert "1 answer cut off" in found["turns"][0]
+    assert "1 turn interrupted" in found["turns"][0]
     assert "start everthread" in found["turns"][1]
 
 
@@ -307,7 +307,7 @@ def test_what_waits_for_a_gateway_that_does_not_run_is_told(home: Path) -> None:
 
     in_home(home, leave)
     says, fix = failed(home, "--offline")["gateway"]
-    assert says == "1 conversation and 1 reply wait, and no gateway runs"
+    assert says == "1 conversation and 1 reply queued, but no gateway is running"
     assert fix == "everthread gateway start"
 
 
@@ -315,7 +315,7 @@ def test_http_that_others_can_reach_without_a_token_is_told(home: Path) -> None:
     with (home / "config.toml").open("a") as config:
         config.write('[gateway.http]\nhost = "0.0.0.0"\n')
     says, fix = failed(home, "--offline")["gateway"]
-    assert "0.0.0.0, which others can reach" in says
+    assert "0.0.0.0, open to other machines" in says
     assert "everthread tokens new" in fix
 
     async def make(runtime: Runtime) -> None:
@@ -327,17 +327,17 @@ def test_http_that_others_can_reach_without_a_token_is_told(home: Path) -> None:
 
 
 def test_a_gateway_that_is_silent_and_a_platform_that_is_down_are_told(home: Path) -> None:
-    now, holding = time.time(), Holding(home)
-    holding.take(Held(os.getpid(), "1-A", now))
-    down = {"post": reporting.PlatformReport(False, "the post office is shut")}
-    reporting.write(home, reporting.Report("1-A", now, down))
+    now, lock = time.time(), GatewayLock(home)
+    lock.acquire(LockHolder(os.getpid(), "1-A", now))
+    down = {"post": gateway_report.PlatformReport(False, "the post office is shut")}
+    gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now, down))
     says, fix = failed(home, "--offline")["gateway"]
     assert says == "post is down: the post office is shut"
     assert "platforms.post" in fix
-    reporting.write(home, reporting.Report("1-A", now - 3600))
+    gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now - 3600))
     says, fix = failed(home, "--offline")["gateway"]
-    assert "it has reported nothing since" in says
+    assert "no status report since" in says
     assert fix == "everthread gateway restart"
-    reporting.write(home, reporting.Report("1-A", now))
+    gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now))
     assert failed(home, "--offline") == {}
-    holding.leave()
+    lock.release()

@@ -50,7 +50,7 @@ def answered(house: GatewayHouse, chat: str = "1", count: int = 1) -> None:
 
 def in_order(house: GatewayHouse) -> bool:
     """Whether the end was seen through, rather than cut short."""
-    return any(line["text"] == "the gateway has stopped" for line in lines(house.home / "logs" / "everthread.log"))
+    return any(line["text"] == "gateway stopped" for line in lines(house.home / "logs" / "everthread.log"))
 
 
 # --- One a home (S27) ------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_s27_a_live_gateway_whose_process_can_not_be_seen_still_blocks(house: Ga
             opened.truncate()
             opened.write(content)
         second = house.run(up=False)
-        assert "serves this home already" in second.communicate(timeout=15)[1]
+        assert "already running for this home" in second.communicate(timeout=15)[1]
         assert second.returncode == 75
     assert house.end(first)[0] == 0
 
@@ -126,7 +126,8 @@ def test_the_files_of_a_gateway_are_for_its_owner_only(house: GatewayHouse) -> N
 def test_looking_at_the_lock_all_the_time_keeps_nobody_from_starting(house: GatewayHouse) -> None:
     (house.home / "gateway.lock").touch(mode=0o600)
     look = (
-        "import sys, pathlib, everthread.cli.commands.gateway.lock as h\nwhile True: h.look(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib, everthread.cli.commands.gateway.lock as lock\n"
+        "while True: lock.read_lock(pathlib.Path(sys.argv[1]))"
     )
     with subprocess.Popen([sys.executable, "-c", look, str(house.home)]) as looking:
         assert house.end(house.run())[0] == 0
@@ -392,7 +393,7 @@ def test_stop_ends_the_gateway_wherever_it_was_started(house: GatewayHouse) -> N
     assert process.wait(5) == 0
     again = house.ask("stop")
     assert again.returncode == 1
-    assert "no gateway serves this home" in again.stderr
+    assert "no gateway is running for this home" in again.stderr
 
 
 def is_at_work(pid: int, home: Path) -> bool:

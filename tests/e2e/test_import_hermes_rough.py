@@ -60,7 +60,7 @@ def test_who_goes_on_with_another_conversation_here_is_left_there_by_a_second_im
     crossed(home, Resume("first"))
     again = taken(home, house)
     assert (again["places"], bound(home)) == ({}, {CHAT: "first"})
-    assert left(again)[CHAT] == "goes on with another conversation here"
+    assert left(again)[CHAT] == "is bound to another session here"
 
 
 def test_a_chat_whose_conversation_has_ended_here_is_not_put_back_by_a_second_import(
@@ -87,7 +87,7 @@ def test_a_chat_that_was_left_here_goes_on_where_hermes_has_gone_on_since(tmp_pa
     in_telegram(house, "third", at=START + 90)
     house.database.execute("DELETE FROM gateway_routing")
     house.route(CHAT, "third")
-    assert left(taken(home, house))[CHAT] == "goes on with another conversation here"
+    assert left(taken(home, house))[CHAT] == "is bound to another session here"
 
 
 def test_a_chat_whose_conversation_was_forgotten_here_does_not_end_the_import(
@@ -101,7 +101,7 @@ def test_a_chat_whose_conversation_was_forgotten_here_does_not_end_the_import(
     in_telegram(house, "second", at=START + 50)
     again = taken(home, house)
     assert (again["sessions"], again["places"]) == (1, {})
-    assert left(again)[CHAT] == "its conversation was forgotten here"
+    assert left(again)[CHAT] == "its session was forgotten here"
     assert problems(home) == []
 
 
@@ -126,7 +126,7 @@ def test_the_table_goes_before_the_file_unless_it_cannot_be_understood(tmp_path:
     house.put_json("sessions/sessions.json", {"_README": "a mirror", **told, "agent:main:telegram:dm:3": True})
     report = taken(tmp_path / "home", house)
     assert report["places"] == {chats[0]: "new0", chats[1]: "old1", chats[2]: "old2"}
-    [spoiled] = [each for each in report["not_taken"] if each["what"] == "entries of the routing"]
+    [spoiled] = [each for each in report["not_taken"] if each["what"] == "routing entries"]
     assert spoiled["count"] == 1
 
 
@@ -152,7 +152,7 @@ def test_a_chat_that_is_anothers_here_is_left_as_it_is_and_told(tmp_path: Path, 
     house.route(CHAT, "second")
     again = taken(home, house)
     assert (again["sessions"], again["places"], bound(home)) == (1, {}, {CHAT: "first"})
-    assert left(again)[CHAT] == "is me's here, and the conversation that it would go on with telegram:42's"
+    assert left(again)[CHAT] == "belongs to me here, but its session belongs to telegram:42"
 
 
 # --- Whose it is ------------------------------------------------------------------------------------------------------
@@ -246,9 +246,7 @@ def test_titles_that_are_alike_stay_apart_and_roles_that_mean_nothing_are_counte
     titles = [line["title"] for line in exported(tmp_path / "home")["session"]]
     assert len({title.casefold() for title in titles}) == 3
     assert all(title.casefold().startswith("boat") for title in titles)
-    assert {"what": "messages of the role 'oracle'", "why": "that role means nothing here", "count": 3} in report[
-        "not_taken"
-    ]
+    assert {"what": "messages of the role 'oracle'", "why": "have an unknown role", "count": 3} in report["not_taken"]
     assert taken(tmp_path / "home", house)["same"] == 3
 
 

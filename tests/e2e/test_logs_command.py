@@ -66,7 +66,7 @@ def ask(home: Path, text: str) -> dict[str, Any]:
 
 
 def test_what_happens_in_a_conversation_is_logged_with_its_ids_and_no_secret(home: Path) -> None:
-    assert "Nothing is logged yet" in everthread(home, "logs").stderr
+    assert "No log yet" in everthread(home, "logs").stderr
     told = ask(home, "hello, my number is 4711")
     done = everthread(home, "logs", "--json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -68,7 +68,7 @@ def test_the_wizard_asks_only_for_what_the_chosen_mode_needs_and_tries_it(tmp_pa
         terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory"])
         try:
             for question, answer in (
-                ("Memories to use", "builtin mem0"),
+                ("Memory providers .numbers", "builtin mem0"),
                 (r"mem0: Its library on this machine, or its platform \[library\]", "cloud"),
                 ("must be one of library, platform", "platform"),
                 ("mem0: Address of the platform", fake.address),
@@ -78,7 +78,7 @@ def test_the_wizard_asks_only_for_what_the_chosen_mode_needs_and_tries_it(tmp_pa
                 terminal.expect(question)
                 terminal.type(f"{answer}\n")
             terminal.expect("mem0: ok")
-            terminal.expect("Memories in use: builtin, mem0.")
+            terminal.expect("Memory providers in use: builtin, mem0.")
             assert terminal.ended() == 0
             assert "embeds" not in terminal.seen
             assert "k-platform-1234" not in terminal.seen

@@ -129,7 +129,7 @@ def test_a_plugin_is_chosen_and_told_what_was_said_before(home: Path, hermes: Pa
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["setup", "memory", "hermes"], 2, "say which plugin of Hermes Agent's, such as hermes:holographic"),
+        (["setup", "memory", "hermes"], 2, "give a plugin of Hermes Agent, such as hermes:holographic"),
         (["setup", "memory", "hermes:no:such"], 2, "is no name of a memory provider"),
         (["setup", "memory", "hermes:diary", "--set", "hermes.people=all"], 2, "must be one of one, each"),
         (["memory", "bridge", "test", "hermes:../../x"], 78, "is no name of a memory provider"),

@@ -137,7 +137,7 @@ def test_looking_at_a_home_that_is_not_there_makes_none(tmp_path: Path) -> None:
     [builtin] = printed(home, "memory", "status")["providers"]
     assert (builtin["provider"], builtin["loaded"], builtin["state"]) == ("builtin", False, "nothing yet")
     assert printed(home, "recall", "tea") == {"items": [], "missing": []}
-    assert_refused(everthread(home, "memory", "undo"), 1, "nothing is kept")
+    assert_refused(everthread(home, "memory", "undo"), 1, "no data in")
     assert not home.exists()
 
 
@@ -179,7 +179,7 @@ def test_edit_imports_what_the_editor_leaves_and_says_what_changed(kept: Kept, t
     assert done.stdout == "replace  likes sencha\nadd      lives in Lisbon\n"
     notes = printed(kept.home, "memory", "list")["memory"]["notes"]
     assert [note["text"] for note in notes] == ["likes sencha", "lives in Lisbon"]
-    assert everthread(kept.home, "memory", "edit", EDITOR="true").stdout == "Nothing has changed.\n"
+    assert everthread(kept.home, "memory", "edit", EDITOR="true").stdout == "No changes.\n"
     emptied = printed(kept.home, "memory", "edit", "user", VISUAL=editor(tmp_path, 'text = ""'))
     assert [(c["action"], c["before"]) for c in emptied["changes"]] == [("remove", "is called Ana")]
     assert_refused(everthread(kept.home, "memory", "edit", EDITOR="false"), 1, "VISUAL or EDITOR")
@@ -259,5 +259,5 @@ def test_recall_tells_what_a_turn_would_be_handed_and_where_it_is_from(kept: Kep
     assert len(printed(kept.home, "recall", "which oolong do I like?", "--limit", "1")["items"]) == 1
     shown = everthread(kept.home, "recall", "oolong from Taiwan").stdout
     assert f'"Tea" ({kept.session}), turn 1, ' in shown
-    assert everthread(kept.home, "recall", "zebras").stdout == "Nothing is recalled for this.\n"
+    assert everthread(kept.home, "recall", "zebras").stdout == "Nothing recalled.\n"
     assert_refused(everthread(kept.home, "recall", " "), 2, "QUERY")

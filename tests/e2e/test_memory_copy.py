@@ -198,7 +198,7 @@ def test_everything_is_told_once_and_a_second_run_has_nothing_to_do(place: Place
         assert place.of(session) == whole(number)
     before = place.told()
     again = place.run("memory", "copy", "--to", "ledger")
-    assert (again.returncode, again.stdout) == (0, "ledger has been told everything already.\n")
+    assert (again.returncode, again.stdout) == (0, "ledger has received everything already.\n")
     assert place.told() == before
 
 
@@ -214,9 +214,9 @@ def test_sessions_can_be_named_by_title_and_id(place: Place) -> None:
         (
             ["--to", "hive"],
             1,
-            "'hive' is no memory provider that is told anything here; those that are told are: ledger",
+            "memory provider 'hive' is not in use; in use are: ledger",
         ),
-        (["--to", "builtin"], 1, "'builtin' is no memory provider that is told anything"),
+        (["--to", "builtin"], 1, "memory provider 'builtin' is not in use"),
         (["--from", "ledger", "--to", "builtin"], 2, "--from builtin"),
         (["--to", "ledger", "No such talk"], 1, "there is no session"),
         ([], 2, "Missing option '--to'"),
@@ -259,7 +259,7 @@ def test_a_provider_that_is_not_there_is_waited_for_and_status_says_so(place: Pl
     place.close()
     done = place.run("memory", "copy", "--to", "ledger", "--yes")
     assert done.returncode == 75, done
-    assert "wait for ledger, and are told by themselves when it is there again" in done.stdout
+    assert "waiting for ledger; delivery continues when it is available" in done.stdout
     status = place.run("memory", "status", "--json")
     assert status.returncode == 1, "it is not well"
     (ledger,) = [row for row in json.loads(status.stdout)["providers"] if row["provider"] == "ledger"]
@@ -274,7 +274,7 @@ def test_what_the_provider_rejects_is_not_said_to_be_told(place: Place) -> None:
     place.file.with_name("ledger.db.picky").touch()
     done = place.run("memory", "copy", "--to", "ledger", "--yes")
     assert done.returncode == 1, done
-    assert "and has rejected 1 entry of it" in done.stdout
+    assert "which rejected 1 entry" in done.stdout
     assert "everthread memory retry ledger" in done.stdout
     place.file.with_name("ledger.db.picky").unlink()
     assert place.run("memory", "retry", "ledger").returncode == 0

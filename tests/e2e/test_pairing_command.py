@@ -56,13 +56,13 @@ def test_a_code_is_approved_listed_and_revoked(home: Path) -> None:
     assert [(one["account"], one["owner"]) for one in known["guests"]] == [("telegram:7", "telegram:7")]
     assert "telegram:7" in everthread("pairing", "list", home=home).stdout
     assert printed("pairing", "revoke", "telegram:7", home=home) == {"account": "telegram:7", "still_allowed": False}
-    assert_one_line(everthread("pairing", "revoke", "telegram:7", home=home), 1, "was not let in", "pairing list")
-    assert "Nobody waits" in everthread("pairing", "list", home=home).stdout
+    assert_one_line(everthread("pairing", "revoke", "telegram:7", home=home), 1, "no approved account", "pairing list")
+    assert "No pending codes" in everthread("pairing", "list", home=home).stdout
 
 
 def test_an_account_can_be_made_mine(home: Path) -> None:
     assert printed("pairing", "approve", CODE, "--owner", "me", home=home)["owner"] == "me"
-    assert "Let in no more: telegram:7." in everthread("forget", "--owner", "me", "--yes", home=home).stdout
+    assert "Access revoked for: telegram:7." in everthread("forget", "--owner", "me", "--yes", home=home).stdout
     assert printed("pairing", "list", home=home) == {"waiting": [], "guests": []}
 
 

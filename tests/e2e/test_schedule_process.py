@@ -129,7 +129,7 @@ def test_a_file_is_sent_as_text_where_no_files_can_be_sent(house: GatewayHouse, 
 def test_an_address_that_leads_nowhere_is_refused(house: GatewayHouse) -> None:
     refused(everthread(house.home, "send", "nowhere:7", "hello"), 2, "there are: post")
     refused(everthread(house.home, "send", "post", "hello"), 2, "PLATFORM:CHAT")
-    refused(everthread(house.home, "send", "post:7", answer=" \n"), 2, "nothing to send")
+    refused(everthread(house.home, "send", "post:7", answer=" \n"), 2, "the message is empty")
     refused(everthread(house.home, "send", "post:7", "x" * 100_001), 2, "--file")
 
 
@@ -144,12 +144,12 @@ def test_a_task_is_kept_looked_at_done_now_and_removed(house: GatewayHouse) -> N
     done = everthread(home, "cron", "run", "say-hi")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "once a gateway runs" in done.stderr
+    assert "when a gateway runs" in done.stderr
     (listed,) = printed(home, "cron", "list")
     assert (listed["last"]["state"], listed["to"], listed["missed"]) == ("done", "post:1", "once")
     gateway = house.run()
     until(lambda: len(house.out("1")) == 1, "what was done before is said")
-    assert "gateway does it" in everthread(home, "cron", "run", "say-hi").stdout
+    assert "gateway runs it" in everthread(home, "cron", "run", "say-hi").stdout
     until(lambda: len(house.out("1")) == 2, "the gateway does it")
     house.end(gateway)
     shown = everthread(home, "cron", "show", "say-hi").stdout

@@ -169,7 +169,7 @@ def test_show_marks_what_was_inherited_and_leaves_out_what_was_undone(lived: Liv
     assert [(turn["number"], turn["inherited"]) for turn in shown["transcript"]] == [(1, True), (2, True), (3, False)]
     assert "by plane" not in json.dumps(shown)
     text = everthread(lived.home, "sessions", "show", lived.tip).stdout
-    assert "What came before, in short:\n  a trip by train\n" in text
+    assert "Summary of earlier turns:\n  a trip by train\n" in text
     assert "(inherited)" in text
 
 
@@ -445,7 +445,7 @@ def test_what_several_people_have_said_is_not_mine_unless_i_say_so(lived: Lived,
     refused(everthread(other, "sessions", "import", str(file), "--as-mine", "--keep-owners"), 2, "exclude")
     printed(lived.home, "sessions", "export", lived.taxes, "--notes", "-o", str(noted))
     you = {**os.environ, "EVERTHREAD_OWNER": "you"}
-    refused(everthread(other, "sessions", "import", str(noted), env=you), 2, "notes of somebody else", "--as-mine")
+    refused(everthread(other, "sessions", "import", str(noted), env=you), 2, "notes of another person", "--as-mine")
     assert not other.exists()
     printed(other, "sessions", "import", str(noted))
     printed(other, "sessions", "import", str(file), "--as-mine")
@@ -490,8 +490,8 @@ def test_an_export_can_be_piped_into_an_import(lived: Lived, tmp_path: Path) -> 
     done = everthread(tmp_path / "other", "sessions", "import", "-", "--json", answer=said)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["sessions"] == len(printed(tmp_path / "other", "sessions", "list"))
-    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=said[:200]), 2, "standard input, line")
-    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=""), 2, "standard input")
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=said[:200]), 2, "stdin, line")
+    refused(everthread(tmp_path / "more", "sessions", "import", "-", answer=""), 2, "stdin")
 
 
 def test_a_pipe_given_as_a_file_is_refused_at_once(lived: Lived, tmp_path: Path) -> None:

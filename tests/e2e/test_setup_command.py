@@ -92,7 +92,7 @@ def test_a_script_names_a_model_and_the_variable_of_its_key(home: Path, server: 
         (["--model", "nowhere/x"], {}, 2, "unknown provider 'nowhere'"),
         (["--model", "good"], {}, 2, "PROVIDER/MODEL"),
         (["--model", "openai/x"], {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, 75, "reached"),
-        ([], {}, 2, "nobody to ask"),
+        ([], {}, 2, "No terminal to ask questions"),
     ],
 )
 def test_what_does_not_work_is_told_and_nothing_is_written(
@@ -145,10 +145,10 @@ def test_a_person_is_asked_and_a_key_is_never_shown(home: Path, server: ModelSer
         ("Provider", "9"),
         ("Model", "good"),
         ("Key", KEY),
-        ("other memories", ""),
+        ("the memory providers", ""),
     )
     assert code == 0, seen
-    assert "It has answered." in seen
+    assert "The model answered." in seen
     assert "Memory: builtin" in seen
     assert "Write a memory provider" in seen
     assert WRONG not in seen
@@ -162,8 +162,8 @@ def test_a_person_is_asked_and_a_key_is_never_shown(home: Path, server: ModelSer
         home,
         (r"Provider.*\[mine\]", ""),
         (r"Model.*\[good\]", ""),
-        ("Enter keeps the present", ""),
-        ("other memories", "n"),
+        ("Enter keeps the current", ""),
+        ("the memory providers", "n"),
     )
     assert code == 0, seen
     assert ((home / ".env").read_text(), (home / "config.toml").read_text()) == before
@@ -173,17 +173,17 @@ def test_an_endpoint_of_ones_own_can_be_set_up(home: Path, server: ModelServer) 
     code, seen = typed(
         home,
         ("(?s)another OpenAI-compatible endpoint.*Provider", "+"),
-        ("What to call it", "mine"),
-        ("(?s)is taken.*What to call it", "house.1"),
-        ("Its address", "nowhere"),
-        ("(?s)Error.*Its address", f"{server.base_url}/"),
-        ("The variable for its key", "HOUSE_KEY"),
+        ("Name", "mine"),
+        ("(?s)is taken.*Name", "house.1"),
+        ("Address, such as", "nowhere"),
+        ("(?s)Error.*Address, such as", f"{server.base_url}/"),
+        ("Environment variable for its key", "HOUSE_KEY"),
         ("Model", "good"),
         ("Key", KEY),
-        ("other memories", ""),
+        ("the memory providers", ""),
     )
     assert code == 0, seen
-    assert "It has answered." in seen
+    assert "The model answered." in seen
     assert KEY not in seen
     assert f"HOUSE_KEY={KEY}\n" in (home / ".env").read_text()
     kept = tomllib.loads((home / "config.toml").read_text())
@@ -198,14 +198,14 @@ def test_memories_are_chosen_in_the_same_go(home: Path) -> None:
         ("Provider", "mine"),
         ("Model", "good"),
         ("Key", KEY),
-        ("(?s)It has answered.*other memories", "y"),
-        ("(?s)honcho.*openviking.*Memories to use", "builtin"),
+        ("(?s)The model answered.*the memory providers", "y"),
+        ("(?s)honcho.*openviking.*Memory providers .numbers or names", "builtin"),
     )
     assert code == 0, seen
     kept = tomllib.loads((home / "config.toml").read_text())
     assert kept["model"] == "mine/good"
     assert kept["memory"]["providers"] == ["builtin"]
-    assert "Memories in use: builtin." in seen
+    assert "Memory providers in use: builtin." in seen
 
 
 def test_memories_that_do_not_answer_leave_the_model_as_it_was_chosen(home: Path) -> None:
@@ -214,8 +214,8 @@ def test_memories_that_do_not_answer_leave_the_model_as_it_was_chosen(home: Path
         ("Provider", "mine"),
         ("Model", "good"),
         ("Key", KEY),
-        ("other memories", "y"),
-        ("Memories to use", "builtin honcho"),
+        ("the memory providers", "y"),
+        ("Memory providers .numbers or names", "builtin honcho"),
         ("Address of the server", "http://127.0.0.1:9"),
         ("Name of the workspace", ""),
         ("(?i)its key", ""),

@@ -89,7 +89,7 @@ def done(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 def test_a_setup_says_how_it_gets_on_and_where_the_model_is(done: Done) -> None:
-    assert (done.process.returncode, done.process.stdout) == (0, f"The local model is in {done.folder}.\n")
+    assert (done.process.returncode, done.process.stdout) == (0, f"The local model is now in {done.folder}.\n")
     assert done.process.stderr.splitlines()[-1] == "Downloading the local model: 127 of 127 MB (100 %)"
     assert left_in(done.home) == {"local", ".local.lock"}
     assert done.home.stat().st_mode & 0o777 == 0o700
@@ -130,7 +130,7 @@ def test_an_older_version_is_replaced_for_somebody_who_has_no_key(wheels: Path, 
 def test_without_a_network_nothing_is_left(home: Path) -> None:
     done = setup_local(home, wheels=None)
     assert done.returncode == 75
-    assert done.stderr.splitlines()[-1].startswith("everthread: the package index can't be reached")
+    assert done.stderr.splitlines()[-1].startswith("everthread: the package index is unreachable")
     assert left_in(home) == {".local.lock"}
 
 
@@ -138,7 +138,7 @@ def test_a_machine_without_a_build_is_told_so(tmp_path: Path, home: Path) -> Non
     make_wheels(tmp_path / "others", VERSIONS | {"xllamacpp": "1.0"})
     done = setup_local(home, wheels=tmp_path / "others")
     assert done.returncode == 78
-    assert "no build of the local model for this machine" in done.stderr
+    assert "the local model has no build for this machine" in done.stderr
     assert left_in(home) == {".local.lock"}
 
 
@@ -162,7 +162,7 @@ def test_a_second_setup_at_the_same_time_is_refused(wheels: Path, home: Path) ->
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = setup_local(home, wheels=wheels)
     assert (done.returncode, done.stderr.count("\n")) == (75, 1)
-    assert "another process is setting up the local model" in done.stderr
+    assert "another process is installing the local model" in done.stderr
 
 
 def test_a_disk_that_is_too_small_is_noticed_before_the_download(home: Path) -> None:
@@ -277,7 +277,7 @@ def test_without_pip_uv_does_the_same(wheels: Path, home: Path, monkeypatch: pyt
     assert install(home / "models" / "local", lambda *progress: seen.append(progress))
     assert is_installed(home / "models" / "local")
     assert seen[-1][0] == seen[-1][1]
-    with pytest.raises(Exception, match="index can't be reached|no build|could not be fetched"):
+    with pytest.raises(Exception, match="index is unreachable|no build|could not download"):
         install(home / "models" / "local", lambda *_: None, [Package("xllamacpp", "0.0.1", 1, 1)])
 
 

@@ -92,11 +92,11 @@ def test_a_script_names_providers_and_what_they_are_told(home: Path) -> None:
         (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic has no 'url'"),
         (["attik"], {}, 2, "Unknown memory provider 'attik'. Did you mean attic?"),
         (["attic", "--set", "attic.urk=x"], {}, 2, "Unknown setting 'attic.urk'. Did you mean attic.url?"),
-        (["attic", "--set", "attic.boxes=99"], {}, 2, "give a number from 1 to 9"),
+        (["attic", "--set", "attic.boxes=99"], {}, 2, "enter a number from 1 to 9"),
         (["attic", "--set", "attic.url=nowhere"], {}, 2, "is no http address"),
-        (["attic", "--set", f"attic.api_key_env={KEY}"], {}, 2, "the key itself goes into .env"),
-        (["attic", "--set", f"attic.api_key={KEY}"], {}, 2, "a key is not for the command line"),
-        ([], {}, 2, "nobody to ask"),
+        (["attic", "--set", f"attic.api_key_env={KEY}"], {}, 2, "put the key itself into .env"),
+        (["attic", "--set", f"attic.api_key={KEY}"], {}, 2, "do not give a key on the command line"),
+        ([], {}, 2, "No terminal to ask questions"),
     ],
 )
 def test_what_does_not_work_is_told_and_nothing_is_written(
@@ -115,7 +115,7 @@ def test_a_person_is_asked_for_what_the_provider_declares_and_a_key_is_never_sho
     terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory"])
     try:
         for question, answer in (
-            ("(?s)1  builtin.*attic.*Memories to use", "1 attic"),
+            ("(?s)1  builtin.*attic.*Memory providers .numbers", "1 attic"),
             ("attic: Its address", "nowhere"),
             ("(?s)is no http address.*attic: Its address", "http://127.0.0.1:9"),
             (r"attic: How many boxes \[3\]", ""),
@@ -123,7 +123,7 @@ def test_a_person_is_asked_for_what_the_provider_declares_and_a_key_is_never_sho
         ):
             terminal.expect(question)
             terminal.type(f"{answer}\n")
-        terminal.expect("Memories in use: builtin, attic.")
+        terminal.expect("Memory providers in use: builtin, attic.")
         assert terminal.ended() == 0
         assert "everthread memory copy --to attic" in terminal.seen
         assert KEY not in terminal.seen
@@ -140,14 +140,14 @@ def test_what_is_answered_takes_the_place_of_what_was_set_also_if_it_is_the_usua
     terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "setup", "memory", "--offline"])
     try:
         for question, answer in (
-            ("Memories to use", ""),
+            ("Memory providers .numbers", ""),
             ("attic: Its address", "http://127.0.0.1:8"),
             (r"attic: How many boxes \[5\]", "3"),
             ("attic: Its key", ""),
         ):
             terminal.expect(question)
             terminal.type(f"{answer}\n")
-        terminal.expect("Memories in use: attic.")
+        terminal.expect("Memory providers in use: attic.")
         assert terminal.ended() == 0
     finally:
         terminal.close()

@@ -194,8 +194,8 @@ def everthread(tmp_path: Path) -> Command:
 
 
 def test_a_skill_is_begun_listed_shown_and_checked(everthread: Command) -> None:
-    assert everthread("list").stdout == "No skills yet; everthread skills new NAME begins one.\n"
-    assert everthread("validate").stdout == "There are no skills yet.\n"
+    assert everthread("list").stdout == "No skills yet. Create one with everthread skills new NAME.\n"
+    assert everthread("validate").stdout == "No skills yet.\n"
     begun = everthread("new", "tea", "-d", "How to make tea.")
     assert (begun.returncode, begun.stderr) == (0, "")
     assert f"Begun: {everthread.home}/skills/tea/SKILL.md" in begun.stdout
@@ -206,7 +206,7 @@ def test_a_skill_is_begun_listed_shown_and_checked(everthread: Command) -> None:
     assert [line.split()[:2] for line in lines] == [["NAME", "FROM"], ["tea", "you"], ["build", "project"]]
     assert "description: " in everthread("show", "tea").stdout
     assert json.loads(everthread("show", "build", "--json").stdout)["text"].endswith("Run make.\n")
-    assert everthread("validate").stdout == "2 skills, nothing wrong.\n"
+    assert everthread("validate").stdout == "2 skills checked, no problems.\n"
     assert json.loads(everthread("validate", "build", "--json").stdout) == {"ok": True, "checked": 1, "problems": []}
 
 

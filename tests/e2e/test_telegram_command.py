@@ -77,7 +77,7 @@ def test_the_doctor_tries_the_token(home: Path) -> None:
         assert SECRET not in done.stdout
         return next(one for one in json.loads(done.stdout)["checks"] if one["check"] == "platforms")
 
-    assert checked()["says"] == "none is configured"
+    assert checked()["says"] == "none configured"
     run(home, "setup", "telegram", "--token-env", "MY_TOKEN", "--offline", MY_TOKEN=TOKEN)
     found = checked(MY_TOKEN=TOKEN)
     assert (found["well"], found["says"]) == (True, "telegram (@test_bot)")
@@ -94,7 +94,7 @@ def test_a_token_that_is_typed_goes_into_the_file_that_only_the_owner_reads(home
         terminal.type(f"{TOKEN}\n")
         assert terminal.ended() == 0, terminal.seen
         assert SECRET not in terminal.seen
-        assert "everthread gateway run serves it." in terminal.seen
+        assert "Start it with everthread gateway run." in terminal.seen
     finally:
         terminal.close()
     assert f"TELEGRAM_BOT_TOKEN={TOKEN}" in (home / ".env").read_text()

@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.cli.commands.gateway.lock import Holding
-from everthread.cli.commands.gateway.run import Ending, serve
+from everthread.cli.commands.gateway.lock import GatewayLock
+from everthread.cli.commands.gateway.run import ShutdownSignals, serve
 from everthread.config.settings import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
@@ -165,17 +165,17 @@ def say(word: str) -> None:
 def main() -> None:
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    holding = Holding(Path(orders.home))
+    lock = GatewayLock(Path(orders.home))
     # As the command does it.
-    with Ending(orders.drain_s) as ending:
+    with ShutdownSignals(orders.drain_s) as signals:
         try:
-            asyncio.run(_serve(orders, holding, ending))
+            asyncio.run(_serve(orders, lock, signals))
         finally:
-            holding.leave()
-        ending.leave()
+            lock.release()
+        signals.exit_if_requested()
 
 
-async def _serve(orders: Orders, holding: Holding, ending: Ending) -> None:
+async def _serve(orders: Orders, lock: GatewayLock, signals: ShutdownSignals) -> None:
     platforms: tuple[Platform, ...] = ()
     if orders.kind == "loop":
         platforms = (LoopbackPlatform("loop", orders.platform_url, idempotent=orders.idempotent, edits=orders.edits),)
@@ -204,7 +204,7 @@ async def _serve(orders: Orders, holding: Holding, ending: Ending) -> None:
         clock=FastClock(orders.origin, orders.rate) if orders.rate != 1.0 else None,
     )
     async with runtime:
-        await serve(runtime, holding, ending, lambda held, gateway, problems: say("ready"))
+        await serve(runtime, lock, signals, lambda held, gateway, problems: say("ready"))
 
 
 if __name__ == "__main__":

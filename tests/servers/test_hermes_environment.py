@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everthread.cli.commands.setup import hermes_env as hermes_environment
-from everthread.cli.commands.setup.hermes_env import WHOLE, make
+from everthread.cli.commands.setup.hermes_env import SIZE_BYTES
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -36,11 +36,11 @@ def wheel(tmp_path: Path) -> str:
 
 def test_an_environment_is_made_once_and_works_where_it_is(tmp_path: Path, wheel: str) -> None:
     folder, seen = tmp_path / "home" / "hermes", list[int]()
-    assert make(folder, lambda done, whole: seen.append(done), wheel)
+    assert hermes_environment.install(folder, lambda done, whole: seen.append(done), wheel)
     said = subprocess.run(
         [folder / "bin" / "python", "-c", "import little; print(little.WORD)"], capture_output=True, check=True
     )
     assert said.stdout == b"larkspur\n"
-    assert seen[-1] == WHOLE
-    assert not make(folder, lambda done, whole: None, "nothing is installed a second time")
+    assert seen[-1] == SIZE_BYTES
+    assert not hermes_environment.install(folder, lambda done, whole: None, "nothing is installed a second time")
     assert sorted(one.name for one in folder.parent.iterdir()) == [".hermes.lock", "hermes"]

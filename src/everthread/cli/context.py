@@ -1,4 +1,4 @@
-"""What every command is handed: the home it works on, and a way to open it."""
+"""`CliContext`, passed to every command: the home it works on and ways to open it; and options shared by commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Web(Protocol):
-    """A gateway's HTTP side."""
+    """The HTTP server of a gateway."""
 
     @property
     def port(self) -> int: ...
@@ -42,7 +42,7 @@ class Web(Protocol):
 
 
 class CliRuntime(Protocol):
-    """The part of a wired-up core that commands use."""
+    """The part of an open runtime that commands use."""
 
     store: Store
     lifecycle: Lifecycle
@@ -53,11 +53,11 @@ class CliRuntime(Protocol):
     async def start(self) -> None: ...
     async def drain(self, bound_s: float = ...) -> bool: ...
 
-    # What conversations use, from `ready` on.
+    # Used by conversations, after `ready`.
     settings: Settings
     clock: Clock
     holder: str
-    """This process, by a name that no other has or ever had."""
+    """The unique name of this process."""
     agent: Agent
     notebook: Notebook
     new_id: Callable[[], str]
@@ -72,16 +72,16 @@ class CliRuntime(Protocol):
     @property
     def scheduling(self) -> Scheduling: ...
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
-        """From `ready` on."""
+        """Return a scheduler; call it after `ready`."""
         ...
 
-    # What a gateway uses, from `ready` on.
+    # Used by a gateway, after `ready`.
     def gateway(self) -> Gateway: ...
     def web(self, gateway: Gateway) -> Web: ...
 
 
-class Unopened(Protocol):
-    """A core that is wired up once it is entered. What is here needs no store."""
+class UnopenedRuntime(Protocol):
+    """A runtime that is opened with `async with`. The methods here need no store."""
 
     clock: Clock
 
@@ -106,21 +106,21 @@ class Unopened(Protocol):
     def alone(self) -> AbstractContextManager[None]: ...
 
 
-OpenRuntime = Callable[["Settings"], Unopened]
-Glance = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
-"""The newest conversations of a store with their numbers of turns; None if that takes more than a glance."""
+OpenRuntime = Callable[["Settings"], UnopenedRuntime]
+ListNewest = Callable[["Path", int], "Sequence[tuple[Session, int]] | None"]
+"""Read the newest sessions of a store with their numbers of turns, without a runtime; None if that is not possible."""
 
 
 class CliContext:
-    """One run of the program. Only `talk` and `serve` make a home: the commands are about what is there already."""
+    """One run of the program. Only `open_home` and `serve` create a home; `read` and `write` use an existing one."""
 
     def __init__(
-        self, open_runtime: OpenRuntime, glance: Glance | None = None, open_serving: OpenRuntime | None = None
+        self, open_runtime: OpenRuntime, list_newest: ListNewest | None = None, open_serving: OpenRuntime | None = None
     ) -> None:
-        """`open_serving` opens it for a process that serves people for as long as it lives: see `serve`."""
+        """`open_serving` opens the runtime of a gateway; see `serve`."""
         self._open_runtime = open_runtime
         self._open_serving = open_serving or open_runtime
-        self._glance = glance
+        self._list_newest = list_newest
         self.home: str | None = None
 
     @property
@@ -129,27 +129,25 @@ class CliContext:
 
         return config.load(self.home)
 
-    def glance(self, limit: int) -> Sequence[tuple[Session, int]] | None:
-        """The newest conversations without opening more than must be; None if the store has to be opened for them."""
-        return self._glance(self.settings.db_path, limit) if self._glance is not None else None
+    def list_newest(self, limit: int) -> Sequence[tuple[Session, int]] | None:
+        """List the newest sessions without opening a runtime; None if a runtime is needed."""
+        return self._list_newest(self.settings.db_path, limit) if self._list_newest is not None else None
 
-    def unopened(self, settings: Settings) -> Unopened:
-        """For what needs no store, or is not to make one."""
+    def unopened_runtime(self, settings: Settings) -> UnopenedRuntime:
+        """Return a runtime for work that needs no store, or must not create one."""
         return self._open_runtime(settings)
 
-    def look(self, work: Callable[[CliRuntime], Awaitable[T]], *, nothing: T) -> T:
-        """What `work`, which only reads, finds; `nothing` if there is no store yet."""
-        return self._run(work) if self._is_there() else nothing
+    def read(self, work: Callable[[CliRuntime], Awaitable[T]], *, default: T) -> T:
+        """Run `work`, which only reads; return `default` if there is no store yet."""
+        return self._run(work) if self._has_store() else default
 
-    def act(self, work: Callable[[CliRuntime], Awaitable[T]]) -> tuple[T, bool]:
-        """Do something that others are told of, and give them a moment to hear it; whether all have.
+    def write(self, work: Callable[[CliRuntime], Awaitable[T]]) -> tuple[T, bool]:
+        """Run `work`, then deliver to memory providers for a moment. Return its result and whether all was delivered.
 
         Raises `NotFound` if there is no store yet.
         """
-        from everthread.domain.errors import NotFound
-
-        if not self._is_there():
-            raise NotFound(f"nothing is kept in {self.settings.home} yet; give another place with --home")
+        if not self._has_store():
+            raise self.no_store()
 
         async def start_and_drain(runtime: CliRuntime) -> tuple[T, bool]:
             await runtime.start()
@@ -157,19 +155,24 @@ class CliContext:
 
         return self._run(start_and_drain)
 
-    def tend(self, work: Callable[[CliRuntime], Awaitable[T]], *, nothing: T) -> T:
-        """The same for what also brings something into step before it looks; `nothing` if there is no store yet."""
-        return self.act(work)[0] if self._is_there() else nothing
+    def write_if_exists(self, work: Callable[[CliRuntime], Awaitable[T]], *, default: T) -> T:
+        """Run `work` as `write` does; return `default` if there is no store yet."""
+        return self.write(work)[0] if self._has_store() else default
 
-    def talk(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
-        """Do what needs an agent. This makes the home, if there is none yet, and keeps a log of what happens."""
-        return self._logged(work, self._open_runtime)
+    def no_store(self) -> Exception:
+        from everthread.domain.errors import NotFound
+
+        return NotFound(f"no data in {self.settings.home} yet; choose another home with --home")
+
+    def open_home(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
+        """Run `work` with the log file open. Creates the home if it does not exist."""
+        return self._run_logged(work, self._open_runtime)
 
     def serve(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
-        """The same for a process that serves platforms, and decides when conversations have expired."""
-        return self._logged(work, self._open_serving)
+        """Run `work` with the runtime of a gateway, which also expires sessions. Creates the home and the log."""
+        return self._run_logged(work, self._open_serving)
 
-    def _logged(self, work: Callable[[CliRuntime], Awaitable[T]], open_runtime: OpenRuntime) -> T:
+    def _run_logged(self, work: Callable[[CliRuntime], Awaitable[T]], open_runtime: OpenRuntime) -> T:
         from everthread.log_file import log_to_file
 
         settings = self.settings
@@ -181,13 +184,13 @@ class CliContext:
                 log.leave()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry out what opens the home by itself, if at all."""
+        """Run a coroutine that opens the home itself, or does not need it."""
         import asyncio
         import logging
 
         from everthread.config.environment import debugging
 
-        # A command says how it went by itself; what else is worth a warning is kept in the store, and in the log.
+        # Commands report errors themselves; warnings go to the log file and the store, not to stderr.
         shown = logging.lastResort if debugging() else None
         logging.getLogger("everthread").addHandler(shown or logging.NullHandler())
         return asyncio.run(work)
@@ -204,7 +207,7 @@ class CliContext:
 
         return self.run(run())
 
-    def _is_there(self) -> bool:
+    def _has_store(self) -> bool:
         from everthread.domain.errors import StoreUnwritable
 
         path = self.settings.db_path
@@ -213,28 +216,32 @@ class CliContext:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StoreUnwritable(f"{path}: {error.strerror}; choose another home or mend its permissions") from error
+            raise StoreUnwritable(f"{path}: {error.strerror}; fix its permissions, or choose another home") from error
         return True
 
 
-pass_invocation = click.make_pass_decorator(CliContext)
+pass_cli = click.make_pass_decorator(CliContext)
 
 
 def _set_home(context: click.Context, _: click.Parameter, home: str | None) -> None:
     if home == "":
-        raise click.BadParameter("is empty; give a folder")
+        raise click.BadParameter("is empty. Give a folder")
     if home is not None:
         context.ensure_object(CliContext).home = home
 
 
 def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--home", metavar="PATH", expose_value=False, callback=_set_home, help="The folder to work on."
-    )(command)
+    return click.option("--home", metavar="PATH", expose_value=False, callback=_set_home, help="Home folder to use.")(
+        command
+    )
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--owner", metavar="O", default="", help="Owner of it. Default: you.")(command)
 
 
 def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,5 +251,5 @@ def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.IntRange(min=1),
         default=20,
         show_default=True,
-        help="Show at most this many, newest first.",
+        help="Show at most N, newest first.",
     )(command)

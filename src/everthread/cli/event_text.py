@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everthread.agent.events import Recalled, Retrying
-from everthread.cli.output import shortened
+from everthread.domain.text_format import shortened
 
 _DETAIL_CHARS_MAX = 100
 

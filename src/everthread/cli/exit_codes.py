@@ -1,4 +1,4 @@
-"""How a command ends when it could not do its work: one line and an exit code."""
+"""Exit codes, and `report`: turn an exception into one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RETRY = 75
 CONFIGURATION = 78
 INTERRUPTED = 130
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
-"""A file that can't be used as things are, wherever that is noticed."""
+"""Errors of a file that can't be used: a configuration error wherever it occurs."""
 
 
 def report(error: BaseException) -> int:
-    """Tell the user; the exit code. With EVERTHREAD_DEBUG set, a bug is raised instead of told."""
+    """Print an error and return the exit code. With EVERTHREAD_DEBUG set, unexpected errors are raised."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return _aborted(error)
     if isinstance(error, click.UsageError):
@@ -31,14 +31,14 @@ def report(error: BaseException) -> int:
         complain(str(error))
         return code_of(error)
     if isinstance(error, BrokenPipeError):
-        _write_no_more()
+        _discard_output()
         return REFUSED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        _write_no_more()
-        complain("no room left on the disk that the output goes to; free some space and try again")
+        _discard_output()
+        complain("no space left on the device of the output; free some space and try again")
         return RETRY
     if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
-        complain(f"{error.filename}: {error.strerror}; mend its permissions, or choose another home with --home")
+        complain(f"{error.filename}: {error.strerror}; fix its permissions, or choose another home with --home")
         return CONFIGURATION
     if debugging():
         raise error
@@ -46,8 +46,8 @@ def report(error: BaseException) -> int:
     return REFUSED
 
 
-def _write_no_more() -> None:
-    """What is left of the output can't be written, and would be complained of again when the program ends."""
+def _discard_output() -> None:
+    """Redirect stdout to /dev/null, so that flushing it at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -71,10 +71,10 @@ def code_of(error: Exception) -> int:
 
 
 def _aborted(error: BaseException) -> int:
-    """Ctrl-C is an interruption; the end of the input where an answer was wanted is a no."""
+    """Tell Ctrl-C from the end of input at a question, which counts as no."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
         return INTERRUPTED
-    complain("no answer; nothing was changed (--yes answers in advance)")
+    complain("no answer; nothing was changed. Use --yes to skip the question")
     return REFUSED
 
 
@@ -88,6 +88,6 @@ def _misused(error: click.UsageError) -> int:
 
 
 def complain(text: str) -> None:
-    from everthread.cli.output import one_line
+    from everthread.domain.text_format import one_line
 
     click.echo(f"everthread: {one_line(text)}", err=True)

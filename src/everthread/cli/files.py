@@ -1,4 +1,4 @@
-"""Files that people name, and those that hold conversations: for the owner's eyes only, there whole or not at all."""
+"""Paths from the command line, and private files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
-LEFT_S_MIN = 3600.0
+STALE_S_MIN = 3600.0
 
 
-def path_given(text: str) -> Path:
-    """The path that somebody has typed; `~` is their home. Raises `BadInput` if it can't be one."""
+def parse_path(text: str) -> Path:
+    """Return a path from the command line, with `~` expanded. Raises `BadInput` if it is invalid."""
     from everthread.domain.errors import BadInput
 
     if not text or "\0" in text:
-        raise BadInput(f"{text!r} is no name of a file; give one")
+        raise BadInput(f"invalid file name {text!r}; give a path")
     try:
         return Path(text).expanduser()
     except RuntimeError:
         user = text.split("/")[0]
-        raise BadInput(f"{text}: {user} is nobody's home here; write the path out, or ./{user} for that name") from None
+        raise BadInput(f"{text}: no user {user[1:]!r} on this machine; write the full path, or ./{user}") from None
 
 
 @contextlib.contextmanager
-def written_whole(name: str | Path) -> Generator[BinaryIO]:
-    """A new file to write to. It has its name once everything is on the disk; nothing is left of it if that fails.
+def new_file(name: str | Path) -> Generator[BinaryIO]:
+    """Open a new private file for writing. It gets its name once it is complete and on disk; a failure leaves nothing.
 
-    Raises `AlreadyThere` if something has that name, `StoreUnwritable` or `DiskFull` if it can't be kept.
+    Raises `AlreadyThere` if the name exists, `StoreUnwritable` or `DiskFull` if it can't be written.
     """
     from everthread.domain.errors import AlreadyThere
 
-    path = path_given(name) if isinstance(name, str) else name
+    path = parse_path(name) if isinstance(name, str) else name
     draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
     try:
         if path.exists() or path.is_symlink():
@@ -48,7 +48,7 @@ def written_whole(name: str | Path) -> Generator[BinaryIO]:
             draft.unlink(missing_ok=True)
         sync_folder(path.parent)
     except FileExistsError:
-        raise AlreadyThere(f"{path}: is there already; choose another name, or move it away") from None
+        raise AlreadyThere(f"{path}: already exists; choose another name, or move it") from None
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -58,7 +58,7 @@ def _private(name: str, flags: int) -> int:
 
 
 def _name(draft: Path, path: Path) -> None:
-    """A link fails where a renaming would take the place of what came meanwhile; some disks have no links."""
+    """Name the file with a link: unlike a rename, it never replaces a new file. Some file systems have no links."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -68,28 +68,28 @@ def _name(draft: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def workplace(home: Path, name: str, now: float) -> Generator[Path]:
-    """A folder in the home, where nobody else reads, that is gone in the end, also if the process is told to end.
+def temporary_folder(home: Path, name: str, now: float) -> Generator[Path]:
+    """Create a private temporary folder in the home, removed at the end, also on SIGTERM.
 
-    What a process that was killed has left of the kind is removed first.
+    Folders left by killed processes are removed first.
     """
     import tempfile
 
     sweep(home, rf"\.{name}-([0-9]+)-.*", now)
-    with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(dir=home, prefix=f".{name}-{os.getpid()}-") as folder:
+    with _sigterm_as_sigint(), tempfile.TemporaryDirectory(dir=home, prefix=f".{name}-{os.getpid()}-") as folder:
         yield Path(folder)
 
 
 def sweep(folder: Path, pattern: str, now: float) -> None:
-    """Remove what processes that are gone have left: names that fit, and have the number of the process in them."""
+    """Remove files left by dead processes: names that match the pattern, whose first group is the process id."""
     import re
     import shutil
 
     for path in folder.iterdir():
         match = re.fullmatch(pattern, path.name)
         with contextlib.suppress(OSError):
-            # Not what is young: the home may be shared with a machine that has other processes.
-            if match and not _is_running(int(match[1])) and now - path.lstat().st_mtime > LEFT_S_MIN:
+            # Keep recent files: the home may be shared with another machine, whose processes are not visible here.
+            if match and not _is_running(int(match[1])) and now - path.lstat().st_mtime > STALE_S_MIN:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -99,18 +99,18 @@ def _is_running(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        # It is somebody else's, so it is there.
+        # No permission to signal it, so it exists.
         return True
     return True
 
 
 @contextlib.contextmanager
-def _ended_like_ctrl_c() -> Generator[None]:
-    """Whoever is told to end may still tidy up."""
+def _sigterm_as_sigint() -> Generator[None]:
+    """Treat SIGTERM like Ctrl-C, so that cleanup runs."""
     import signal
 
     def interrupt(*_: object) -> None:
-        # What Ctrl-C does may have been arranged by the event loop; in the background nothing may be.
+        # The event loop may have its own SIGINT handler; a background process may have none.
         if not callable(signal.getsignal(signal.SIGINT)):
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def _ended_like_ctrl_c() -> Generator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Flush a folder to disk, so that new names in it survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -132,9 +132,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> Exception:
-    """What the system said of a file, in our words."""
+    """Translate an OSError of a file into an error of ours."""
     from everthread.domain.errors import DiskFull, StoreUnwritable
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"{path}: no room left on the disk; free some space and try again")
-    return StoreUnwritable(f"{path}: {error.strerror or error}; choose another place or mend its permissions")
+        return DiskFull(f"{path}: no space left on the device; free some space and try again")
+    return StoreUnwritable(f"{path}: {error.strerror or error}; fix its permissions, or choose another path")

@@ -1,72 +1,57 @@
-"""What people and programs are shown: plain tables, one-line texts, times, JSON.
-
-How far something long has come: a bar on stderr, on a terminal only.
-"""
+"""Print results: `render` for a command's result as text or JSON, plus tables, times and a progress bar."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import click
 
 from everthread.domain.text_format import columns_of, one_line, shortened
-from everthread.domain.text_format import counted as counted
-from everthread.domain.text_format import local_time as local_time
 
 CUT_COLUMNS_MIN = 10
 
+# Text from a model or a tool must not move the cursor or send control codes to the terminal.
+_CONTROL_CHARS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
-# Nothing a model or a tool writes may move the cursor or speak to the terminal.
-_UNSHOWN = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+Text = str | Iterable[str]
+
+
+class Result(NamedTuple):
+    """The result of a command. A callable is evaluated only if its form is printed."""
+
+    data: object
+    """The value printed with --json, or a function that returns it."""
+    text: Text | Callable[[], Text]
+    """The text, or its lines, printed without --json."""
+
+
+def render(result: Result, as_json: bool) -> None:
+    """Print a result as JSON or as text. An empty text prints nothing."""
+    if as_json:
+        print_json(result.data() if callable(result.data) else result.data)
+        return
+    text = result.text() if callable(result.text) else result.text
+    for line in ([text] if text else []) if isinstance(text, str) else text:
+        click.echo(line)
+
+
+def to_json(value: object) -> str:
+    import json
+
+    return json.dumps(value, indent=2)
+
+
+def print_json(value: object) -> None:
+    click.echo(to_json(value))
 
 
 def shown(text: str) -> str:
-    return text.translate(_UNSHOWN)
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as what is in them; the last one is left ragged. On a terminal they are cut to fit into its
-    lines: in a pipe, whatever reads it gets all there is."""
-    lines = [headings, *([one_line(cell) for cell in row] for row in rows)]
-    widths = fitting([max(columns_of(line[place]) for line in lines) for place in range(len(headings))], _room())
-    return "\n".join(
-        "  ".join(_filled(cell, width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines
-    )
-
-
-def fitting(widths: Sequence[int], room: int | None) -> list[int]:
-    """The widths, with as much taken away as is missing: from the last first, which is left out if hardly anything
-    remains of it, then from the widest each time. The first stays: it is what people name a thing by."""
-    left = list(widths)
-    if room is None or (over := _taken_by(left) - room) <= 0:
-        return left
-    if left[-1] - over >= CUT_COLUMNS_MIN:
-        return [*left[:-1], left[-1] - over]
-    del left[-1]
-    while _taken_by(left) > room and max(left[1:], default=0) > CUT_COLUMNS_MIN:
-        left[max(range(1, len(left)), key=left.__getitem__)] -= 1
-    return left
-
-
-def _taken_by(widths: Sequence[int]) -> int:
-    return sum(widths) + 2 * (len(widths) - 1)
-
-
-def _filled(cell: str, width: int) -> str:
-    cut = cell if columns_of(cell) <= width else shortened(cell, width)
-    return cut + " " * (width - columns_of(cut))
-
-
-def _room() -> int | None:
-    import os
-    import sys
-
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
-    except (OSError, ValueError):
-        return None
+    """Remove control characters, except tab and newline."""
+    return text.translate(_CONTROL_CHARS)
 
 
 def iso_time(at: float | None) -> str | None:
@@ -75,35 +60,75 @@ def iso_time(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def as_json(value: object) -> str:
-    import json
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "") -> str:
+    """Format rows as aligned columns; return `empty` if there are none.
 
-    return json.dumps(value, indent=2)
+    On a terminal, cells are cut to fit its width. In a pipe, nothing is cut.
+    """
+    if not rows and empty:
+        return empty
+    lines = [headings, *([one_line(cell) for cell in row] for row in rows)]
+    widths = fit_widths(
+        [max(columns_of(line[index]) for line in lines) for index in range(len(headings))], _terminal_columns()
+    )
+    return "\n".join(
+        "  ".join(_pad(cell, width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines
+    )
 
 
-def print_json(value: object) -> None:
-    click.echo(as_json(value))
+def fit_widths(widths: Sequence[int], columns: int | None) -> list[int]:
+    """Reduce column widths until a row fits.
+
+    The last column is cut first, and dropped if less than `CUT_COLUMNS_MIN` would remain. Then the widest column is
+    cut. The first column holds the name or id and is never cut.
+    """
+    left = list(widths)
+    if columns is None or (over := _row_columns(left) - columns) <= 0:
+        return left
+    if left[-1] - over >= CUT_COLUMNS_MIN:
+        return [*left[:-1], left[-1] - over]
+    del left[-1]
+    while _row_columns(left) > columns and max(left[1:], default=0) > CUT_COLUMNS_MIN:
+        left[max(range(1, len(left)), key=left.__getitem__)] -= 1
+    return left
+
+
+def _row_columns(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _pad(cell: str, width: int) -> str:
+    cut = cell if columns_of(cell) <= width else shortened(cell, width)
+    return cut + " " * (width - columns_of(cut))
+
+
+def _terminal_columns() -> int | None:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 Advance = Callable[[int], None]
-_WIDTH = 25
+_BAR_COLUMNS = 25
 
 
 @contextmanager
-def bar(label: str, whole: int) -> Generator[Advance]:
-    """Hands out a function that is told how much more is done."""
-    if not sys.stderr.isatty() or whole <= 0:
+def progress_bar(label: str, total: int) -> Generator[Advance]:
+    """Show a progress bar on stderr if it is a terminal. Yield a function that adds to the amount done."""
+    if not sys.stderr.isatty() or total <= 0:
         yield lambda _: None
         return
-    done, shown = 0, -1
+    done, printed = 0, -1
 
     def advance(more: int) -> None:
-        nonlocal done, shown
+        nonlocal done, printed
         done += more
-        percent = min(100 * done // whole, 100)
-        if percent != shown:
-            shown = percent
-            click.echo(f"\r{label} [{'#' * (percent * _WIDTH // 100):-<{_WIDTH}}] {percent} %", nl=False, err=True)
+        percent = min(100 * done // total, 100)
+        if percent != printed:
+            printed = percent
+            filled = "#" * (percent * _BAR_COLUMNS // 100)
+            click.echo(f"\r{label} [{filled:-<{_BAR_COLUMNS}}] {percent} %", nl=False, err=True)
 
     advance(0)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.cli.output import one_line
+from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application

@@ -1,26 +1,27 @@
-"""Look up sessions and print them: shared by the commands that name one."""
+"""List and format sessions; shared by commands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from everthread.cli import output as show
 from everthread.cli.context import CliContext
+from everthread.cli.output import iso_time
+from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
     from everthread.domain.model import Session
     from everthread.store.unit_of_work import UnitOfWork
 
 
-def newest(invocation: CliContext, limit: int) -> Sequence[tuple[Session, int]]:
-    """Conversations of every owner, the last active first, each with how many turns it shows."""
+def newest(cli: CliContext, limit: int) -> Sequence[tuple[Session, int]]:
+    """Return sessions of every owner, most recently active first, with their numbers of turns."""
 
-    def listed(uow: UnitOfWork) -> Sequence[tuple[Session, int]]:
+    def read(uow: UnitOfWork) -> Sequence[tuple[Session, int]]:
         return [(session, uow.turns.count(session)) for session in uow.sessions.conversations(limit)]
 
-    found = invocation.glance(limit)
-    return invocation.look(lambda runtime: runtime.store.read(listed), nothing=[]) if found is None else found
+    found = cli.list_newest(limit)
+    return cli.read(lambda runtime: runtime.store.read(read), default=[]) if found is None else found
 
 
 def state(session: Session) -> str:
@@ -34,8 +35,8 @@ def session_as_json(session: Session, turns: int) -> dict[str, Any]:
         "state": "open" if session.ended_at is None else "ended",
         "end_reason": session.end_reason,
         "turns": turns,
-        "last_active": show.iso_time(session.active_at),
-        "opened": show.iso_time(session.opened_at),
+        "last_active": iso_time(session.active_at),
+        "opened": iso_time(session.opened_at),
         "key": str(session.key),
         "owner": session.owner,
         "kind": session.kind.value,
@@ -45,11 +46,11 @@ def session_as_json(session: Session, turns: int) -> dict[str, Any]:
 
 
 def named(session: Session) -> str:
-    """A session for a sentence: its title, if it has one, and its id."""
-    return f'"{show.one_line(session.title)}" ({session.id})' if session.title else session.id
+    """Return the title and id of a session, for use in a sentence."""
+    return f'"{one_line(session.title)}" ({session.id})' if session.title else session.id
 
 
-def nothing_there(text: str, invocation: CliContext) -> Exception:
+def no_such(text: str, cli: CliContext) -> Exception:
     from everthread.domain.errors import NotFound
 
-    return NotFound(f"there is no {text[:100]!r}: nothing is kept in {invocation.settings.home} yet")
+    return NotFound(f"no {text[:100]!r}: no data in {cli.settings.home} yet; choose another home with --home")

@@ -1,4 +1,4 @@
-"""What a shell is told when a word is completed. Whatever goes wrong, it is told nothing."""
+"""Shell completion of sessions, notes and settings. Errors yield no completions."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
     from everthread.store.unit_of_work import UnitOfWork
 
-_OFFERED_MAX = 30
+_ITEMS_MAX = 30
 
-Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
-def _safely(offered: Callable[[CliContext, str], list[CompletionItem]]) -> Complete:
-    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-        invocation = context.find_object(CliContext)
+def _safe(complete: Callable[[CliContext, str], list[CompletionItem]]) -> Completer:
+    def safe(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        cli = context.find_object(CliContext)
         try:
-            return offered(invocation, begun) if invocation is not None else []
-        except Exception:  # noqa: BLE001 - there is nowhere to tell it: the person is in the middle of a line
+            return complete(cli, incomplete) if cli is not None else []
+        except Exception:  # noqa: BLE001 - an error message would disturb the line being typed
             return []
 
-    return complete
+    return safe
 
 
-def _sessions(invocation: CliContext, begun: str) -> list[CompletionItem]:
-    """Ids with their titles; and titles that are one word, which need no quotes."""
+def _sessions(cli: CliContext, incomplete: str) -> list[CompletionItem]:
+    """Complete ids, with titles as help; and titles of one word, which need no quotes."""
     from click.shell_completion import CompletionItem
 
     from everthread.cli.session_output import newest
 
-    found = [(session.id, session.title or "") for session, _ in newest(invocation, _OFFERED_MAX)]
-    ids = [CompletionItem(key, help=title or None) for key, title in found if key.startswith(begun.upper())]
-    words = [title for _, title in found if title.isidentifier() and title.lower().startswith(begun.lower())]
-    return [*(CompletionItem(word) for word in words if begun), *ids]
+    found = [(session.id, session.title or "") for session, _ in newest(cli, _ITEMS_MAX)]
+    ids = [CompletionItem(key, help=title or None) for key, title in found if key.startswith(incomplete.upper())]
+    words = [title for _, title in found if title.isidentifier() and title.lower().startswith(incomplete.lower())]
+    return [*(CompletionItem(word) for word in words if incomplete), *ids]
 
 
-def _notes(invocation: CliContext, begun: str) -> list[CompletionItem]:
-    async def look(runtime: CliRuntime) -> list[tuple[str, str]]:
+def _notes(cli: CliContext, incomplete: str) -> list[CompletionItem]:
+    async def read(runtime: CliRuntime) -> list[tuple[str, str]]:
         from everthread.domain.model import NoteTarget
 
         def current(uow: UnitOfWork) -> list[tuple[str, str]]:
@@ -54,23 +54,23 @@ def _notes(invocation: CliContext, begun: str) -> list[CompletionItem]:
 
     from click.shell_completion import CompletionItem
 
-    from everthread.cli.output import shortened
+    from everthread.domain.text_format import shortened
 
-    found = invocation.look(look, nothing=[])
-    offered = [CompletionItem(key, help=shortened(text)) for key, text in found if key.startswith(begun.upper())]
-    return offered[:_OFFERED_MAX]
+    found = cli.read(read, default=[])
+    items = [CompletionItem(key, help=shortened(text)) for key, text in found if key.startswith(incomplete.upper())]
+    return items[:_ITEMS_MAX]
 
 
-def _settings(invocation: CliContext, begun: str) -> list[CompletionItem]:
+def _settings(cli: CliContext, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from everthread.cli.settings_view import as_json, leaves
 
-    apart = {"home", "config", "env", "mcp", "warnings"}
-    keys = [".".join(way) for way, _ in leaves(as_json(invocation.settings)) if way[0] not in apart]
-    return [CompletionItem(key) for key in keys if key.startswith(begun)]
+    excluded = {"home", "config", "env", "mcp", "warnings"}
+    keys = [".".join(path) for path, _ in leaves(as_json(cli.settings)) if path[0] not in excluded]
+    return [CompletionItem(key) for key in keys if key.startswith(incomplete)]
 
 
-sessions = _safely(_sessions)
-notes = _safely(_notes)
-settings = _safely(_settings)
+complete_sessions = _safe(_sessions)
+complete_notes = _safe(_notes)
+complete_settings = _safe(_settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.cli.output import columns_of, shortened
+from everthread.domain.text_format import columns_of, shortened
 
 _BETWEEN = " · "
 _TITLE_CHARS_MAX = 40

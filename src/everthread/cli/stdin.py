@@ -1,4 +1,4 @@
-"""Lines from a terminal, a pipe or a file, without ever holding up the end of the program."""
+"""Read lines from stdin without blocking the exit of the program."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from everthread.concurrency import in_daemon_thread
 from everthread.lifecycle import TEXT_CHARS_MAX
 
 LINE_BYTES_MAX = 4 * TEXT_CHARS_MAX + 4
-"""One character more than a message may have, whatever it is made of: what is cut off here is refused there."""
-SPOILED = "Some of that was no text, and is replaced by \ufffd."
+"""More than a message may have in any encoding: a line cut off here is rejected as too long later."""
+SPOILED = "Some of the input was not valid UTF-8 and is replaced by \ufffd."
 _READ_BYTES = 1 << 20
 
 
 class Typed(Struct, frozen=True):
     text: str
     spoiled: bool = False
-    """Some of it was no text, and was replaced."""
+    """True if invalid bytes were replaced."""
 
 
 class Lines:
-    """Reads from a file descriptor, in daemon threads: a read can't be called off."""
+    """Read from a file descriptor in daemon threads, because a blocking read can't be cancelled."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -30,7 +30,7 @@ class Lines:
         self._ended = False
 
     async def message(self) -> Typed | None:
-        """The next line, with those that it says follow: it ends in a backslash. `None` at the end."""
+        """Return the next line, joined with the following ones while they end in a backslash; `None` at the end."""
         first = await self._line()
         if first is None:
             return None
@@ -49,7 +49,7 @@ class Lines:
         return Typed("\n".join(parts), spoiled)
 
     async def rest(self) -> Typed:
-        """All that is left, as one text."""
+        """Return the remaining input as one text."""
         whole = bytearray()
         while chunk := await self._read():
             whole += chunk[: LINE_BYTES_MAX - len(whole)]
@@ -73,7 +73,7 @@ class Lines:
         try:
             chunk: bytes = await in_daemon_thread(lambda: os.read(self._descriptor, _READ_BYTES), "stdin")
         except OSError:
-            # A terminal that was hung up, or a descriptor that was never open: nothing more will come.
+            # The terminal was closed, or the descriptor was never open.
             chunk = b""
         self._ended = not chunk
         return chunk

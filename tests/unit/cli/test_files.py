@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli.files import path_given, written_whole
+from everthread.cli.files import new_file, parse_path
 from everthread.domain.errors import BadInput, StoreUnwritable
 
 
 def test_a_path_is_taken_as_it_is_and_a_tilde_is_ones_home() -> None:
-    assert path_given("some/where.jsonl") == Path("some/where.jsonl")
-    assert path_given("~/x") == Path.home() / "x"
+    assert parse_path("some/where.jsonl") == Path("some/where.jsonl")
+    assert parse_path("~/x") == Path.home() / "x"
 
 
 @pytest.mark.parametrize("text", ["~nosuchuser/x", "~nosuchuser", "", "a\0b"])
 def test_what_can_be_no_path_is_refused_in_one_line_with_the_next_step(text: str) -> None:
-    with pytest.raises(BadInput, match="write the path out|give one"):
-        path_given(text)
-    with pytest.raises(BadInput), written_whole(text):
+    with pytest.raises(BadInput, match="write the full path|give a path"):
+        parse_path(text)
+    with pytest.raises(BadInput), new_file(text):
         pass
 
 
 def test_a_name_that_is_too_long_is_refused_in_our_words(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnwritable, match="choose another place"), written_whole(tmp_path / ("x" * 300)):
+    with pytest.raises(StoreUnwritable, match="choose another path"), new_file(tmp_path / ("x" * 300)):
         pass

@@ -34,10 +34,9 @@ def test_every_verb_has_an_example_a_home_and_json(context: click.Context) -> No
 
 def listed() -> Iterator[tuple[click.Group, str, str]]:
     """What a list of verbs says of one, without having loaded it."""
-    for name, text in cli._COMMANDS.items():  # noqa: SLF001 - what it holds is what is looked at
-        yield everthread, name, text
-    for name, (_, text) in sessions._VERBS.items():  # noqa: SLF001
-        yield sessions.sessions, name, text
+    for group, table in ((everthread, cli._COMMANDS), (sessions.sessions, sessions._COMMANDS)):  # noqa: SLF001
+        for name, (_, text) in table.items():
+            yield group, name, text
 
 
 @pytest.mark.parametrize(("group", "name", "text"), [pytest.param(*each, id=each[1]) for each in listed()])

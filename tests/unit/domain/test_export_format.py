@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.cli.commands.sessions.export import write_lines
-from everthread.cli.commands.sessions.import_ import Tally, take_lines_in
+from everthread.cli.commands.sessions.import_ import ImportCounts, import_lines
 from everthread.domain.errors import BadExport
 from everthread.domain.export_format import Reader
 from everthread.domain.model import Message, NoteAction, NoteTarget, Role, SessionRef, ToolCall
@@ -155,8 +155,8 @@ async def exported(store: Store, *names: str, notes: bool = True) -> list[bytes]
     return lines
 
 
-async def imported(store: Store, lines: list[bytes], mine: str | None = None, *, dry_run: bool = False) -> Tally:
-    return await take_lines_in(place(store), Reader("it").lines(lines), mine, dry_run=dry_run)
+async def imported(store: Store, lines: list[bytes], mine: str | None = None, *, dry_run: bool = False) -> ImportCounts:
+    return await import_lines(place(store), Reader("it").lines(lines), mine, dry_run=dry_run)
 
 
 KEYS = [key_named("1"), key_named("2")]

@@ -16,7 +16,7 @@ from everthread.cli.chat.status import asked_before, look_around
 from everthread.cli.chat.turns import ChatTurns
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED
-from everthread.cli.files import written_whole
+from everthread.cli.files import new_file
 from everthread.cli.stdin import SPOILED, Typed
 from everthread.cli.view import ChatView
 from everthread.config.schema import Background
@@ -240,7 +240,7 @@ class Chat:
     def _write(self, document: Document) -> None:
         """Here the files are the user's own; what is there already is left alone."""
         try:
-            with written_whole(document.name) as file:
+            with new_file(document.name) as file:
                 file.write(document.text.encode())
         except EverthreadError as error:
             self._fail(str(error))

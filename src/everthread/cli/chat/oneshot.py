@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 from everthread.agent.events import TurnEnded, TurnEvent
 from everthread.agent.turn_options import TurnOptions
-from everthread.cli import output as show
 from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
 from everthread.cli.chat.session import (
     ChatOptions,
@@ -22,6 +21,7 @@ from everthread.cli.chat.session import (
 )
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED, code_of
+from everthread.cli.output import to_json
 from everthread.cli.stdin import SPOILED, Lines, Typed
 from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
@@ -66,7 +66,7 @@ async def ask_once(runtime: CliRuntime, wish: ChatOptions, prompt: str, *, as_js
     if ended is None:
         raise Busy("another process has taken this turn over; `everthread sessions list` shows where it is")
     if as_json:
-        output.show_text(show.as_json(_as_json(ended)))
+        output.show_text(to_json(_as_json(ended)))
     if ended.problem:
         output.show_error("interrupted" if stopper.requested else ended.problem)
     else:

@@ -27,9 +27,10 @@ from everthread.agent.events import (
     TurnEvent,
 )
 from everthread.cli.event_text import recalled_in_lines, retrying_in_words
-from everthread.cli.output import shortened, shown
+from everthread.cli.output import shown
 from everthread.config.terminal import display
 from everthread.domain.model import TurnStatus
+from everthread.domain.text_format import shortened
 
 
 class PlainOutput:

@@ -1,4 +1,4 @@
-"""`everthread boundaries`: the audit trail."""
+"""`everthread boundaries`: the audit trail of sessions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.domain.text_format import local_time
 
 if TYPE_CHECKING:
     from everthread.store.sessions import BoundaryRow
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 @json_option
 @limit_option
 @home_option
-@pass_invocation
-def boundaries(invocation: CliContext, as_json: bool, limit: int) -> None:
-    """Show every change of a conversation: who, when, why, from where to where.
+@pass_cli
+def boundaries(cli: CliContext, as_json: bool, limit: int) -> None:
+    """List session boundaries, newest first: each start, resume, branch, compression and end of a session.
 
     \b
     Examples:
@@ -28,29 +29,26 @@ def boundaries(invocation: CliContext, as_json: bool, limit: int) -> None:
       everthread boundaries --limit 100 --json
     """
 
-    def trail(uow: UnitOfWork) -> tuple[BoundaryRow, ...]:
+    def list_boundaries(uow: UnitOfWork) -> tuple[BoundaryRow, ...]:
         return uow.sessions.boundaries(limit=limit)
 
-    found = invocation.look(lambda runtime: runtime.store.read(trail), nothing=())
-    if as_json:
-        show.print_json([_as_json(row) for row in found])
-    elif not found:
-        click.echo(f"No boundaries yet in {invocation.settings.home}.")
-    else:
-        rows = [
-            (
-                *(show.local_time(row.at), row.kind, row.from_session or "-", row.to_session or "-"),
-                *(row.actor, str(row.key)),
-            )
-            for row in found
-        ]
-        click.echo(show.table(("WHEN", "BOUNDARY", "FROM", "TO", "BY", "KEY"), rows))
+    found = cli.read(lambda runtime: runtime.store.read(list_boundaries), default=())
+    headings = ("WHEN", "BOUNDARY", "FROM", "TO", "BY", "KEY")
+    empty = f"No boundaries yet in {cli.settings.home}."
+    result = Result(
+        lambda: [_as_json(row) for row in found], lambda: table(headings, [_row(row) for row in found], empty=empty)
+    )
+    render(result, as_json)
+
+
+def _row(row: BoundaryRow) -> tuple[str, ...]:
+    return local_time(row.at), row.kind, row.from_session or "-", row.to_session or "-", row.actor, str(row.key)
 
 
 def _as_json(row: BoundaryRow) -> dict[str, Any]:
     return {
         "id": row.id,
-        "at": show.iso_time(row.at),
+        "at": iso_time(row.at),
         "boundary": row.kind,
         "from": row.from_session,
         "to": row.to_session,

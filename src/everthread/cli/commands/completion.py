@@ -1,13 +1,13 @@
-"""`everthread completion`: what makes a shell complete commands, options, sessions and settings."""
+"""`everthread completion`: print a script for bash, zsh or fish."""
 
 from __future__ import annotations
 
 import click
 
-from everthread.cli import output as show
 from everthread.cli.context import home_option, json_option
+from everthread.cli.output import Result, render
 
-_WHERE = {
+_INSTALL_PATHS = {
     "bash": "~/.local/share/bash-completion/completions/everthread",
     "zsh": "a folder of $fpath, as _everthread",
     "fish": "~/.config/fish/completions/everthread.fish",
@@ -20,7 +20,7 @@ _WHERE = {
 @home_option
 @click.pass_context
 def completion(context: click.Context, shell: str, as_json: bool) -> None:
-    """Print a script that completes everthread's words in a shell.
+    """Print a shell completion script. It completes commands, options, sessions and settings.
 
     \b
     Examples:
@@ -32,10 +32,7 @@ def completion(context: click.Context, shell: str, as_json: bool) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # Its source alone: click would start the shell to learn its version.
+    # `source()` would start the shell to check its version; the template needs no shell.
     made = kind(context.find_root().command, {}, "everthread", "_EVERTHREAD_COMPLETE")
     script = made.source_template % made.source_vars()
-    if as_json:
-        show.print_json({"shell": shell, "script": script, "goes_to": _WHERE[shell]})
-    else:
-        click.echo(script)
+    render(Result({"shell": shell, "script": script, "goes_to": _INSTALL_PATHS[shell]}, script), as_json)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import CONFIGURATION
+from everthread.cli.output import print_json, table
+from everthread.cli.shell_complete import complete_settings
+from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +36,8 @@ def config() -> None:
 @config.command()
 @json_option
 @home_option
-@pass_invocation
-def path(invocation: CliContext, as_json: bool) -> None:
+@pass_cli
+def path(cli: CliContext, as_json: bool) -> None:
     """Print where config.toml is, or would be.
 
     \b
@@ -48,9 +49,9 @@ def path(invocation: CliContext, as_json: bool) -> None:
 
     from everthread.config.settings import places
 
-    found = places(invocation.home)
+    found = places(cli.home)
     if as_json:
-        show.print_json({name: str(place) for name, place in asdict(found).items()})
+        print_json({name: str(place) for name, place in asdict(found).items()})
     else:
         click.echo(str(found.config))
 
@@ -58,8 +59,8 @@ def path(invocation: CliContext, as_json: bool) -> None:
 @config.command("show")
 @json_option
 @home_option
-@pass_invocation
-def show_settings(invocation: CliContext, as_json: bool) -> None:
+@pass_cli
+def show_settings(cli: CliContext, as_json: bool) -> None:
     """Show the settings in force. Secrets are not shown, only whether they are set.
 
     \b
@@ -70,19 +71,19 @@ def show_settings(invocation: CliContext, as_json: bool) -> None:
     from everthread.cli.settings_view import as_json as shown
     from everthread.cli.settings_view import rows
 
-    settings = shown(invocation.settings)
+    settings = shown(cli.settings)
     if as_json:
-        show.print_json(settings)
+        print_json(settings)
     else:
-        click.echo(show.table(("SETTING", "VALUE"), list(rows(settings))))
+        click.echo(table(("SETTING", "VALUE"), list(rows(settings))))
 
 
 @config.command()
-@click.argument("key", shell_complete=completing.settings)
+@click.argument("key", shell_complete=complete_settings)
 @json_option
 @home_option
-@pass_invocation
-def get(invocation: CliContext, key: str, as_json: bool) -> None:
+@pass_cli
+def get(cli: CliContext, key: str, as_json: bool) -> None:
     """Print the setting KEY, or all of a table, and where it comes from.
 
     \b
@@ -96,25 +97,25 @@ def get(invocation: CliContext, key: str, as_json: bool) -> None:
     from everthread.config.edit import keys_of
     from everthread.config.origins import origin
 
-    settings = invocation.settings
+    settings = cli.settings
     keys = keys_of(key)
     value = find_setting(shown(settings), keys)
     if as_json:
-        show.print_json({"key": key, "value": value, "from": origin(settings, keys)})
+        print_json({"key": key, "value": value, "from": origin(settings, keys)})
         return
     all_of_it = leaves({keys[-1]: value}, keys[:-1])
     lines = [(".".join(way), cell(one), origin(settings, way)) for way, one in all_of_it]
-    click.echo(show.table(("SETTING", "VALUE", "FROM"), lines))
+    click.echo(table(("SETTING", "VALUE", "FROM"), lines))
 
 
 # Numbers may begin with a minus.
 @config.command("set", context_settings={"ignore_unknown_options": True})
-@click.argument("key", shell_complete=completing.settings)
+@click.argument("key", shell_complete=complete_settings)
 @click.argument("value")
 @json_option
 @home_option
-@pass_invocation
-def set_setting(invocation: CliContext, key: str, value: str, as_json: bool) -> None:
+@pass_cli
+def set_setting(cli: CliContext, key: str, value: str, as_json: bool) -> None:
     """Set KEY to VALUE in config.toml. Everything else in the file stays as it is, remarks too.
 
     VALUE is written as in TOML; quotes around a text may be left out, and several texts may stand between commas.
@@ -134,14 +135,14 @@ def set_setting(invocation: CliContext, key: str, value: str, as_json: bool) -> 
     for argument in (key, value):
         if argument.startswith("-") and not argument[1:2].isdigit():
             raise click.NoSuchOption(argument)
-    where = places(invocation.home)
+    where = places(cli.home)
     now = set_value(where, key, value)
-    settings = invocation.settings
+    settings = cli.settings
     source = origin(settings, keys_of(key))
     if as_json:
-        show.print_json({"key": key, "value": now, "file": str(where.config), "in_force": str(where.config) in source})
+        print_json({"key": key, "value": now, "file": str(where.config), "in_force": str(where.config) in source})
         return
-    click.echo(f"{show.one_line(key)} is set in {where.config}.")
+    click.echo(f"{one_line(key)} is set in {where.config}.")
     if str(where.config) not in source:
         click.echo(f"It is not in force: {source} goes before it.", err=True)
 
@@ -149,8 +150,8 @@ def set_setting(invocation: CliContext, key: str, value: str, as_json: bool) -> 
 @config.command()
 @json_option
 @home_option
-@pass_invocation
-def edit(invocation: CliContext, as_json: bool) -> None:
+@pass_cli
+def edit(cli: CliContext, as_json: bool) -> None:
     """Edit config.toml in $VISUAL or $EDITOR. It is checked before it is put into place.
 
     What can't be used is kept beside it, as config.toml.rejected, and config.toml stays as it was. The next time
@@ -163,10 +164,10 @@ def edit(invocation: CliContext, as_json: bool) -> None:
     """
     from everthread.config.settings import places
 
-    where = places(invocation.home)
+    where = places(cli.home)
     changed = _edited(where)
     if as_json:
-        show.print_json({"file": str(where.config), "changed": changed})
+        print_json({"file": str(where.config), "changed": changed})
     else:
         click.echo(f"{where.config} {'is changed' if changed else 'is as it was'}.")
 
@@ -174,8 +175,8 @@ def edit(invocation: CliContext, as_json: bool) -> None:
 @config.command()
 @json_option
 @home_option
-@pass_invocation
-def validate(invocation: CliContext, as_json: bool) -> None:
+@pass_cli
+def validate(cli: CliContext, as_json: bool) -> None:
     """Check config.toml, .env and mcp.json; the exit code is 78 if there is something wrong.
 
     \b
@@ -183,36 +184,36 @@ def validate(invocation: CliContext, as_json: bool) -> None:
       everthread config validate
       everthread config validate --json
     """
-    found = _problems(invocation)
+    found = _problems(cli)
     if found:
         if as_json:
-            show.print_json({"valid": False, "error": found[0], "problems": found, "warnings": []})
+            print_json({"valid": False, "error": found[0], "problems": found, "warnings": []})
         for problem in found:
             click.echo(f"everthread: {problem}", err=True)
         raise click.exceptions.Exit(CONFIGURATION)
-    settings = invocation.settings
+    settings = cli.settings
     if as_json:
-        show.print_json({"valid": True, "error": None, "problems": [], "warnings": list(settings.warnings)})
+        print_json({"valid": True, "error": None, "problems": [], "warnings": list(settings.warnings)})
         return
     for warning in settings.warnings:
-        click.echo(f"Warning: {show.one_line(warning)}")
+        click.echo(f"Warning: {one_line(warning)}")
     there = settings.config_path.exists()
     click.echo(f"{settings.config_path}: {'no mistakes' if there else 'not there, and not needed'}.")
 
 
-def _problems(invocation: CliContext) -> list[str]:
+def _problems(cli: CliContext) -> list[str]:
     """All that is wrong with the files; else the first thing that is wrong with what they come to."""
     from everthread.config.settings import default_model, places
     from everthread.config.validate import problems
     from everthread.domain.errors import BadConfig
 
-    found = problems(places(invocation.home))
+    found = problems(places(cli.home))
     if not found:
         try:
-            default_model(invocation.settings)
+            default_model(cli.settings)
         except BadConfig as error:
             found = [str(error)]
-    return [show.one_line(problem) for problem in found]
+    return [one_line(problem) for problem in found]
 
 
 def _edited(where: Places) -> bool:
@@ -222,7 +223,7 @@ def _edited(where: Places) -> bool:
     """
     import sys
 
-    from everthread.cli.editor import NotTakenIn
+    from everthread.cli.editor import EditFailed
     from everthread.cli.editor import edit as have_edited
     from everthread.config.edit import replace_config
     from everthread.config.tables import read_text
@@ -234,22 +235,22 @@ def _edited(where: Places) -> bool:
     while True:
         try:
             have_edited(draft)
-        except NotTakenIn as error:
+        except EditFailed as error:
             if read_text(draft) == start == before:
                 draft.unlink()
                 raise
-            raise NotTakenIn(f"{error}; {where.config} stays as it was, what was saved is in {draft}") from error
+            raise EditFailed(f"{error}; {where.config} stays as it was, what was saved is in {draft}") from error
         text = read_text(draft) or ""
         found = problems(where, draft=text) if text != before else []
         if not found:
             if (read_text(where.config) or "") != before:
-                raise NotTakenIn(f"{where.config} was changed meanwhile, and stays so; what you wrote is in {draft}")
+                raise EditFailed(f"{where.config} was changed meanwhile, and stays so; what you wrote is in {draft}")
             if text != before:
                 replace_config(where, text)
             draft.unlink()
             return text != before
         for problem in found:
-            click.echo(show.one_line(problem.replace(str(where.config), str(draft))), err=True)
+            click.echo(one_line(problem.replace(str(where.config), str(draft))), err=True)
         if not sys.stdin.isatty() or not click.confirm("Open it again?", default=True, err=True):
             raise BadConfig(f"{where.config} stays as it was; what you wrote is in {draft}")
 

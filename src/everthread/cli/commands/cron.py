@@ -1,4 +1,4 @@
-"""`everthread cron`: what is to be done at times, by itself."""
+"""`everthread cron`: tasks that the gateway runs on a schedule."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, owner_option, pass_cli
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.domain.text_format import shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from everthread.config.settings import Settings
     from everthread.domain.schedule import Occurrence, Schedule, Target
     from everthread.lifecycle.schedules import Outcome
+    from everthread.store.unit_of_work import UnitOfWork
 
-SHOWN = 10
+RUNS_SHOWN = 10
 SPEND_MAX = 1_000_000
 
 
 @click.group()
 def cron() -> None:
-    """Have the agent do things at times, by itself.
+    """Schedule prompts for the agent.
 
-    A task is a prompt and a time. The gateway asks it of the agent when the time comes, in a conversation of its own,
-    and hands the answer over: to a chat, a file or another program.
+    A task is a prompt and a schedule. When it is due, the gateway runs the prompt in a session of its own and delivers
+    the answer to a chat, a file or a webhook.
 
     \b
     Examples:
@@ -36,55 +40,51 @@ def cron() -> None:
     """
 
 
-def _number(context: click.Context, option: click.Parameter, dollars: float | None) -> float | None:
-    """`nan` is within every range, and would be no limit at all."""
+def _check_number(context: click.Context, option: click.Parameter, dollars: float | None) -> float | None:
+    """Reject `nan`: it passes every range check and would disable the limit."""
     if dollars is not None and math.isnan(dollars):
-        raise click.BadParameter("that is no number")
+        raise click.BadParameter("not a number")
     return dollars
-
-
-def owner_option(command: Any) -> Any:
-    return click.option("--owner", metavar="O", default="", help="Whose; you, if it is not given.")(command)
 
 
 @cron.command()
 @click.argument("when")
 @click.argument("prompt")
-@click.option("--name", metavar="NAME", default="", help="What to call it; else its first words are its name.")
-@click.option("--zone", metavar="ZONE", default="", help="Whose clock it goes by, such as Europe/Berlin.")
+@click.option("--name", metavar="NAME", default="", help="Name of the task. Default: the first words of PROMPT.")
+@click.option("--zone", metavar="ZONE", default="", help="Time zone, such as Europe/Berlin.")
 @click.option(
     "--to",
     metavar="WHERE",
     default="none",
-    help="PLATFORM:CHAT, file:PATH, append:PATH, https://...; else the answer is only kept.",
+    help="PLATFORM:CHAT, file:PATH, append:PATH or https://... Default: only store the answer.",
 )
 @click.option(
-    "--secret-env", metavar="NAME", default="", help="The variable with the secret that a webhook is signed with."
+    "--secret-env", metavar="NAME", default="", help="Environment variable with the secret that signs webhook requests."
 )
-@click.option("--model", metavar="MODEL", default="", help="The model to use: PROVIDER/MODEL.")
-@click.option("--tools", metavar="A,B", default=None, help='The only tools that it may use; "" is none.')
+@click.option("--model", metavar="MODEL", default="", help="Use this model: PROVIDER/MODEL.")
+@click.option("--tools", metavar="A,B", default=None, help='Allow only these tools; "" allows none.')
 @click.option(
     "--missed",
     type=click.Choice(["skip", "once", "all"]),
     default="once",
     show_default=True,
-    help="What to do about times at which no gateway ran.",
+    help="Handling of runs that were missed because no gateway was running.",
 )
-@click.option("--continue", "continues", is_flag=True, help="Go on with the same conversation each time.")
+@click.option("--continue", "continues", is_flag=True, help="Continue the same session each time.")
 @click.option(
     "--spend",
     metavar="DOLLARS",
     type=click.FloatRange(min=0, max=SPEND_MAX),
-    callback=_number,
+    callback=_check_number,
     default=None,
-    help="At most so much each time.",
+    help="Spend at most this much per run.",
 )
 @owner_option
 @json_option
 @home_option
-@pass_invocation
+@pass_cli
 def add(
-    invocation: CliContext,
+    cli: CliContext,
     when: str,
     prompt: str,
     name: str,
@@ -99,11 +99,11 @@ def add(
     owner: str,
     as_json: bool,
 ) -> None:
-    """Have PROMPT asked at the times that WHEN says.
+    """Run PROMPT on the schedule WHEN.
 
-    WHEN is a cron expression (minute hour day month weekday, or @daily and the like), "every 2h", "in 20m",
-    "at 08:00" or "at 2026-11-23 08:00". Times are those of the zone's clock: one that it jumps over is done at the
-    jump, one that it shows twice is done once. Intervals are in time that passes.
+    WHEN is a cron expression (minute hour day month weekday, or @daily and similar), "every 2h", "in 20m",
+    "at 08:00" or "at 2026-11-23 08:00". Times are local times of the zone. When the clock changes, a skipped time runs
+    at the change and a repeated time runs once. Intervals are elapsed time.
 
     \b
     Examples:
@@ -113,11 +113,12 @@ def add(
       everthread cron add @daily "Sum up the day" --to file:day.md --tools "" --json
       everthread cron add @hourly "How is the shop?" --to https://shop.example/told --secret-env SHOP_SECRET
     """
+    from everthread.cli.commands.gateway.lock import read_lock
     from everthread.domain.recurrence import Missed
     from everthread.lifecycle.schedules import Wish
 
-    settings = invocation.settings
-    wish = Wish(
+    settings = cli.settings
+    task = Wish(
         _owner(owner) or settings.owner,
         when,
         zone or settings.zone,
@@ -131,23 +132,21 @@ def add(
         spend,
     )
 
-    async def keep(runtime: CliRuntime) -> Schedule:
-        return await runtime.scheduling.add(wish)
+    async def add_task(runtime: CliRuntime) -> Schedule:
+        return await runtime.scheduling.add(task)
 
-    schedule = invocation.talk(keep)
-    if as_json:
-        show.print_json(_as_json(schedule, None))
-    else:
-        click.echo(f"{schedule.name}: {_next(schedule)}")
-        _hint(invocation)
+    schedule = cli.open_home(add_task)
+    render(Result(_as_json(schedule, None), f"{schedule.name}: {_next(schedule)}"), as_json)
+    if not as_json and not read_lock(settings.home).running:
+        click.echo("No gateway is running; tasks run only while one is. Start it: everthread gateway start", err=True)
 
 
 @cron.command("list")
 @json_option
 @home_option
-@pass_invocation
-def list_tasks(invocation: CliContext, as_json: bool) -> None:
-    """List the tasks there are, when each comes next and how it went last.
+@pass_cli
+def list_tasks(cli: CliContext, as_json: bool) -> None:
+    """List tasks with their next run and the result of the last one.
 
     \b
     Examples:
@@ -155,27 +154,27 @@ def list_tasks(invocation: CliContext, as_json: bool) -> None:
       everthread cron list --json | jq -r '.[] | select(.last.state == "failed") | .name'
     """
 
-    async def look(runtime: CliRuntime) -> tuple[tuple[Schedule, Occurrence | None], ...]:
+    async def list_all(runtime: CliRuntime) -> tuple[tuple[Schedule, Occurrence | None], ...]:
         return await runtime.scheduling.all()
 
-    found = invocation.look(look, nothing=())
-    if as_json:
-        show.print_json([_as_json(schedule, last) for schedule, last in found])
-    elif not found:
-        click.echo("No tasks yet; everthread cron add makes one.")
-    else:
-        me = invocation.settings.owner
+    found = cli.read(list_all, default=())
+    owner = cli.settings.owner
+
+    def text() -> str:
         rows = [
             (
-                schedule.name if schedule.owner == me else f"{schedule.name} ({schedule.owner})",
+                schedule.name if schedule.owner == owner else f"{schedule.name} ({schedule.owner})",
                 schedule.recurrence,
                 _next(schedule).removeprefix("next: "),
                 str(schedule.target),
-                show.shortened(_went(last)),
+                shortened(_outcome(last)),
             )
             for schedule, last in found
         ]
-        click.echo(show.table(("NAME", "WHEN", "NEXT", "TO", "LAST"), rows))
+        empty = "No tasks yet. Add one with everthread cron add."
+        return table(("NAME", "WHEN", "NEXT", "TO", "LAST"), rows, empty=empty)
+
+    render(Result([_as_json(schedule, last) for schedule, last in found], text), as_json)
 
 
 @cron.command("show")
@@ -183,9 +182,9 @@ def list_tasks(invocation: CliContext, as_json: bool) -> None:
 @owner_option
 @json_option
 @home_option
-@pass_invocation
-def show_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
-    """Show the task NAME and how it went lately.
+@pass_cli
+def show_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
+    """Show task NAME and its last runs.
 
     \b
     Examples:
@@ -195,27 +194,31 @@ def show_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> N
 
     from everthread.domain.errors import NotFound
 
-    async def look(runtime: CliRuntime) -> tuple[Schedule, tuple[Occurrence, ...], tuple[str, ...]]:
-        schedule = await _found(runtime, invocation, owner, name)
-        times = await runtime.store.read(lambda uow: uow.schedules.times(schedule.id, SHOWN))
-        sent = await runtime.store.read(lambda uow: tuple(_sent(uow, time) for time in times))
-        return schedule, times, sent
+    async def read(runtime: CliRuntime) -> tuple[Schedule, tuple[Occurrence, ...], tuple[str, ...]]:
+        schedule = await _find(runtime, cli, owner, name)
+        times = await runtime.store.read(lambda uow: uow.schedules.times(schedule.id, RUNS_SHOWN))
+        replies = await runtime.store.read(lambda uow: tuple(_reply_state(uow, time) for time in times))
+        return schedule, times, replies
 
-    found = invocation.look(look, nothing=None)
+    found = cli.read(read, default=None)
     if found is None:
-        raise NotFound(f"there is no task {name[:80]!r}; everthread cron add makes one")
-    schedule, times, sent = found
-    if as_json:
-        rows = [{**_time_as_json(time), "reply": state or None} for time, state in zip(times, sent, strict=True)]
-        show.print_json({**_as_json(schedule, times[0] if times else None), "times": rows})
-        return
-    click.echo(f"{schedule.name}: {schedule.recurrence} ({schedule.zone}), to {schedule.target}")
-    click.echo(f"  asks: {show.shortened(schedule.prompt, 80)}")
-    click.echo(f"  {_next(schedule)}; missed ones: {schedule.missed.value}")
-    for time, state in zip(times, sent, strict=True):
-        where = f", in session {time.session_id}" if time.session_id else ""
-        reply = f", reply {state}" if state else ""
-        click.echo(f"  {_at(time.due_at, schedule)}: {show.shortened(_went(time), 80)}{where}{reply}")
+        raise NotFound(f"no task {name[:80]!r}; add one with everthread cron add")
+    schedule, times, replies = found
+
+    def data() -> dict[str, Any]:
+        rows = [{**_time_as_json(time), "reply": state or None} for time, state in zip(times, replies, strict=True)]
+        return {**_as_json(schedule, times[0] if times else None), "times": rows}
+
+    def text() -> Iterator[str]:
+        yield f"{schedule.name}: {schedule.recurrence} ({schedule.zone}), to {schedule.target}"
+        yield f"  prompt: {shortened(schedule.prompt, 80)}"
+        yield f"  {_next(schedule)}; missed runs: {schedule.missed.value}"
+        for time, state in zip(times, replies, strict=True):
+            where = f", in session {time.session_id}" if time.session_id else ""
+            reply = f", reply {state}" if state else ""
+            yield f"  {_at(time.due_at, schedule)}: {shortened(_outcome(time), 80)}{where}{reply}"
+
+    render(Result(data, text), as_json)
 
 
 @cron.command("run")
@@ -223,27 +226,27 @@ def show_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> N
 @owner_option
 @json_option
 @home_option
-@pass_invocation
-def run_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
-    """Do the task NAME once, now.
+@pass_cli
+def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
+    """Run task NAME once, now.
 
-    The gateway does it, if one runs. Else it is done here and now; what goes to a chat waits for a gateway.
+    A running gateway runs it. Without one, this command runs it; an answer to a chat is sent when a gateway runs.
 
     \b
     Examples:
       everthread cron run say-good-morning
       everthread cron run say-good-morning --json
     """
-    from everthread.cli.commands.gateway import lock as holding
+    from everthread.cli.commands.gateway.lock import read_lock
     from everthread.cli.exit_codes import REFUSED, complain
 
-    there = holding.look(invocation.settings.home).running
-    if not there and sys.stderr.isatty():
-        click.echo("No gateway runs; it is done here ...", err=True)
+    by_gateway = read_lock(cli.settings.home).running
+    if not by_gateway and sys.stderr.isatty():
+        click.echo("No gateway is running; running the task here ...", err=True)
 
     async def work(runtime: CliRuntime) -> tuple[Schedule, Occurrence | None, Outcome | None]:
-        schedule = await _found(runtime, invocation, owner, name)
-        if there:
+        schedule = await _find(runtime, cli, owner, name)
+        if by_gateway:
             await runtime.scheduling.want_now(schedule)
             return schedule, None, None
         await runtime.ready()
@@ -251,74 +254,79 @@ def run_task(invocation: CliContext, name: str, owner: str, as_json: bool) -> No
         ended = await runtime.scheduler(lambda reply: None).see_to(time)
         return schedule, ended, await runtime.scheduling.outcome(ended) if ended is not None else None
 
-    schedule, ended, came = invocation.talk(work)
-    if as_json:
-        text = came.text if came is not None else None
-        time = _time_as_json(ended) if ended is not None else None
-        show.print_json({"name": schedule.name, "by": "gateway" if there else "here", "time": time, "text": text})
-    elif ended is None:
-        after = f"; everthread cron show {schedule.name} tells how it went"
-        click.echo(("The gateway does it now" if there else "It is done after the time that is being done") + after)
-    else:
-        if came is not None and came.text:
-            click.echo(came.text)
+    schedule, ended, outcome = cli.open_home(work)
+    answer = outcome.text if outcome is not None else None
+    data = {
+        "name": schedule.name,
+        "by": "gateway" if by_gateway else "here",
+        "time": _time_as_json(ended) if ended is not None else None,
+        "text": answer,
+    }
+
+    def text() -> Iterator[str]:
+        if ended is None:
+            started = "The gateway runs it now." if by_gateway else "It runs after the run in progress."
+            yield f"{started} everthread cron show {schedule.name} shows the result."
+            return
+        if answer:
+            yield answer
         if not ended.problem:
-            click.echo(f"Done here, as no gateway runs; {_whereto(schedule, ended)}", err=True)
+            click.echo(f"Done here, because no gateway is running; {_delivery(schedule, ended)}", err=True)
+
+    render(Result(data, text), as_json)
     if ended is not None and ended.problem:
         complain(ended.problem)
         raise click.exceptions.Exit(REFUSED)
 
 
-def _change(what: str, said: str, text: str, example: str) -> None:
-    """The three verbs that do something to one task."""
+def _add_verb(what: str, message: str, text: str, example: str) -> None:
+    """Add a verb that changes one task: pause, resume or remove."""
 
-    def change(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
+    def change(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
         async def work(runtime: CliRuntime) -> Schedule:
-            schedule = await _found(runtime, invocation, owner, name)
+            schedule = await _find(runtime, cli, owner, name)
             if what == "remove":
                 await runtime.scheduling.remove(schedule)
                 return schedule
             return await (runtime.scheduling.pause if what == "pause" else runtime.scheduling.resume)(schedule)
 
-        schedule, _ = invocation.act(work)
-        if as_json:
-            removed: dict[str, Any] = {"name": schedule.name, "owner": schedule.owner, "removed": True}
-            show.print_json(removed if what == "remove" else _as_json(schedule, None))
-        else:
-            click.echo(said.format(name=schedule.name, next=_next(schedule)))
+        schedule, _ = cli.write(work)
+        removed: dict[str, Any] = {"name": schedule.name, "owner": schedule.owner, "removed": True}
+        data = removed if what == "remove" else _as_json(schedule, None)
+        render(Result(data, message.format(name=schedule.name, next=_next(schedule))), as_json)
 
     change.__doc__ = f"{text}\n\n\b\nExamples:\n  {example}\n  {example} --json"
-    decorated = pass_invocation(change)
+    decorated = pass_cli(change)
     decorated.__doc__ = change.__doc__
     cron.command(what)(click.argument("name")(owner_option(json_option(home_option(decorated)))))
 
 
-_change(
+_add_verb(
     "pause",
-    "{name} is paused; everthread cron resume {name} goes on with it.",
-    "Do the task NAME no more until it is resumed.",
+    "{name} is paused. Resume it with everthread cron resume {name}.",
+    "Pause task NAME.",
     "everthread cron pause say-good-morning",
 )
-_change(
+_add_verb(
     "resume",
     "{name}: {next}",
-    "Go on with the task NAME. What would have been done meanwhile is not made up for.",
+    "Resume task NAME. Runs that were due while it was paused are skipped.",
     "everthread cron resume say-good-morning",
 )
-_change(
+_add_verb(
     "remove",
-    "{name} is removed. What was said in its conversations is kept.",
-    "Remove the task NAME.",
+    "{name} is removed. Its sessions are kept.",
+    "Remove task NAME. Its sessions are kept.",
     "everthread cron remove say-good-morning",
 )
 
 
-async def _found(runtime: CliRuntime, invocation: CliContext, owner: str, name: str) -> Schedule:
-    return await runtime.scheduling.find(owner or invocation.settings.owner, name)
+async def _find(runtime: CliRuntime, cli: CliContext, owner: str, name: str) -> Schedule:
+    return await runtime.scheduling.find(owner or cli.settings.owner, name)
 
 
-def _sent(uow: Any, time: Occurrence) -> str:
-    """What became of what was said of it in a chat; empty if nothing was."""
+def _reply_state(uow: UnitOfWork, time: Occurrence) -> str:
+    """Return the state of the reply to a chat; empty if there is none."""
     row = uow.inbox.get(time.inbox_id or 0)
     reply = uow.outbox.reply(row.turn_id) if row is not None and row.turn_id else None
     return reply.state.value if reply is not None else ""
@@ -350,13 +358,6 @@ def _model(settings: Settings, model: str) -> str:
     return model
 
 
-def _hint(invocation: CliContext) -> None:
-    from everthread.cli.commands.gateway import lock as holding
-
-    if not holding.look(invocation.settings.home).running:
-        click.echo("No gateway runs, and only that does what is due: everthread gateway start", err=True)
-
-
 def _next(schedule: Schedule) -> str:
     from everthread.domain.schedule import ScheduleState
 
@@ -371,30 +372,30 @@ def _at(instant: float, schedule: Schedule) -> str:
     return in_zone(instant, schedule.zone)
 
 
-def _went(time: Occurrence | None) -> str:
+def _outcome(time: Occurrence | None) -> str:
     if time is None:
         return "-"
     return f"{time.state.value}: {time.problem}" if time.problem else time.state.value
 
 
-def _whereto(schedule: Schedule, time: Occurrence) -> str:
+def _delivery(schedule: Schedule, time: Occurrence) -> str:
     from everthread.domain.schedule import OccurrenceState, TargetKind
 
     match schedule.target.kind:
         case TargetKind.NONE:
-            return f"kept in session {time.session_id}"
+            return f"stored in session {time.session_id}"
         case TargetKind.CHAT:
-            return f"it goes out to {schedule.target} once a gateway runs"
+            return f"the answer is sent to {schedule.target} when a gateway runs"
         case _:
             done = time.state is OccurrenceState.DONE
-            return f"{'handed over' if done else 'not yet handed over'} to {schedule.target}"
+            return f"{'delivered' if done else 'not yet delivered'} to {schedule.target}"
 
 
 def _time_as_json(time: Occurrence) -> dict[str, Any]:
     return {
-        "due": show.iso_time(time.due_at),
+        "due": iso_time(time.due_at),
         "state": time.state.value,
-        "ended": show.iso_time(time.ended_at),
+        "ended": iso_time(time.ended_at),
         "session": time.session_id,
         "problem": time.problem or None,
     }
@@ -414,6 +415,6 @@ def _as_json(schedule: Schedule, last: Occurrence | None) -> dict[str, Any]:
         "continue": schedule.continues,
         "spend": schedule.spend,
         "state": schedule.state.value,
-        "next": show.iso_time(schedule.next_at),
+        "next": iso_time(schedule.next_at),
         "last": _time_as_json(last) if last is not None else None,
     }

@@ -1,4 +1,4 @@
-"""`everthread forget`: a session, a person or a fact, for good."""
+"""`everthread forget`: delete a session, a person or a note permanently."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
-from everthread.cli.session_output import named, nothing_there
+from everthread.cli.output import Result, render
+from everthread.cli.session_output import named, no_such
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import counted, local_time, one_line, shortened
 
 if TYPE_CHECKING:
     from everthread.agent.skills.history import SkillChange
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from everthread.store.unit_of_work import UnitOfWork
 
 
-class Plan(NamedTuple):
-    """What is about to be forgotten, in words and as a value."""
+class ForgetPlan(NamedTuple):
+    """The thing to forget, and a description of the consequences."""
 
     what: Forgettable
     kind: str
@@ -29,29 +30,28 @@ class Plan(NamedTuple):
     owner: str
     words: str
     cannot_forget: Sequence[str]
-    """Providers that keep what they were told."""
+    """Providers that can't delete data."""
     not_loaded: Sequence[str]
-    """Providers that this process can't reach: they are told when a process that has them runs."""
+    """Providers not loaded in this process; they are notified by a process that loads them."""
     skills: Sequence[str]
-    """Files that were drawn from it, which are the user's to keep or to remove."""
+    """Skills derived from it. They are kept; the user may remove them."""
 
 
 @click.command()
-@click.argument("session", required=False, shell_complete=completing.sessions)
-@click.option("--owner", metavar="NAME", help="Forget a person: every session and note of theirs.")
-@click.option("--note", metavar="ID", help="Forget a fact: a note, and its words wherever they stand.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("session", required=False, shell_complete=complete_sessions)
+@click.option("--owner", metavar="NAME", help="Forget a person: all their sessions and notes.")
+@click.option("--note", metavar="ID", help="Forget a note, and its text wherever it was copied to.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @home_option
-@pass_invocation
-def forget(
-    invocation: CliContext, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool
-) -> None:
-    """Forget a session, a person, or a fact. There is no way back.
+@pass_cli
+def forget(cli: CliContext, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool) -> None:
+    """Forget a session, a person or a note. This can't be undone.
 
-    A SESSION is its id, the beginning of it, or its title.
+    SESSION is an id, a prefix of an id, or a title.
 
-    The words leave this store at once. Memory providers are told to forget as well; those that can't are named.
+    The text is deleted from the store immediately. Memory providers are asked to delete it too; those that can't are
+    listed.
 
     \b
     Examples:
@@ -60,13 +60,13 @@ def forget(
       everthread forget --owner telegram:42
       everthread forget --note 01JZ8Q7M3N5P6R8S9T0V1W2X3Y
     """
-    if sum(given is not None for given in (session, owner, note)) != 1:
-        raise click.UsageError("Give one thing to forget: a session, --owner or --note")
-    forget_it(invocation, session=session, owner=owner, note=note, yes=yes, as_json=as_json)
+    if sum(value is not None for value in (session, owner, note)) != 1:
+        raise click.UsageError("Give one of SESSION, --owner and --note")
+    forget_it(cli, session=session, owner=owner, note=note, yes=yes, as_json=as_json)
 
 
 def forget_it(
-    invocation: CliContext,
+    cli: CliContext,
     *,
     session: str | None = None,
     owner: str | None = None,
@@ -74,52 +74,48 @@ def forget_it(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Say what is about to go, ask unless told not to, and forget it."""
+    """Describe the consequences, ask for confirmation unless `yes`, and forget."""
 
-    async def make_plan(runtime: CliRuntime) -> Plan:
+    async def make_plan(runtime: CliRuntime) -> ForgetPlan:
         changes = runtime.skills.changes()
         return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, changes, session, owner, note))
 
-    plan = invocation.look(make_plan, nothing=None)
+    plan = cli.read(make_plan, default=None)
     if plan is None:
-        raise nothing_there(session or owner or note or "", invocation)
-    # Programs read the other stream.
+        raise no_such(session or owner or note or "", cli)
+    # With --json, stdout is for the result only.
     click.echo(plan.words, err=as_json)
-    if not yes and not click.confirm("Forget this for good?", err=as_json):
+    if not yes and not click.confirm("Forget this permanently?", err=as_json):
         click.echo("Nothing was forgotten.", err=as_json)
         raise click.exceptions.Exit(REFUSED)
 
-    async def carry_out(runtime: CliRuntime) -> None:
+    async def forget_plan(runtime: CliRuntime) -> None:
         await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")
         if problem := await runtime.sync_notes(plan.owner):
             click.echo(problem, err=True)
 
-    invocation.act(carry_out)
-    _empty_the_log(invocation)
-    if as_json:
-        show.print_json(
-            {
-                "forgotten": plan.kind,
-                "id": plan.identity,
-                "owner": plan.owner,
-                "cannot_forget": list(plan.cannot_forget),
-                "not_loaded": list(plan.not_loaded),
-                "skills": list(plan.skills),
-            }
-        )
-    else:
-        click.echo("Forgotten.")
+    cli.write(forget_plan)
+    _empty_the_log(cli)
+    data = {
+        "forgotten": plan.kind,
+        "id": plan.identity,
+        "owner": plan.owner,
+        "cannot_forget": list(plan.cannot_forget),
+        "not_loaded": list(plan.not_loaded),
+        "skills": list(plan.skills),
+    }
+    render(Result(data, "Forgotten."), as_json)
 
 
-def _empty_the_log(invocation: CliContext) -> None:
-    """What a provider or a tool has said when it failed may repeat what it was told."""
+def _empty_the_log(cli: CliContext) -> None:
+    """Empty the log: error messages of providers and tools may quote the forgotten text."""
     from everthread.log_file import empty
 
-    home = invocation.settings.home
+    home = cli.settings.home
     try:
         empty(home)
     except OSError as error:
-        click.echo(f"The log could not be emptied ({error.strerror}); remove {home / 'logs'} yourself.", err=True)
+        click.echo(f"Could not empty the log ({error.strerror}). Remove {home / 'logs'} yourself.", err=True)
 
 
 def _plan(
@@ -129,33 +125,33 @@ def _plan(
     session: str | None,
     owner: str | None,
     note: str | None,
-) -> Plan:
+) -> ForgetPlan:
     from everthread.ports.memory import Capability, is_told
 
     if session is not None:
-        what, kind, identity, whose, words = _about_session(uow, session)
+        what, kind, identity, whose, words = _describe_session(uow, session)
     elif owner is not None:
-        what, kind, identity, whose, words = _about_owner(uow, owner)
+        what, kind, identity, whose, words = _describe_owner(uow, owner)
     else:
-        what, kind, identity, whose, words = _about_note(uow, note or "")
+        what, kind, identity, whose, words = _describe_note(uow, note or "")
     cannot = [p.name for p in providers if is_told(p) and Capability.FORGET not in p.capabilities]
     loaded = {p.name for p in providers}
     absent = [row.name for row in uow.cursors.providers() if row.name not in loaded]
     if cannot:
-        words += f"\nThese providers cannot forget and keep what they were told: {', '.join(cannot)}."
+        words += f"\nThese providers can't delete data and keep theirs: {', '.join(cannot)}."
     if absent:
-        words += f"\nThese providers are not loaded here and are told when they next run: {', '.join(absent)}."
-    skills = _drawn_from(uow, changes, identity, kind)
+        words += f"\nThese providers are not loaded here and delete it when they next run: {', '.join(absent)}."
+    skills = _derived_skills(uow, changes, identity, kind)
     if skills:
         words += (
-            f"\nThese skills were drawn from it, and are kept: {', '.join(skills)}. Read them with "
-            "`everthread skills show NAME`; to remove one, remove its folder in `skills` and in `skills/.old`."
+            f"\nThese skills were derived from it and are kept: {', '.join(skills)}. Read them with "
+            "`everthread skills show NAME`. To remove one, remove its folders in `skills` and `skills/.old`."
         )
-    return Plan(what, kind, identity, whose, words, cannot, absent, skills)
+    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, skills)
 
 
-def _drawn_from(uow: UnitOfWork, changes: Sequence[SkillChange], identity: str, kind: str) -> list[str]:
-    """The skills that were written in what is about to be forgotten, or in a review of it."""
+def _derived_skills(uow: UnitOfWork, changes: Sequence[SkillChange], identity: str, kind: str) -> list[str]:
+    """Return the skills written in the forgotten sessions, or in reviews of them."""
     if kind == "owner":
         sessions = {session.id for session in uow.sessions.of_owner(identity)}
     else:
@@ -163,28 +159,28 @@ def _drawn_from(uow: UnitOfWork, changes: Sequence[SkillChange], identity: str, 
     return sorted({change.skill for change in changes if change.origin and change.origin.session_id in sessions})
 
 
-def _about_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, str, str]:
+def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, str, str]:
     from everthread.lifecycle import ForgetSession
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
     session = find_session_of_any_owner(uow, text, exactly=True)
     words = (
-        f"Session {named(session)} of {show.one_line(session.owner)}: "
-        f"{show.counted(uow.turns.count(session), 'turn')}, last active {show.local_time(session.active_at)}."
+        f"Session {named(session)} of {one_line(session.owner)}: "
+        f"{counted(uow.turns.count(session), 'turn')}, last active {local_time(session.active_at)}."
     )
     children = [child for child in uow.sessions.descendants(session.id) if child.forgotten_seq is None]
     if children:
         words += (
-            f"\n{show.counted(len(children), 'session')} that grew out of it: what came from it goes there too, "
-            "the rest is kept."
+            f"\n{counted(len(children), 'session')} branched or continued from it: text inherited from it is deleted "
+            "there too, the rest is kept."
         )
     parent = uow.sessions.get(session.parent_id) if session.parent_id else None
     if parent is not None and parent.forgotten_seq is None:
-        words += f"\nIt grew out of session {parent.id}, which is kept."
+        words += f"\nIts parent session {parent.id} is kept."
     return ForgetSession(session.id), "session", session.id, session.owner, words
 
 
-def _about_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str, str, str]:
+def _describe_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str, str, str]:
     from everthread.domain.errors import NotFound
     from everthread.domain.model import Kind, NoteTarget
     from everthread.lifecycle import ForgetOwner
@@ -193,19 +189,19 @@ def _about_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str, st
     notes = sum(len(uow.notes.current(owner, target)) for target in NoteTarget)
     accounts = [guest.account for guest in uow.access.guests(owner)]
     if not theirs and not notes and not accounts:
-        raise NotFound(f"there is nothing of owner {owner[:100]!r}; `sessions list --json` shows the owners there are")
-    words = f"Owner {show.one_line(owner)}: {show.counted(len(theirs), 'session')} and {show.counted(notes, 'note')}."
+        raise NotFound(f"no data of owner {owner[:100]!r}; `sessions list --json` shows the owners")
+    words = f"Owner {one_line(owner)}: {counted(len(theirs), 'session')} and {counted(notes, 'note')}."
     if accounts:
-        words += f"\nLet in no more: {', '.join(show.one_line(account) for account in accounts)}."
+        words += f"\nAccess revoked for: {', '.join(one_line(account) for account in accounts)}."
     return ForgetOwner(), "owner", owner, owner, words
 
 
-def _about_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str, str, str]:
+def _describe_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str, str, str]:
     from everthread.domain.errors import NotFound
     from everthread.lifecycle import ForgetFact
 
     note = uow.notes.get(note_id)
     if note is None or uow.erasure.buried("note", note_id):
-        raise NotFound(f"there is no note {note_id[:100]!r}")
-    words = f'Note {note_id} of {show.one_line(note.owner)}: "{show.shortened(note.content, 200)}"'
+        raise NotFound(f"no note {note_id[:100]!r}; `memory list` shows all")
+    words = f'Note {note_id} of {one_line(note.owner)}: "{shortened(note.content, 200)}"'
     return ForgetFact(note_id), "note", note_id, note.owner, words

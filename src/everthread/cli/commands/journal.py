@@ -1,4 +1,4 @@
-"""`everthread journal`: what memory providers have been told, what waits, what is parked."""
+"""`everthread journal`: the delivery of log entries to memory providers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_cli
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import counted, local_time, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from everthread.memory.delivery import ProviderStatus
     from everthread.store.cursors import Redelivery
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def journal() -> None:
-    """See and repair what memory providers are told.
+    """Inspect and repair delivery to memory providers.
 
     \b
     Examples:
@@ -33,79 +34,74 @@ def journal() -> None:
 @json_option
 @limit_option
 @home_option
-@pass_invocation
-def status(invocation: CliContext, as_json: bool, limit: int) -> None:
-    """Show how far every provider has come.
+@pass_cli
+def status(cli: CliContext, as_json: bool, limit: int) -> None:
+    """Show the delivery state of every memory provider.
 
-    WAITING is what will be delivered by itself. PARKED is what the provider has rejected: `journal retry` tries it
-    again.
+    WAITING entries are delivered automatically. PARKED entries were rejected by the provider; `journal retry`
+    delivers them again.
 
     \b
     Examples:
       everthread journal status
       everthread journal status --json | jq '.[] | select(.parked > 0)'
     """
-    found = invocation.look(lambda runtime: runtime.memory.journal.status(), nothing=())
-    if as_json:
-        show.print_json([_as_json(provider, limit) for provider in found])
-    elif not found:
-        click.echo(f"No memory provider has been used in {invocation.settings.home}.")
-    else:
-        rows = [
-            (
-                *(p.name, _waiting(p), str(p.lanes.parked), _state(p)),
-                show.shortened(p.last_error or "-", 60),
-            )
-            for p in found
-        ]
-        click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "LAST ERROR"), rows))
-        show_parked([(provider.name, parked_entry(entry)) for provider in found for entry in provider.parked], limit)
+    found = cli.read(lambda runtime: runtime.memory.journal.status(), default=())
+
+    def text() -> Iterator[str]:
+        headings = ("PROVIDER", "WAITING", "PARKED", "STATE", "LAST ERROR")
+        yield table(
+            headings,
+            [_row(provider) for provider in found],
+            empty=f"No memory provider has been used in {cli.settings.home}.",
+        )
+        yield from parked_lines([(p.name, parked_entry(entry)) for p in found for entry in p.parked], limit)
+
+    render(Result(lambda: [_as_json(provider, limit) for provider in found], text), as_json)
 
 
 @journal.command()
 @click.argument("provider")
-@click.argument("session", required=False, shell_complete=completing.sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @json_option
 @home_option
-@pass_invocation
-def retry(invocation: CliContext, provider: str, session: str | None, as_json: bool) -> None:
-    """Try again what PROVIDER has rejected, in one SESSION (its id, beginning of it, or title) or all.
+@pass_cli
+def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) -> None:
+    """Deliver parked entries to PROVIDER again, of one SESSION (id, prefix of an id, or title) or of all.
 
     \b
     Examples:
       everthread journal retry honcho
       everthread journal retry honcho 01JZ8Q4T
     """
-    retry_parked(invocation, provider, session, as_json=as_json)
+    retry_parked(cli, provider, session, as_json=as_json)
 
 
-def retry_parked(invocation: CliContext, provider: str, session: str | None, *, as_json: bool) -> None:
-    """Have what is parked delivered again, and say how much it is."""
+def retry_parked(cli: CliContext, provider: str, session: str | None, *, as_json: bool) -> None:
+    """Deliver parked entries again and print their number."""
 
     async def work(runtime: CliRuntime) -> tuple[int, str | None]:
-        session_id = await _resolved(runtime, session)
+        session_id = await _session_id(runtime, session)
         return await runtime.memory.journal.retry(provider, session_id), session_id
 
-    (count, session_id), _ = invocation.act(work)
-    if as_json:
-        show.print_json({"provider": provider, "session": session_id, "entries": count})
-    elif count == 0:
-        click.echo(f"Nothing is parked for {provider}.")
-    else:
-        what = show.counted(count, "entry", "entries")
-        click.echo(f"{what} will be delivered to {provider} again; `everthread journal status` shows how it goes.")
+    (count, session_id), _ = cli.write(work)
+    data = {"provider": provider, "session": session_id, "entries": count}
+    text = (
+        _will_redeliver(provider, counted(count, "entry", "entries")) if count else f"Nothing is parked for {provider}."
+    )
+    render(Result(data, text), as_json)
 
 
 @journal.command()
 @click.argument("provider")
-@click.argument("session", required=False, shell_complete=completing.sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @json_option
 @home_option
-@pass_invocation
-def replay(invocation: CliContext, provider: str, session: str | None, as_json: bool) -> None:
-    """Deliver everything to PROVIDER from the start again, of one SESSION (its id, beginning of it, or title) or all.
+@pass_cli
+def replay(cli: CliContext, provider: str, session: str | None, as_json: bool) -> None:
+    """Deliver everything to PROVIDER again, of one SESSION (id, prefix of an id, or title) or of all.
 
-    A provider may do its work anew, and charge for it.
+    The provider may process everything again and charge for it.
 
     \b
     Examples:
@@ -114,20 +110,20 @@ def replay(invocation: CliContext, provider: str, session: str | None, as_json: 
     """
 
     async def work(runtime: CliRuntime) -> tuple[int, str | None]:
-        session_id = await _resolved(runtime, session)
+        session_id = await _session_id(runtime, session)
         return await runtime.memory.journal.replay(provider, session_id), session_id
 
-    (count, session_id), _ = invocation.act(work)
-    if as_json:
-        show.print_json({"provider": provider, "session": session_id, "sessions": count})
-    elif count == 0:
-        click.echo(f"There is nothing to deliver to {provider}.")
-    else:
-        what = show.counted(count, "session")
-        click.echo(f"{what} will be delivered to {provider} again; `everthread journal status` shows how it goes.")
+    (count, session_id), _ = cli.write(work)
+    data = {"provider": provider, "session": session_id, "sessions": count}
+    text = _will_redeliver(provider, counted(count, "session")) if count else f"Nothing to deliver to {provider}."
+    render(Result(data, text), as_json)
 
 
-async def _resolved(runtime: CliRuntime, session: str | None) -> str | None:
+def _will_redeliver(provider: str, what: str) -> str:
+    return f"{what} will be delivered to {provider} again. `everthread journal status` shows the progress."
+
+
+async def _session_id(runtime: CliRuntime, session: str | None) -> str | None:
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
     if session is None:
@@ -135,31 +131,36 @@ async def _resolved(runtime: CliRuntime, session: str | None) -> str | None:
     return (await runtime.store.read(lambda uow: find_session_of_any_owner(uow, session))).id
 
 
+def _row(provider: ProviderStatus) -> tuple[str, ...]:
+    error = shortened(provider.last_error or "-", 60)
+    return provider.name, _waiting(provider), str(provider.lanes.parked), _state(provider), error
+
+
 def _waiting(provider: ProviderStatus) -> str:
     lanes = provider.lanes
     if not lanes.waiting_entries:
         return "0"
-    return f"{lanes.waiting_entries} in {show.counted(max(lanes.waiting_sessions, 1), 'session')}"
+    return f"{lanes.waiting_entries} in {counted(max(lanes.waiting_sessions, 1), 'session')}"
 
 
 def _state(provider: ProviderStatus) -> str:
     until = provider.breaker_open_until
-    return "ok" if until is None else f"paused until {show.local_time(until)}"
+    return "ok" if until is None else f"paused until {local_time(until)}"
 
 
 def parked_entry(entry: Redelivery) -> dict[str, Any]:
     return {"session": entry.session_id, "entry": entry.seq, "error": entry.error}
 
 
-def show_parked(parked: Sequence[tuple[str, Mapping[str, Any]]], limit: int) -> None:
-    """Providers, and what each has rejected."""
+def parked_lines(parked: Sequence[tuple[str, Mapping[str, Any]]], limit: int) -> Iterator[str]:
+    """List provider names with their parked entries."""
     if not parked:
         return
-    rows = [(name, p["session"], str(p["entry"]), show.shortened(p["error"], 60)) for name, p in parked[:limit]]
-    click.echo("\nParked:")
-    click.echo(show.table(("PROVIDER", "SESSION", "ENTRY", "ERROR"), rows))
+    rows = [(name, p["session"], str(p["entry"]), shortened(p["error"], 60)) for name, p in parked[:limit]]
+    yield "\nParked:"
+    yield table(("PROVIDER", "SESSION", "ENTRY", "ERROR"), rows)
     if len(parked) > limit:
-        click.echo(f"... and {len(parked) - limit} more (--limit)")
+        yield f"... and {len(parked) - limit} more (--limit)"
 
 
 def _as_json(provider: ProviderStatus, limit: int) -> dict[str, Any]:
@@ -168,8 +169,8 @@ def _as_json(provider: ProviderStatus, limit: int) -> dict[str, Any]:
         "waiting_entries": provider.lanes.waiting_entries,
         "waiting_sessions": provider.lanes.waiting_sessions,
         "parked": provider.lanes.parked,
-        "paused_until": show.iso_time(provider.breaker_open_until),
+        "paused_until": iso_time(provider.breaker_open_until),
         "last_error": provider.last_error,
-        "last_error_at": show.iso_time(provider.last_error_at),
+        "last_error_at": iso_time(provider.last_error_at),
         "parked_entries": [parked_entry(entry) for entry in provider.parked[:limit]],
     }

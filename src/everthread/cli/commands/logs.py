@@ -1,4 +1,4 @@
-"""`everthread logs`: what happened in conversations, from the log file."""
+"""`everthread logs`: show the log file."""
 
 from __future__ import annotations
 
@@ -8,31 +8,37 @@ from typing import Any, cast
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, home_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, pass_cli
+from everthread.domain.text_format import one_line
 
-FOLLOW_S = 0.25
+POLL_S = 0.25
 _CHUNK = 65_536
 _LINE_BYTES_MAX = 1_000_000
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new lines, until Ctrl-C.")
 @click.option(
-    "-n", "--lines", metavar="N", type=click.IntRange(0, 1_000_000), default=20, show_default=True, help="How many."
+    "-n",
+    "--lines",
+    metavar="N",
+    type=click.IntRange(0, 1_000_000),
+    default=20,
+    show_default=True,
+    help="Lines to show.",
 )
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print each as a JSON object on a line of its own; no line if there is none.",
+    help="Print each entry as a JSON object on its own line.",
 )
 @home_option
-@pass_invocation
-def logs(invocation: CliContext, follow: bool, lines: int, as_json: bool) -> None:
-    """Show the last lines of the log that conversations keep: boundaries, turns, and what went wrong.
+@pass_cli
+def logs(cli: CliContext, follow: bool, lines: int, as_json: bool) -> None:
+    """Show the log: boundaries, turns and errors.
 
-    It is logs/everthread.log in the home. Secrets are not in it.
+    The file is logs/everthread.log in the home. It contains no secrets.
 
     \b
     Examples:
@@ -43,20 +49,20 @@ def logs(invocation: CliContext, follow: bool, lines: int, as_json: bool) -> Non
     from everthread.config.settings import places
     from everthread.log_file import path_in
 
-    file = path_in(places(invocation.home).home)
+    file = path_in(places(cli.home).home)
     if not file.exists() and not follow:
-        click.echo(f"Nothing is logged yet in {file.parent}.", err=True)
+        click.echo(f"No log yet in {file.parent}.", err=True)
         return
-    # Where to go on is looked up before: what comes meanwhile is shown once.
-    following = _following(file) if follow else iter(())
+    # Open for following first, so that a line written meanwhile is shown once.
+    new_lines = _follow(file) if follow else iter(())
     for line in last_lines(file, lines):
-        _show(line, as_json)
-    for line in following:
-        _show(line, as_json)
+        _print(line, as_json)
+    for line in new_lines:
+        _print(line, as_json)
 
 
 def last_lines(file: Path, count: int) -> list[bytes]:
-    """The last lines of the log, of older files too if this one has fewer."""
+    """Return the last lines of the log, including rotated files if needed."""
     from everthread.log_file import KEPT
 
     found: list[bytes] = []
@@ -66,8 +72,8 @@ def last_lines(file: Path, count: int) -> list[bytes]:
     return found
 
 
-def in_words(entry: dict[str, Any]) -> str:
-    """An entry on one line."""
+def format_entry(entry: dict[str, Any]) -> str:
+    """Format a log entry as one line."""
     turn = entry.get("turn") or entry.get("turn_id")
     places = [f"session {entry['session']}" if entry.get("session") else "", f"turn {turn}" if turn else ""]
     where = ", ".join(place for place in places if place)
@@ -76,7 +82,7 @@ def in_words(entry: dict[str, Any]) -> str:
     name = str(entry.get("logger", "")).removeprefix("everthread.")
     level = str(entry.get("level", "")).upper()
     text = f"{entry.get('text', '')}{why}{f' ({where})' if where else ''}"
-    return show.one_line(f"{_local(str(entry.get('at', '')))}  {level}  {name}: {text}")
+    return one_line(f"{_local(str(entry.get('at', '')))}  {level}  {name}: {text}")
 
 
 def _local(at: str) -> str:
@@ -88,21 +94,21 @@ def _local(at: str) -> str:
         return at
 
 
-def _show(line: bytes, as_json: bool) -> None:
+def _print(line: bytes, as_json: bool) -> None:
     import json
 
     text = line.decode(errors="replace")
     try:
         entry: object = json.loads(text)
     except ValueError:
-        # A line that was cut off when the machine went down.
+        # The line was cut off by a crash.
         return
     if isinstance(entry, dict):
-        click.echo(json.dumps(entry) if as_json else in_words(cast("dict[str, Any]", entry)))
+        click.echo(json.dumps(entry) if as_json else format_entry(cast("dict[str, Any]", entry)))
 
 
 def _tail(path: Path, count: int) -> list[bytes]:
-    """The last lines, without reading all of the file."""
+    """Return the last lines without reading the whole file."""
     with path.open("rb") as file:
         start = file.seek(0, 2)
         content = b""
@@ -114,8 +120,8 @@ def _tail(path: Path, count: int) -> list[bytes]:
     return lines[-count:] if count else []
 
 
-def _following(path: Path) -> Iterator[bytes]:
-    """Lines as they come, also after the file was begun anew."""
+def _follow(path: Path) -> Iterator[bytes]:
+    """Yield new lines, also after the log was rotated."""
     import os
     import time
 
@@ -123,19 +129,19 @@ def _following(path: Path) -> Iterator[bytes]:
     if file is not None:
         file.seek(0, 2)
 
-    def come() -> Iterator[bytes]:
+    def follow() -> Iterator[bytes]:
         nonlocal file
-        begun = b""
+        partial = b""
         while True:
             piece = file.read(_CHUNK) if file is not None else b""
             if piece:
-                *whole, begun = (begun + piece).split(b"\n")
-                begun = begun[-_LINE_BYTES_MAX:]
+                *whole, partial = (partial + piece).split(b"\n")
+                partial = partial[-_LINE_BYTES_MAX:]
                 yield from whole
                 continue
             if path.exists() and (file is None or not os.path.samestat(os.fstat(file.fileno()), path.stat())):
-                file, begun = path.open("rb"), b""
+                file, partial = path.open("rb"), b""
                 continue
-            time.sleep(FOLLOW_S)
+            time.sleep(POLL_S)
 
-    return come()
+    return follow()

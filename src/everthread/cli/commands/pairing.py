@@ -1,4 +1,4 @@
-"""`everthread pairing`: letting people in who write from elsewhere, and turning them out again."""
+"""`everthread pairing`: approve and revoke accounts that may write to the agent."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from everthread.config.settings import Settings
     from everthread.domain.pairing import Paired, Pairing
     from everthread.lifecycle.pairing import Known
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def pairing() -> None:
-    """Let people in who write from elsewhere.
+    """Manage who may write to the agent.
 
-    A stranger who writes to the agent is shown a code, which holds for an hour. Whoever gives you the code is let in
-    with it; nobody else can write, but those whom the settings name.
+    A stranger who writes to the agent gets a code that is valid for an hour. Approve the code to let them in. Apart
+    from that, only accounts named in the settings may write.
 
     \b
     Examples:
@@ -33,9 +36,9 @@ def pairing() -> None:
 @pairing.command("list")
 @json_option
 @home_option
-@pass_invocation
-def list_pairings(invocation: CliContext, as_json: bool) -> None:
-    """List who waits with a code, and who was let in with one. Codes are not shown: nobody here knows them.
+@pass_cli
+def list_pairings(cli: CliContext, as_json: bool) -> None:
+    """List pending and approved accounts. Codes are not shown: only their hashes are stored.
 
     \b
     Examples:
@@ -48,32 +51,34 @@ def list_pairings(invocation: CliContext, as_json: bool) -> None:
 
         return await Pairings(runtime.store, runtime.clock).known()
 
-    known = invocation.look(work, nothing=None)
+    known = cli.read(work, default=None)
     waiting, guests = (known.waiting, known.guests) if known is not None else ((), ())
-    if as_json:
-        show.print_json({"waiting": [_waiting(each) for each in waiting], "guests": [_guest(each) for each in guests]})
-        return
-    if waiting:
-        rows = [(each.account, each.name or "-", show.local_time(each.expires_at)) for each in waiting]
-        click.echo(show.table(("WAITING", "NAME", "CODE HOLDS UNTIL"), rows))
-    if guests:
-        rows = [(each.account, each.name or "-", each.owner, show.local_time(each.at)) for each in guests]
-        click.echo(("\n" if waiting else "") + show.table(("GUEST", "NAME", "PERSON", "LET IN"), rows))
-    if not waiting and not guests:
-        click.echo("Nobody waits, and nobody was let in with a code.")
+
+    def text() -> Iterator[str]:
+        if waiting:
+            rows = [(each.account, each.name or "-", local_time(each.expires_at)) for each in waiting]
+            yield table(("PENDING", "NAME", "CODE EXPIRES"), rows)
+        if guests:
+            rows = [(each.account, each.name or "-", each.owner, local_time(each.at)) for each in guests]
+            yield ("\n" if waiting else "") + table(("GUEST", "NAME", "PERSON", "APPROVED"), rows)
+        if not waiting and not guests:
+            yield "No pending codes and no approved accounts."
+
+    data = {"waiting": [_waiting(each) for each in waiting], "guests": [_guest(each) for each in guests]}
+    render(Result(data, text), as_json)
 
 
 @pairing.command()
 @click.argument("code")
-@click.option("--owner", metavar="NAME", default="", help="The person that this account is; without it, a new one.")
+@click.option("--owner", metavar="NAME", default="", help="The person this account belongs to. Default: a new person.")
 @json_option
 @home_option
-@pass_invocation
-def approve(invocation: CliContext, code: str, owner: str, as_json: bool) -> None:
-    """Let in whoever was shown CODE. They are told by the gateway.
+@pass_cli
+def approve(cli: CliContext, code: str, owner: str, as_json: bool) -> None:
+    """Approve the account that was shown CODE. The gateway notifies it.
 
-    With --owner the account is that person's: one memory, and the same conversations to resume, wherever they write
-    from. Your own name is `owner` in the settings: me, if it was not changed.
+    With --owner, the account belongs to that person and shares their memory and sessions. Your own name is the
+    setting `owner` (default: me).
 
     \b
     Examples:
@@ -87,23 +92,21 @@ def approve(invocation: CliContext, code: str, owner: str, as_json: bool) -> Non
 
         return await Pairings(runtime.store, runtime.clock).approve(code, scope=TERMINAL, owner=owner)
 
-    guest, _ = invocation.act(work)
-    if as_json:
-        show.print_json(_guest(guest))
-    else:
-        name = f" ({show.one_line(guest.name)})" if guest.name else ""
-        click.echo(f"{show.one_line(guest.account)}{name} may write now, as {show.one_line(guest.owner)}.")
+    guest, _ = cli.write(work)
+    name = f" ({one_line(guest.name)})" if guest.name else ""
+    text = f"{one_line(guest.account)}{name} may write now, as {one_line(guest.owner)}."
+    render(Result(_guest(guest), text), as_json)
 
 
 @pairing.command()
 @click.argument("account", metavar="PLATFORM:USER")
 @json_option
 @home_option
-@pass_invocation
-def revoke(invocation: CliContext, account: str, as_json: bool) -> None:
-    """Let PLATFORM:USER in no more, or have their code hold no more.
+@pass_cli
+def revoke(cli: CliContext, account: str, as_json: bool) -> None:
+    """Revoke the access of PLATFORM:USER, or their pending code.
 
-    What they said is kept; `everthread forget --owner` forgets it.
+    Their sessions are kept. `everthread forget --owner` forgets them.
 
     \b
     Examples:
@@ -112,42 +115,38 @@ def revoke(invocation: CliContext, account: str, as_json: bool) -> None:
     """
     platform, colon, user = account.partition(":")
     if not (platform and colon and user):
-        raise click.UsageError(f"{account[:100]!r} is no account; write PLATFORM:USER, as `pairing list` does")
+        raise click.UsageError(f"Invalid account {account[:100]!r}. Write PLATFORM:USER, as `pairing list` does")
 
     async def work(runtime: CliRuntime) -> bool:
         from everthread.lifecycle.pairing import Pairings
 
         return await Pairings(runtime.store, runtime.clock).revoke(platform, user)
 
-    found, _ = invocation.act(work)
-    named = _is_named(invocation.settings, platform, user)
-    still = f"the settings let {account[:100]} in: see [platforms.{platform[:32]}] in config.toml" if named else ""
+    found, _ = cli.write(work)
+    named = _is_named(cli.settings, platform, user)
+    still = f"the settings still allow {account[:100]}: see [platforms.{platform[:32]}] in config.toml" if named else ""
     if not found:
         from everthread.domain.errors import NotFound
 
-        raise NotFound(still or f"{account[:100]!r} was not let in with a code; `pairing list` shows who was")
-    if as_json:
-        show.print_json({"account": account, "still_allowed": named})
-    else:
-        click.echo(
-            f"{show.one_line(account)} is let in no more." if not named else f"Done, but {show.one_line(still)}."
-        )
+        raise NotFound(still or f"no approved account {account[:100]!r}; `pairing list` shows all")
+    text = f"Revoked, but {one_line(still)}." if named else f"Revoked {one_line(account)}."
+    render(Result({"account": account, "still_allowed": named}, text), as_json)
 
 
 def _is_named(settings: Settings, platform: str, user: str) -> bool:
-    """Whether the settings let them in, whatever was paired."""
-    there = settings.platforms.get(platform)
-    return there is not None and (there.allow_all or user in there.allow or user in there.admins)
+    """Tell if the settings allow the account regardless of pairing."""
+    known = settings.platforms.get(platform)
+    return known is not None and (known.allow_all or user in known.allow or user in known.admins)
 
 
 def _waiting(pairing: Pairing) -> dict[str, str | None]:
     return {
         "account": pairing.account,
         "name": pairing.name,
-        "at": show.iso_time(pairing.at),
-        "expires_at": show.iso_time(pairing.expires_at),
+        "at": iso_time(pairing.at),
+        "expires_at": iso_time(pairing.expires_at),
     }
 
 
 def _guest(guest: Paired) -> dict[str, str | None]:
-    return {"account": guest.account, "name": guest.name, "owner": guest.owner, "at": show.iso_time(guest.at)}
+    return {"account": guest.account, "name": guest.name, "owner": guest.owner, "at": iso_time(guest.at)}

@@ -1,4 +1,4 @@
-"""`everthread recall`: what memory would hand to the model for a question."""
+"""`everthread recall`: show what memory recalls for a question."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, iso_time, render
+from everthread.domain.text_format import local_time, one_line, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from everthread.memory.recall import Recall
     from everthread.ports.memory import RecallItem
 
@@ -19,14 +22,14 @@ _LINES_MAX = 6
 
 @click.command()
 @click.argument("query")
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Show at most this many, the best first.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Show at most N items, best first.")
 @json_option
 @home_option
-@pass_invocation
-def recall(invocation: CliContext, query: str, limit: int | None, as_json: bool) -> None:
-    """Show what memory would recall for QUERY, and where it comes from.
+@pass_cli
+def recall(cli: CliContext, query: str, limit: int | None, as_json: bool) -> None:
+    """Show what memory recalls for QUERY, and the source of each item.
 
-    It is asked as in a turn: within memory.recall_s seconds and memory.recall_tokens tokens.
+    The limits are those of a turn: memory.recall_s seconds and memory.recall_tokens tokens.
 
     \b
     Examples:
@@ -40,7 +43,7 @@ def recall(invocation: CliContext, query: str, limit: int | None, as_json: bool)
         from everthread.domain.model import ChatType, SessionKey, SessionRef
 
         settings = runtime.settings
-        # Asked from no conversation: nothing is left out because it is in sight already.
+        # A key of its own, so that nothing is omitted for being in the transcript already.
         key = SessionKey(settings.profile, "cli", ChatType.DM, "recall")
         found = await runtime.memory.recall(
             query,
@@ -52,33 +55,34 @@ def recall(invocation: CliContext, query: str, limit: int | None, as_json: bool)
         sessions = await runtime.store.read(lambda uow: [uow.sessions.get(session_id) for session_id in ids])
         return found, {session.id: session.title for session in sessions if session and session.title}
 
-    answer = invocation.look(ask, nothing=None)
+    answer = cli.read(ask, default=None)
     items = answer[0].items[:limit] if answer else ()
     titles = answer[1] if answer else {}
     missing = answer[0].missing if answer else ()
-    if as_json:
-        show.print_json({"items": [_as_json(item, titles) for item in items], "missing": list(missing)})
-        return
-    for number, item in enumerate(items, start=1):
-        click.echo(f"{number}. {_origin(item, titles)}")
-        lines = [show.one_line(line) for line in item.text.splitlines() if line.strip()]
-        click.echo("\n".join(f"   {line}" for line in lines[:_LINES_MAX]))
-    if not items:
-        click.echo("Nothing is recalled for this.")
-    for name in missing:
-        click.echo(f"{name} has failed, or did not answer within memory.recall_s seconds.", err=True)
+
+    def text() -> Iterator[str]:
+        for number, item in enumerate(items, start=1):
+            yield f"{number}. {_source(item, titles)}"
+            lines = [one_line(line) for line in item.text.splitlines() if line.strip()]
+            yield "\n".join(f"   {line}" for line in lines[:_LINES_MAX])
+        if not items:
+            yield "Nothing recalled."
+        for name in missing:
+            click.echo(f"{name} failed or did not answer within memory.recall_s seconds.", err=True)
+
+    render(Result({"items": [_as_json(item, titles) for item in items], "missing": list(missing)}, text), as_json)
 
 
-def _origin(item: RecallItem, titles: dict[str, str]) -> str:
+def _source(item: RecallItem, titles: dict[str, str]) -> str:
     title = titles.get(item.session_id)
     parts = [
-        f'"{show.shortened(title)}" ({item.session_id})' if title else item.session_id,
+        f'"{shortened(title)}" ({item.session_id})' if title else item.session_id,
         f"turn {item.turn}" if item.turn is not None else "",
-        show.local_time(item.at) if item.at is not None else "",
+        local_time(item.at) if item.at is not None else "",
         f"from {' and '.join((item.provider, *item.also))}",
         f"score {item.score:.2f}" if item.score else "",
     ]
-    return show.one_line(", ".join(part for part in parts if part))
+    return one_line(", ".join(part for part in parts if part))
 
 
 def _as_json(item: RecallItem, titles: dict[str, str]) -> dict[str, Any]:
@@ -89,6 +93,6 @@ def _as_json(item: RecallItem, titles: dict[str, str]) -> dict[str, Any]:
         "session": item.session_id or None,
         "title": titles.get(item.session_id),
         "turn": item.turn,
-        "at": show.iso_time(item.at),
+        "at": iso_time(item.at),
         "score": item.score or None,
     }

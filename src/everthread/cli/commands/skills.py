@@ -1,4 +1,4 @@
-"""`everthread skills`: the instructions that the agent reads when they fit what it is about to do."""
+"""`everthread skills`: list, show, create and check skills."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
+from everthread.cli.output import Result, render, table
+from everthread.domain.text_format import counted, one_line, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from everthread.agent.skills.folders import Found, SkillFolders
 
 _DESCRIPTION_CHARS = 100
 _BODY = """\
 # {title}
 
-Say here, step by step, how this is done: what to look at first, what to use, what to leave alone, and how to tell
-that it is done. Longer texts belong into references/, programs into scripts/.
+Describe the steps: what to look at first, which tools to use, what to leave alone, and how to tell that the work is
+done. Put longer texts into references/ and programs into scripts/.
 """
 
 
 @click.group()
 def skills() -> None:
-    """Look at skills, begin new ones, check them.
+    """List, create and check skills.
 
-    Skills are instructions that the agent reads when they fit what it is about to do. Each is a folder
-    with a SKILL.md, in `skills` in the home, or in .everthread/skills where you start the program.
+    A skill is a set of instructions that the agent reads when a task calls for it. It is a folder with a SKILL.md, in
+    `skills` in the home, or in .everthread/skills of the working folder.
 
     \b
     Examples:
@@ -41,29 +44,27 @@ def skills() -> None:
 @skills.command("list")
 @json_option
 @home_option
-@pass_invocation
-def list_skills(invocation: CliContext, as_json: bool) -> None:
-    """List the skills there are, and what is wrong with those that can't be used.
+@pass_cli
+def list_skills(cli: CliContext, as_json: bool) -> None:
+    """List skills, and the problems of unusable ones.
 
     \b
     Examples:
       everthread skills list
       everthread skills list --json | jq -r '.skills[].name'
     """
-    shelf = _folders(invocation).shelf()
-    if as_json:
-        show.print_json({"skills": [_as_json(found) for found in shelf.found], "problems": list(shelf.problems)})
-        return
-    rows = [
-        (found.skill.name, _origin(found), show.shortened(found.skill.description, _DESCRIPTION_CHARS))
-        for found in shelf.found
-    ]
-    if rows:
-        click.echo(show.table(("NAME", "FROM", "WHAT FOR"), rows))
-    elif not shelf.problems:
-        click.echo("No skills yet; everthread skills new NAME begins one.")
-    for problem in shelf.problems:
-        click.echo(f"not usable: {show.one_line(problem)}", err=True)
+    shelf = _folders(cli).shelf()
+
+    def text() -> Iterator[str]:
+        if shelf.found:
+            yield table(("NAME", "FROM", "DESCRIPTION"), [_row(found) for found in shelf.found])
+        elif not shelf.problems:
+            yield "No skills yet. Create one with everthread skills new NAME."
+        for problem in shelf.problems:
+            click.echo(f"unusable: {one_line(problem)}", err=True)
+
+    data = {"skills": [_as_json(found) for found in shelf.found], "problems": list(shelf.problems)}
+    render(Result(data, text), as_json)
 
 
 @skills.command("show")
@@ -71,9 +72,9 @@ def list_skills(invocation: CliContext, as_json: bool) -> None:
 @click.argument("file", required=False)
 @json_option
 @home_option
-@pass_invocation
-def show_skill(invocation: CliContext, name: str, file: str | None, as_json: bool) -> None:
-    """Show the skill NAME as the agent reads it, or another FILE of it.
+@pass_cli
+def show_skill(cli: CliContext, name: str, file: str | None, as_json: bool) -> None:
+    """Show skill NAME as the agent reads it, or another FILE of it.
 
     \b
     Examples:
@@ -83,28 +84,30 @@ def show_skill(invocation: CliContext, name: str, file: str | None, as_json: boo
     """
     from everthread.agent.skills.format import FILE
 
-    folders = _folders(invocation)
+    folders = _folders(cli)
     found = folders.get(name)
-    text = folders.text(found, file or FILE)
-    if as_json:
-        show.print_json(_as_json(found) | {"file": file or FILE, "text": text, "files": list(folders.files(found))})
-        return
-    click.echo(
-        "\n".join("".join(c if c.isprintable() or c == "\t" else " " for c in line) for line in text.splitlines())
-    )
-    others = folders.files(found) if file is None else ()
-    if others:
-        click.echo(f"\nIts other files: {', '.join(map(show.one_line, others))}")
+    content = folders.text(found, file or FILE)
+
+    def text() -> Iterator[str]:
+        lines = ("".join(c if c.isprintable() or c == "\t" else " " for c in line) for line in content.splitlines())
+        yield "\n".join(lines)
+        if file is None and (others := folders.files(found)):
+            yield f"\nOther files: {', '.join(map(one_line, others))}"
+
+    def data() -> dict[str, Any]:
+        return _as_json(found) | {"file": file or FILE, "text": content, "files": list(folders.files(found))}
+
+    render(Result(data, text), as_json)
 
 
 @skills.command()
 @click.argument("name")
-@click.option("-d", "--description", metavar="TEXT", default="", help="What it is for, and when to use it.")
+@click.option("-d", "--description", metavar="TEXT", default="", help="Purpose of the skill, and when to use it.")
 @json_option
 @home_option
-@pass_invocation
-def new(invocation: CliContext, name: str, description: str, as_json: bool) -> None:
-    """Begin the skill NAME: a folder with a SKILL.md to be filled in. What is there already is left alone.
+@pass_cli
+def new(cli: CliContext, name: str, description: str, as_json: bool) -> None:
+    """Create skill NAME: a folder with a SKILL.md template. Existing files are not overwritten.
 
     \b
     Examples:
@@ -113,23 +116,21 @@ def new(invocation: CliContext, name: str, description: str, as_json: bool) -> N
     """
     from everthread.agent.skills.format import FILE, Written
 
-    folders = _folders(invocation)
-    said = description or f"How {name.replace('-', ' ')} is done; say here when to use it."
-    folders.write(Written(name, said, _BODY.format(title=name.replace("-", " ").capitalize())), new=True)
+    folders = _folders(cli)
+    summary = description or f"How to do {name.replace('-', ' ')}. Describe here when to use it."
+    folders.write(Written(name, summary, _BODY.format(title=name.replace("-", " ").capitalize())), new=True)
     file = folders.own / name / FILE
-    if as_json:
-        show.print_json({"name": name, "file": str(file)})
-    else:
-        click.echo(f"Begun: {file}\nFill it in, then: everthread skills validate {name}")
+    text = f"Created {file}\nEdit it, then run: everthread skills validate {name}"
+    render(Result({"name": name, "file": str(file)}, text), as_json)
 
 
 @skills.command()
 @click.argument("what", metavar="[NAME|FOLDER]", required=False)
 @json_option
 @home_option
-@pass_invocation
-def validate(invocation: CliContext, what: str | None, as_json: bool) -> None:
-    """Check all skills, or the one of that NAME or in that FOLDER. Exits with 1 if something is wrong.
+@pass_cli
+def validate(cli: CliContext, what: str | None, as_json: bool) -> None:
+    """Check all skills, or one by NAME or FOLDER. The exit code is 1 if there is a problem.
 
     \b
     Examples:
@@ -137,20 +138,21 @@ def validate(invocation: CliContext, what: str | None, as_json: bool) -> None:
       everthread skills validate release-notes
       everthread skills validate ./drafts/release-notes --json
     """
-    checked, problems = _checked(_folders(invocation), what)
-    if as_json:
-        show.print_json({"ok": not problems, "checked": checked, "problems": problems})
-    else:
+    checked, problems = _check(_folders(cli), what)
+
+    def text() -> Iterator[str]:
         for problem in problems:
-            click.echo(show.one_line(problem), err=True)
+            click.echo(one_line(problem), err=True)
         if not problems:
-            click.echo(f"{show.counted(checked, 'skill')}, nothing wrong." if checked else "There are no skills yet.")
+            yield f"{counted(checked, 'skill')} checked, no problems." if checked else "No skills yet."
+
+    render(Result({"ok": not problems, "checked": checked, "problems": problems}, text), as_json)
     if problems:
         raise click.exceptions.Exit(REFUSED)
 
 
-def _checked(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
-    """How many skills were looked at, and what is wrong with them."""
+def _check(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
+    """Check skills; return their number and the problems."""
     from everthread.agent.skills.folders import check
     from everthread.agent.skills.format import name_problem
 
@@ -160,21 +162,22 @@ def _checked(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
     own = folders.own / what
     folder = own if not name_problem(what) and own.exists() else Path(what)
     if not folder.exists() and not name_problem(what):
-        # One of the project, or none at all, which it says.
+        # A skill of the project; `get` raises if there is none of that name.
         folder = folders.get(what).folder
     problem = check(folder)
     return 1, [problem] if problem else []
 
 
-def _folders(invocation: CliContext) -> SkillFolders:
+def _folders(cli: CliContext) -> SkillFolders:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.config.environment import working_folder
 
-    return SkillFolders(invocation.settings.skills_path, working_folder())
+    return SkillFolders(cli.settings.skills_path, working_folder())
 
 
-def _origin(found: Found) -> str:
-    return "project" if found.skill.project else "you"
+def _row(found: Found) -> tuple[str, ...]:
+    skill = found.skill
+    return skill.name, "project" if skill.project else "you", shortened(skill.description, _DESCRIPTION_CHARS)
 
 
 def _as_json(found: Found) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`everthread tokens`: the keys that other programs use the HTTP interface with."""
+"""`everthread tokens`: create, list and revoke API tokens of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, owner_option, pass_cli
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
     from everthread.store.api_keys import ApiKey
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def tokens() -> None:
-    """Make and revoke the tokens of the HTTP interface.
+    """Manage API tokens of the HTTP interface.
 
-    A token opens the conversations of one owner. It is shown once, when it is made; what is kept of it is of no
-    use to anybody. As soon as there is one, every request needs one.
+    A token gives access to the sessions of one owner. It is shown once, when it is created; only its hash is stored.
+    As soon as a token exists, every request needs one.
 
     \b
     Examples:
@@ -29,18 +30,14 @@ def tokens() -> None:
     """
 
 
-def owner_option(command: Any) -> Any:
-    return click.option("--owner", metavar="O", default="", help="Whose; you, if it is not given.")(command)
-
-
 @tokens.command("new")
 @click.argument("name")
 @owner_option
 @json_option
 @home_option
-@pass_invocation
-def new_token(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
-    """Make the token NAME and show it, this once.
+@pass_cli
+def new_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
+    """Create token NAME and show it once.
 
     \b
     Examples:
@@ -54,28 +51,28 @@ def new_token(invocation: CliContext, name: str, owner: str, as_json: bool) -> N
     from everthread.store.api_keys import ApiKey
 
     check_name(name)
-    whose = _owner(invocation, owner)
+    whose = _owner(cli, owner)
     token = made_of(secrets.token_urlsafe(BYTES))
 
     async def add(runtime: CliRuntime) -> bool:
         row = ApiKey(hashed(token), whose, name, runtime.clock.now())
         return await runtime.store.write(lambda uow: uow.api_keys.add(row))
 
-    if not invocation.talk(add):
-        raise AlreadyThere(f"{whose} has a token {name!r}; choose another name, or revoke it: tokens revoke {name}")
-    if as_json:
-        show.print_json({"name": name, "owner": whose, "token": token})
-    else:
-        click.echo(token)
-        click.echo(f"It opens the conversations of {show.one_line(whose)}, and is not shown again.", err=True)
+    if not cli.open_home(add):
+        raise AlreadyThere(
+            f"{whose} already has a token {name!r}; choose another name, or revoke it: tokens revoke {name}"
+        )
+    render(Result({"name": name, "owner": whose, "token": token}, token), as_json)
+    if not as_json:
+        click.echo(f"Access to the sessions of {one_line(whose)}. The token is not shown again.", err=True)
 
 
 @tokens.command("list")
 @json_option
 @home_option
-@pass_invocation
-def list_tokens(invocation: CliContext, as_json: bool) -> None:
-    """List the tokens there are. None of them can be read here.
+@pass_cli
+def list_tokens(cli: CliContext, as_json: bool) -> None:
+    """List tokens. The tokens themselves are not stored and not shown.
 
     \b
     Examples:
@@ -83,17 +80,14 @@ def list_tokens(invocation: CliContext, as_json: bool) -> None:
       everthread tokens list --json | jq -r '.[].name'
     """
 
-    async def look(runtime: CliRuntime) -> tuple[ApiKey, ...]:
+    async def list_all(runtime: CliRuntime) -> tuple[ApiKey, ...]:
         return await runtime.store.read(lambda uow: uow.api_keys.all())
 
-    found = invocation.look(look, nothing=())
-    if as_json:
-        show.print_json([_as_json(token) for token in found])
-    elif not found:
-        click.echo("No tokens yet; everthread tokens new NAME makes one.")
-    else:
-        rows = [(token.name, token.owner, show.local_time(token.at), _used(token)) for token in found]
-        click.echo(show.table(("NAME", "OWNER", "MADE", "LAST USED"), rows))
+    found = cli.read(list_all, default=())
+    rows = [(token.name, token.owner, local_time(token.at), _used(token)) for token in found]
+    empty = "No tokens yet. Create one with everthread tokens new NAME."
+    text = table(("NAME", "OWNER", "CREATED", "LAST USED"), rows, empty=empty)
+    render(Result([_as_json(token) for token in found], text), as_json)
 
 
 @tokens.command("revoke")
@@ -101,9 +95,9 @@ def list_tokens(invocation: CliContext, as_json: bool) -> None:
 @owner_option
 @json_option
 @home_option
-@pass_invocation
-def revoke_token(invocation: CliContext, name: str, owner: str, as_json: bool) -> None:
-    """Revoke the token NAME: from now on it opens nothing, also where it is in use.
+@pass_cli
+def revoke_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
+    """Revoke token NAME, with immediate effect.
 
     \b
     Examples:
@@ -112,36 +106,33 @@ def revoke_token(invocation: CliContext, name: str, owner: str, as_json: bool) -
     """
     from everthread.domain.errors import NotFound
 
-    whose = _owner(invocation, owner)
+    whose = _owner(cli, owner)
 
     async def remove(runtime: CliRuntime) -> bool:
         return await runtime.store.write(lambda uow: uow.api_keys.remove(whose, name))
 
-    if not invocation.act(remove)[0]:
-        raise NotFound(f"{whose} has no token {name[:80]!r}; `tokens list` shows the ones there are")
-    if as_json:
-        show.print_json({"name": name, "owner": whose, "revoked": True})
-    else:
-        click.echo("Revoked.")
+    if not cli.write(remove)[0]:
+        raise NotFound(f"{whose} has no token {name[:80]!r}; `tokens list` shows all")
+    render(Result({"name": name, "owner": whose, "revoked": True}, "Revoked."), as_json)
 
 
-def _owner(invocation: CliContext, owner: str) -> str:
+def _owner(cli: CliContext, owner: str) -> str:
     from everthread.domain.errors import BadInput
     from everthread.domain.model import OWNER_CHARS_MAX
 
     if len(owner) > OWNER_CHARS_MAX or not owner.isprintable():
-        raise BadInput(f"an owner is 1 to {OWNER_CHARS_MAX} printable characters")
-    return owner or invocation.settings.owner
+        raise BadInput(f"--owner must have 1 to {OWNER_CHARS_MAX} printable characters")
+    return owner or cli.settings.owner
 
 
 def _used(token: ApiKey) -> str:
-    return "never" if token.used_at is None else show.local_time(token.used_at)
+    return "never" if token.used_at is None else local_time(token.used_at)
 
 
 def _as_json(token: ApiKey) -> dict[str, Any]:
     return {
         "name": token.name,
         "owner": token.owner,
-        "made": show.iso_time(token.at),
-        "last_used": show.iso_time(token.used_at),
+        "made": iso_time(token.at),
+        "last_used": iso_time(token.used_at),
     }

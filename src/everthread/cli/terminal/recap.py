@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from everthread.cli.output import counted, local_time, shortened
 from everthread.cli.terminal.styles import TextStyle
 from everthread.commands.recap import Exchange, Recap, tools_in_words
+from everthread.domain.text_format import counted, local_time, shortened
 
 _COLUMNS_MAX = 100
 _MARKS = re.compile(r"^#{1,6} |\*\*|`")

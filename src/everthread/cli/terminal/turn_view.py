@@ -25,11 +25,12 @@ from everthread.agent.events import (
     TurnEvent,
 )
 from everthread.cli.event_text import recalled_in_lines, retrying_in_words
-from everthread.cli.output import shortened, shown
+from everthread.cli.output import shown
 from everthread.cli.terminal.markdown_stream import MarkdownStream
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrapped
 from everthread.domain.model import ToolCall, TurnStatus
+from everthread.domain.text_format import shortened
 
 if TYPE_CHECKING:
     from everthread.cli.terminal.markdown import MarkdownRenderer

@@ -1,11 +1,11 @@
-"""The file that a backup is: a compressed tar archive whose first member says what is in it.
+"""The format of a backup file: a compressed tar archive whose first member is a manifest.
 
-manifest.json     format, version, when, by which program, what the store holds; name, size and SHA-256 of each file
-everthread.db     the store, as of one moment
-config.toml       the settings, if there are any
-AGENTS.md ...     the standing rules, if there are any
-memory/...        the files of notes
-skills/...        the skills of the user's own, with the versions that are kept of them
+manifest.json     format, version, time, program, counts of the store; name, size and SHA-256 of each file
+everthread.db     a consistent copy of the store
+config.toml       the settings, if any
+AGENTS.md ...     the standing rules, if any
+memory/...        the note files
+skills/...        the skills of the user, with their old versions
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ RULES = ("AGENTS.md", "SOUL.md")
 MANIFEST = "manifest.json"
 _MANIFEST_BYTES_MAX = 10_000_000
 _SMALL_BYTES_MAX = 10_000_000
-"""No file but the store is larger."""
+"""Maximum size of a file other than the store."""
 _HEAD_BYTES_MAX = 1_000_000
-"""What may stand before a file to describe it."""
+"""Maximum size of the tar headers of a file."""
 _FILES_MAX = 100_000
 _DEPTH_MAX = 4
 _SKILL_DEPTH_MAX = 8
 _NO_CONTENT = f"{SKILLS}/.old/lock"
-_AT_ONCE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 Advance = Callable[[int], None]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class BackupEntry(msgspec.Struct, frozen=True):
     """One file of a backup."""
 
     name: str
@@ -63,11 +63,11 @@ class Manifest(msgspec.Struct, frozen=True):
     program: str
     schema: int
     counts: dict[str, int]
-    files: tuple[Kept, ...]
+    files: tuple[BackupEntry, ...]
 
 
 class Source(NamedTuple):
-    """A file that goes in, and under which name."""
+    """A file to pack, and its name in the archive."""
 
     name: str
     path: Path
@@ -75,17 +75,17 @@ class Source(NamedTuple):
 
 class Sources(NamedTuple):
     files: tuple[Source, ...]
-    passed_over: tuple[str, ...]
-    """Notes and files of skills that no backup can hold, by their names."""
+    skipped: tuple[str, ...]
+    """Names of notes and skill files that do not fit into a backup."""
 
 
-def sources(store: Path, config: Path, home: Path) -> Sources:
-    """What a backup is made of. Links are passed over: what they lead to is not the home's."""
+def list_sources(store: Path, config: Path, home: Path) -> Sources:
+    """List the files of a backup. Symbolic links are skipped: their targets are not part of the home."""
     files = [Source(STORE, store)]
     if config.is_file():
         files.append(Source(CONFIG, config))
     rules = (home / name for name in RULES)
-    passed_over: list[str] = []
+    skipped: list[str] = []
     for path in (*rules, *sorted((home / NOTES).rglob("*.md")), *sorted((home / SKILLS).rglob("*"))):
         source = Source(path.relative_to(home).as_posix(), path)
         if path.is_symlink() or not path.is_file() or source.name == _NO_CONTENT:
@@ -93,14 +93,14 @@ def sources(store: Path, config: Path, home: Path) -> Sources:
         if _is_allowed(source.name, path.stat().st_size):
             files.append(source)
         else:
-            passed_over.append(source.name)
-    return Sources(tuple(files), tuple(passed_over))
+            skipped.append(source.name)
+    return Sources(tuple(files), tuple(skipped))
 
 
-def kept(source: Source) -> Kept:
+def make_entry(source: Source) -> BackupEntry:
     with source.path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-        return Kept(source.name, file.tell(), digest.hexdigest())
+        return BackupEntry(source.name, file.tell(), digest.hexdigest())
 
 
 def pack(file: BinaryIO, manifest: Manifest, files: Sequence[Source], advance: Advance) -> None:
@@ -110,8 +110,8 @@ def pack(file: BinaryIO, manifest: Manifest, files: Sequence[Source], advance: A
         for source, entry in zip(files, manifest.files, strict=True):
             info = _info(source.name, entry.size, manifest.created_at)
             with source.path.open("rb") as content:
-                reading = _Measured(content, entry, advance)
-                archive.addfile(info, reading)  # pyright: ignore[reportArgumentType] - all it asks for is `read`
+                reading = _HashingReader(content, entry, advance)
+                archive.addfile(info, reading)  # pyright: ignore[reportArgumentType] - only `read` is used
                 reading.check()
 
 
@@ -125,10 +125,10 @@ def _info(name: str, size: int, at: float) -> tarfile.TarInfo:
     return info
 
 
-class _Measured:
-    """Reads a file, and knows in the end whether it was the one that was meant."""
+class _HashingReader:
+    """Read a file and compute its digest, to detect a change since the manifest was made."""
 
-    def __init__(self, file: BinaryIO, entry: Kept, advance: Advance) -> None:
+    def __init__(self, file: BinaryIO, entry: BackupEntry, advance: Advance) -> None:
         self._file = file
         self._entry = entry
         self._advance = advance
@@ -142,11 +142,11 @@ class _Measured:
 
     def check(self) -> None:
         if self._digest.hexdigest() != self._entry.sha256:
-            raise BadInput(f"{self._entry.name} was changed meanwhile; back up again")
+            raise BadInput(f"{self._entry.name} changed during the backup; back up again")
 
 
-class _Bounded:
-    """What comes out of a compressed file, as far as it is wanted: a few bytes may stand for any number of them."""
+class _LimitedReader:
+    """Read a compressed file up to an allowed size, as protection against decompression bombs."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         self._file = file
@@ -158,7 +158,7 @@ class _Bounded:
 
     def read(self, size: int) -> bytes:
         if size < 0 or size > self._left:
-            raise StoreCorrupt(f"{self._path}: holds more than a backup does; take another one")
+            raise StoreCorrupt(f"{self._path}: larger than its manifest allows; use another backup")
         content = self._file.read(size)
         self._left -= len(content)
         return content
@@ -171,63 +171,63 @@ class _Bounded:
 
 
 def unpack(path: Path, folder: Path, advance: Advance) -> Manifest:
-    """Take a backup apart into an empty folder. Raises `StoreCorrupt` unless every file in it is what it should be."""
+    """Unpack a backup into an empty folder. Raises `StoreCorrupt` unless every file matches the manifest."""
     try:
         with gzip.open(path) as compressed:
-            return _unpack(_Bounded(compressed, path), path, folder, advance)
+            return _unpack(_LimitedReader(compressed, path), path, folder, advance)
     except (tarfile.TarError, zlib.error, EOFError, ValueError, RecursionError) as error:
-        raise StoreCorrupt(f"{path}: is no backup, or a damaged one ({error}); take another one") from error
+        raise StoreCorrupt(f"{path}: not a backup, or damaged ({error}); use another one") from error
     except OSError as error:
-        # What gzip says of damage is an OSError without a number.
+        # gzip reports damage as an OSError without errno.
         if error.errno is None:
-            raise StoreCorrupt(f"{path}: is no backup, or a damaged one ({error}); take another one") from error
+            raise StoreCorrupt(f"{path}: not a backup, or damaged ({error}); use another one") from error
         raise
 
 
-def _unpack(source: _Bounded, path: Path, folder: Path, advance: Advance) -> Manifest:
+def _unpack(source: _LimitedReader, path: Path, folder: Path, advance: Advance) -> Manifest:
     source.allow(_HEAD_BYTES_MAX)
     with tarfile.open(fileobj=cast(BinaryIO, source), mode="r:") as archive:
         manifest = _manifest(archive, source, path)
-        _see_to_room(path, folder.parent, sum(entry.size for entry in manifest.files))
+        _check_space(path, folder.parent, sum(entry.size for entry in manifest.files))
         wanted = {entry.name: entry for entry in manifest.files}
         while (info := _next(archive, source)) is not None:
             entry = wanted.pop(info.name, None)
             content = archive.extractfile(info) if entry is not None and info.isreg() and not info.issparse() else None
             if entry is None or content is None or info.size != entry.size:
-                raise StoreCorrupt(f"{path}: {info.name[:100]!r} should not be in it; take another backup")
+                raise StoreCorrupt(f"{path}: {info.name[:100]!r} is not in its manifest; use another backup")
             source.allow(entry.size)
             _unpack_one(path, folder, entry, content, advance)
         if wanted:
-            raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing from it; take another backup")
+            raise StoreCorrupt(f"{path}: {next(iter(wanted))[:100]!r} is missing; use another backup")
         return manifest
 
 
-def _next(archive: tarfile.TarFile, source: _Bounded) -> tarfile.TarInfo | None:
+def _next(archive: tarfile.TarFile, source: _LimitedReader) -> tarfile.TarInfo | None:
     source.allow(_HEAD_BYTES_MAX)
     return archive.next()
 
 
-def _see_to_room(path: Path, place: Path, wanted: int) -> None:
+def _check_space(path: Path, place: Path, wanted: int) -> None:
     free = shutil.disk_usage(place).free
     if free < wanted:
         raise DiskFull(
-            f"{place}: {wanted / 1e6:,.0f} MB are in {path.name}, and {free / 1e6:,.0f} MB are free; "
+            f"{place}: {path.name} needs {wanted / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB are free; "
             "free some space, or choose another home with --home"
         )
 
 
-def _manifest(archive: tarfile.TarFile, source: _Bounded, path: Path) -> Manifest:
+def _manifest(archive: tarfile.TarFile, source: _LimitedReader, path: Path) -> Manifest:
     first = _next(archive, source)
     content = archive.extractfile(first) if first is not None and first.isreg() else None
     if first is None or content is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES_MAX:
-        raise StoreCorrupt(f"{path}: is no backup of Everthread's; choose another file")
+        raise StoreCorrupt(f"{path}: not a backup of Everthread; choose another file")
     source.allow(first.size)
     try:
         manifest = msgspec.json.decode(content.read(), type=Manifest)
     except msgspec.DecodeError as error:
         raise StoreCorrupt(f"{path}: its manifest can't be read ({error}); take another backup") from error
     if manifest.format != FORMAT:
-        raise StoreCorrupt(f"{path}: is no backup of Everthread's; choose another file")
+        raise StoreCorrupt(f"{path}: not a backup of Everthread; choose another file")
     if manifest.version > VERSION:
         raise StoreTooNew(f"{path}: written by a newer Everthread ({manifest.program[:40]}); upgrade this one")
     names = [entry.name for entry in manifest.files]
@@ -236,12 +236,12 @@ def _manifest(archive: tarfile.TarFile, source: _Bounded, path: Path) -> Manifes
         or STORE not in names
         or not all(_is_allowed(entry.name, entry.size) for entry in manifest.files)
     ):
-        raise StoreCorrupt(f"{path}: its manifest names files that no backup has; take another backup")
+        raise StoreCorrupt(f"{path}: its manifest lists files that a backup can't have; use another backup")
     return manifest
 
 
 def _is_allowed(name: str, size: int) -> bool:
-    """Only what a backup is made of is taken or written, and nowhere but below its folder."""
+    """Allow only files of a backup, below its folder."""
     if name == STORE:
         return size >= 0
     parts = PurePosixPath(name).parts
@@ -251,32 +251,31 @@ def _is_allowed(name: str, size: int) -> bool:
     return plain and (is_note or is_skill or name in (CONFIG, *RULES)) and 0 <= size <= _SMALL_BYTES_MAX
 
 
-def _unpack_one(path: Path, folder: Path, entry: Kept, content: object, advance: Advance) -> None:
+def _unpack_one(path: Path, folder: Path, entry: BackupEntry, content: object, advance: Advance) -> None:
     target = folder / entry.name
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     digest = hashlib.sha256()
-    read = getattr(content, "read")  # noqa: B009 - what tarfile hands out has no type of its own
+    read = getattr(content, "read")  # noqa: B009 - untyped in tarfile
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        while some := read(_AT_ONCE):
-            digest.update(some)
-            file.write(some)
-            advance(len(some))
+        while chunk := read(_CHUNK_BYTES):
+            digest.update(chunk)
+            file.write(chunk)
+            advance(len(chunk))
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != entry.sha256:
-        raise StoreCorrupt(f"{path}: {entry.name!r} is damaged; take another backup")
+        raise StoreCorrupt(f"{path}: {entry.name!r} is damaged; use another backup")
 
 
-def put_in_place(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
-    """Move what was unpacked to where it belongs, and what was there aside; the names of what was moved aside.
+def install(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
+    """Move unpacked files to the home and existing ones to `aside`; return the names moved aside.
 
-    If that fails, everything is where it was. Raises `StoreUnwritable`, with the place of what was there, if even that
-    can't be done.
+    On failure, everything is moved back. Raises `StoreUnwritable` if even that fails; the message names `aside`.
     """
     moved: list[str] = []
     moves: list[tuple[Path, Path]] = []
     places = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
-    # What people write by hand stays, unless there is another in its place.
+    # Files written by hand are replaced only if the backup has them.
     places |= {name: home / name for name in (SKILLS, *RULES) if (folder / name).exists()}
     try:
         for name, place in places.items():
@@ -296,8 +295,8 @@ def put_in_place(folder: Path, home: Path, config: Path, aside: Path) -> list[st
                 aside.rmdir()
         except OSError as worse:
             raise StoreUnwritable(
-                f"{home}: can't be restored ({error}), nor left as it was ({worse}); what was there is in {aside}, "
-                "move it back by hand"
+                f"{home}: the restore failed ({error}) and could not be rolled back ({worse}); the previous files are "
+                f"in {aside}, move them back by hand"
             ) from error
         raise
     return moved

@@ -1,16 +1,19 @@
-"""`everthread backup`: everything in one file, while others go on working."""
+"""`everthread backup`: write a consistent copy of the home to one file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
+from everthread.domain.text_format import counted, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from everthread.cli.commands.backup.archive import Manifest
 
 _NAMED_MAX = 10
@@ -20,12 +23,13 @@ _NAMED_MAX = 10
 @click.argument("file", metavar="[FILE]", required=False)
 @json_option
 @home_option
-@pass_invocation
-def backup(invocation: CliContext, file: str | None, as_json: bool) -> None:
-    """Put conversations, memory, notes and settings into one new FILE, and check it.
+@pass_cli
+def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
+    """Back up the home to a new FILE: sessions, memory, notes, skills and settings. Then verify it.
 
-    Others may go on working meanwhile: what they commit after it began is not in it. Without a FILE, one is made here,
-    named after the time. Only you may read it. Not in it: .env with your keys, mcp.json, and the local model.
+    Other processes may keep running; later changes are not included. Without FILE, a name with the current time is used
+    in the working folder. The file is readable for your user only. Not included: .env with your API keys, mcp.json and
+    the local model.
 
     \b
     Examples:
@@ -33,64 +37,64 @@ def backup(invocation: CliContext, file: str | None, as_json: bool) -> None:
       everthread backup /media/stick/agent.tar.gz
       everthread --home /srv/agent backup --json
     """
-    from everthread.cli.files import path_given
+    from everthread.cli.files import parse_path
     from everthread.domain.model import whole
 
-    given = path_given(file) if file is not None else None
-    done = invocation.look(lambda runtime: _back_up(invocation, runtime, given), nothing=None)
+    path = parse_path(file) if file is not None else None
+    done = cli.read(lambda runtime: _back_up(cli, runtime, path), default=None)
     if done is None:
-        from everthread.domain.errors import NotFound
+        raise cli.no_store()
+    target, manifest, skipped = done
 
-        raise NotFound(f"nothing is kept in {invocation.settings.home} yet; give another place with --home")
-    target, manifest, passed_over = done
-    if as_json:
-        fitting = [whole(name) for name in passed_over]
-        show.print_json({"file": str(target), "schema": manifest.schema, **manifest.counts, "passed_over": fitting})
-    else:
-        click.echo(f"Backed up to {target}: {counts_in_words(manifest.counts)}. Checked.")
-        click.echo("Keys (.env), mcp.json, the local model and files that people sent (media) are not in it.")
-        for name in passed_over[:_NAMED_MAX]:
-            click.echo(f"Nor is {show.one_line(whole(name))}: its name, depth or size is beyond what a backup holds.")
-        if len(passed_over) > _NAMED_MAX:
-            click.echo(f"Nor are {len(passed_over) - _NAMED_MAX} more; --json lists them all.")
+    def data() -> dict[str, Any]:
+        names = [whole(name) for name in skipped]
+        return {"file": str(target), "schema": manifest.schema, **manifest.counts, "passed_over": names}
+
+    def text() -> Iterator[str]:
+        yield f"Backed up to {target}: {describe_counts(manifest.counts)}. Verified."
+        yield "Not included: API keys (.env), mcp.json, the local model and received files (media)."
+        for name in skipped[:_NAMED_MAX]:
+            yield f"Skipped {one_line(whole(name))}: its name, depth or size does not fit into a backup."
+        if len(skipped) > _NAMED_MAX:
+            yield f"Skipped {len(skipped) - _NAMED_MAX} more; --json lists all."
+
+    render(Result(data, text), as_json)
 
 
-async def _back_up(
-    invocation: CliContext, runtime: CliRuntime, given: Path | None
-) -> tuple[Path, Manifest, tuple[str, ...]]:
+async def _back_up(cli: CliContext, runtime: CliRuntime, path: Path | None) -> tuple[Path, Manifest, tuple[str, ...]]:
     import re
 
-    from everthread.cli.files import sweep, unwritable, workplace, written_whole
+    from everthread.cli.files import new_file, sweep, temporary_folder, unwritable
 
     now = runtime.clock.now()
-    target = given or Path(f"everthread-{stamp(now)}.tar.gz")
+    target = path or Path(f"everthread-{stamp(now)}.tar.gz")
     try:
         if target.parent.is_dir():
             named = rf"\.(?:{re.escape(target.name)}|everthread-[0-9-]+\.tar\.gz)\.([0-9]+)\.part"
             sweep(target.parent, named, now)
-        with workplace(runtime.settings.home, "backup", now) as folder, written_whole(target) as archive:
-            manifest, passed_over = await _packed(invocation, runtime, folder, archive, now)
+        with temporary_folder(runtime.settings.home, "backup", now) as folder, new_file(target) as archive:
+            manifest, skipped = await _pack(cli, runtime, folder, archive, now)
             archive.flush()
-            _check(invocation, Path(archive.name), folder / "again", manifest)
+            _check(cli, Path(archive.name), folder / "again", manifest)
     except OSError as error:
         raise unwritable(target, error) from error
-    return target, manifest, passed_over
+    return target, manifest, skipped
 
 
-async def _packed(
-    invocation: CliContext, runtime: CliRuntime, folder: Path, archive: object, now: float
+async def _pack(
+    cli: CliContext, runtime: CliRuntime, folder: Path, archive: object, now: float
 ) -> tuple[Manifest, tuple[str, ...]]:
     from importlib.metadata import version
     from typing import BinaryIO, cast
 
     from msgspec.structs import asdict
 
-    from everthread.cli.commands.backup import archive as safekeeping
-    from everthread.cli.output import bar
+    from everthread.cli.commands.backup import archive as backup_file
+    from everthread.cli.output import progress_bar
 
     settings = runtime.settings
-    copy = folder / safekeeping.STORE
-    with bar("Copying", 1000) as advance:
+    copy = folder / backup_file.STORE
+    with progress_bar("Copying", 1000) as advance:
         done = 0
 
         def progress(pages: int, whole: int) -> None:
@@ -100,36 +104,36 @@ async def _packed(
             done = share
 
         await runtime.store.copy(copy, progress)
-    contents = asdict(invocation.unopened(settings).inspect_copy(copy))
-    files, passed_over = safekeeping.sources(copy, settings.config_path, settings.home)
-    kept = tuple(map(safekeeping.kept, files))
+    contents = asdict(cli.unopened_runtime(settings).inspect_copy(copy))
+    files, skipped = backup_file.list_sources(copy, settings.config_path, settings.home)
+    entries = tuple(map(backup_file.make_entry, files))
     schema = contents.pop("schema")
-    manifest = safekeeping.Manifest(
-        safekeeping.FORMAT, safekeeping.VERSION, now, version("everthread"), schema, contents, kept
+    manifest = backup_file.Manifest(
+        backup_file.FORMAT, backup_file.VERSION, now, version("everthread"), schema, contents, entries
     )
-    with bar("Packing", sum(entry.size for entry in kept)) as advance:
-        safekeeping.pack(cast(BinaryIO, archive), manifest, files, advance)
-    return manifest, passed_over
+    with progress_bar("Packing", sum(entry.size for entry in entries)) as advance:
+        backup_file.pack(cast(BinaryIO, archive), manifest, files, advance)
+    return manifest, skipped
 
 
-def _check(invocation: CliContext, archive: Path, folder: Path, manifest: Manifest) -> None:
-    """Read what was written back, as a restoration would."""
+def _check(cli: CliContext, archive: Path, folder: Path, manifest: Manifest) -> None:
+    """Verify the archive by unpacking it, as a restore does."""
     from msgspec.structs import asdict
 
-    from everthread.cli.commands.backup import archive as safekeeping
-    from everthread.cli.output import bar
+    from everthread.cli.commands.backup import archive as backup_file
+    from everthread.cli.output import progress_bar
     from everthread.domain.errors import StoreCorrupt
 
-    with bar("Checking", sum(entry.size for entry in manifest.files)) as advance:
-        again = safekeeping.unpack(archive, folder, advance)
-    contents = asdict(invocation.unopened(invocation.settings).inspect_copy(folder / safekeeping.STORE))
+    with progress_bar("Checking", sum(entry.size for entry in manifest.files)) as advance:
+        again = backup_file.unpack(archive, folder, advance)
+    contents = asdict(cli.unopened_runtime(cli.settings).inspect_copy(folder / backup_file.STORE))
     if again != manifest or contents != {"schema": manifest.schema, **manifest.counts}:
-        raise StoreCorrupt(f"{archive}: is not what was written to it; check the disk and back up again")
+        raise StoreCorrupt(f"{archive}: differs from what was written; check the disk and back up again")
 
 
-def counts_in_words(counts: dict[str, int]) -> str:
+def describe_counts(counts: dict[str, int]) -> str:
     nouns = {"sessions": "session", "turns": "turn", "messages": "message", "notes": "note"}
-    return ", ".join(show.counted(counts.get(name, 0), noun) for name, noun in nouns.items())
+    return ", ".join(counted(counts.get(name, 0), noun) for name, noun in nouns.items())
 
 
 def stamp(at: float) -> str:

@@ -1,4 +1,4 @@
-"""What a check is handed, and what it finds."""
+"""The values of a check: `Check`, its input `Case` and its outcome `Finding`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from everthread.cli.context import CliRuntime, Unopened
+    from everthread.cli.context import CliRuntime, UnopenedRuntime
     from everthread.config.settings import Places, Settings
     from everthread.store.unit_of_work import Examined
 
 
 class Finding(Struct, frozen=True):
-    """The outcome of a check. `well` is None if there was nothing to check."""
+    """The outcome of a check. `well` is None if the check was skipped."""
 
     well: bool | None
     says: str
@@ -36,19 +36,19 @@ def skipped(says: str) -> Finding:
 
 
 class Case(Struct):
-    """One examination. What an earlier check has opened is there for the later ones."""
+    """One run of the doctor. Later checks use what earlier ones opened."""
 
     places: Places
     offline: bool
     settings: Settings | None = None
-    """None if they can't be read."""
+    """None if the configuration is invalid."""
     config_problem: str = ""
-    unopened: Unopened | None = None
+    unopened: UnopenedRuntime | None = None
     runtime: CliRuntime | None = None
     """None if there is no store, or it can't be opened."""
     examined: Examined | None = None
     store_problem: str = ""
-    """Why the store could not be examined."""
+    """Error of reading the store; empty if none."""
 
     @property
     def db_path(self) -> Path:
@@ -61,5 +61,5 @@ class Check(Struct, frozen=True):
     name: str
     run: Callable[[Case], Awaitable[Finding]]
     needs: str = ""
-    """Without it, there is nothing to check: `unopened`, `settings`, `store` (an open one), `runtime` (both)."""
+    """The check is skipped without it: `unopened`, `settings`, `store` (an open one), `runtime` (both)."""
     bound_s: float = 8.0

@@ -1,17 +1,17 @@
-"""The check of the gateway: whether it runs, whom it reaches, and what may not have arrived."""
+"""The check of the gateway: running, platforms up, replies delivered, HTTP protected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from everthread.cli import output as show
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.cli.commands.doctor.store import RECENT_S
 from everthread.domain.model import Reply, ReplyState
+from everthread.domain.text_format import counted, local_time, shortened
 
 if TYPE_CHECKING:
-    from everthread.cli.commands.gateway.status import State
+    from everthread.cli.commands.gateway.status import GatewayStatus
     from everthread.cli.context import CliRuntime
     from everthread.config.settings import Settings
     from everthread.store.unit_of_work import UnitOfWork
@@ -21,65 +21,65 @@ _LOOKED_AT = 1000
 
 
 async def gateway(case: Case) -> Finding:
-    from everthread.cli.commands.gateway import status as state
+    from everthread.cli.commands.gateway.status import status_at
 
     assert case.settings is not None
     assert case.runtime is not None
     runtime, now = case.runtime, case.runtime.clock.now()
-    found = await state.at(case.settings.home, runtime)
+    found = await status_at(case.settings.home, runtime)
     problems = [
         *await _open_to_all(case.settings, runtime),
         *_not_served(found),
         *_not_well(found, now),
-        *map(_lost, await runtime.store.read(lambda uow: _not_arrived(uow, now - RECENT_S))),
+        *map(_undelivered, await runtime.store.read(lambda uow: _not_arrived(uow, now - RECENT_S))),
     ]
     if problems:
         says, fix = problems[0]
         return bad(f"{says}{f' (and {len(problems) - 1} more)' if len(problems) > 1 else ''}", fix)
     if not found.seen.running:
-        return well("it does not run, and nothing waits for it")
+        return well("not running, and nothing is queued for it")
     up = len(found.report.platforms) if found.report is not None else 0
-    return well(f"it runs, {show.counted(up, 'platform')} up")
+    return well(f"running, {counted(up, 'platform')} up")
 
 
 async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
     http = settings.gateway.http
     if not http.enabled or http.only_here or await runtime.store.read(lambda uow: uow.api_keys.are_any()):
         return []
-    says = f"gateway.http.host is {http.host}, which others can reach, and there is no token that they need"
-    return [(says, "everthread config set gateway.http.host 127.0.0.1, or make a token: everthread tokens new NAME")]
+    says = f"gateway.http.host is {http.host}, open to other machines, and no API token protects it"
+    return [(says, "everthread config set gateway.http.host 127.0.0.1, or create a token: everthread tokens new NAME")]
 
 
-def _not_served(found: State) -> Iterator[tuple[str, str]]:
+def _not_served(found: GatewayStatus) -> Iterator[tuple[str, str]]:
     waiting = found.waiting
     if not found.seen.running and (waiting.conversations or waiting.replies):
-        replies = show.counted(waiting.replies, "reply", "replies")
-        what = f"{show.counted(waiting.conversations, 'conversation')} and {replies}"
-        yield f"{what} wait, and no gateway runs", "everthread gateway start"
+        replies = counted(waiting.replies, "reply", "replies")
+        what = f"{counted(waiting.conversations, 'conversation')} and {replies}"
+        yield f"{what} queued, but no gateway is running", "everthread gateway start"
 
 
-def _not_well(found: State, now: float) -> Iterator[tuple[str, str]]:
+def _not_well(found: GatewayStatus, now: float) -> Iterator[tuple[str, str]]:
     report = found.report
     if not found.seen.running or report is None:
         return
     if now - report.at > SILENT_S:
-        yield f"it has reported nothing since {show.local_time(report.at)}", "everthread gateway restart"
+        yield f"no status report since {local_time(report.at)}", "everthread gateway restart"
     for name, platform in report.platforms.items():
         if not platform.up:
             yield (
-                f"{name} is down: {show.shortened(platform.problem, 120)}",
-                f"see to its account and to platforms.{name} in config.toml; it is tried again by itself",
+                f"{name} is down: {shortened(platform.problem, 120)}",
+                f"check its account and platforms.{name} in config.toml; the gateway retries automatically",
             )
 
 
 def _not_arrived(uow: UnitOfWork, since: float) -> list[Reply]:
-    """The newest first."""
+    """Return undelivered replies, newest first."""
     found = [r for state in (ReplyState.AMBIGUOUS, ReplyState.FAILED) for r in uow.outbox.replies(state, _LOOKED_AT)]
     return sorted((reply for reply in found if reply.at >= since), key=lambda reply: -reply.at)
 
 
-def _lost(reply: Reply) -> tuple[str, str]:
-    what = "may not have arrived" if reply.state is ReplyState.AMBIGUOUS else "was refused"
-    where = f"a reply to {reply.key.platform} chat {reply.key.chat} of {show.local_time(reply.at)} {what}"
-    look = f"; its words: everthread sessions show {reply.session_id}" if reply.session_id else ""
-    return where, f"ask there whether it has, and say it again if not{look}"
+def _undelivered(reply: Reply) -> tuple[str, str]:
+    what = "may not have arrived" if reply.state is ReplyState.AMBIGUOUS else "was rejected"
+    says = f"a reply to {reply.key.platform} chat {reply.key.chat} of {local_time(reply.at)} {what}"
+    read = f" (text: everthread sessions show {reply.session_id})" if reply.session_id else ""
+    return says, f"check the chat, and send it again if it is missing{read}"

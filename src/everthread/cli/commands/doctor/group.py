@@ -1,4 +1,4 @@
-"""`everthread doctor`: whether everything is as it should be, and what to do if it is not."""
+"""`everthread doctor`: run all checks and print the problems with their fixes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
+from everthread.cli.output import Result, render
+from everthread.domain.text_format import counted, one_line
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -20,46 +21,43 @@ if TYPE_CHECKING:
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
 
-def checks() -> tuple[Check, ...]:
-    """All of them, in their order."""
-    from everthread.cli.commands.doctor import gateway
-    from everthread.cli.commands.doctor import machine as home
-    from everthread.cli.commands.doctor import services as outside
-    from everthread.cli.commands.doctor import store as inside
+def all_checks() -> tuple[Check, ...]:
+    """Return all checks in order."""
+    from everthread.cli.commands.doctor import gateway, machine, services, store
     from everthread.cli.commands.doctor.check import Check
 
     return (
-        Check("python", home.python),
-        Check("configuration", home.configuration),
-        Check("home", home.home),
-        Check("env", home.env),
-        Check("disk", home.disk),
-        Check("sqlite", home.engine, "unopened", bound_s=20.0),
-        Check("store", home.store, "unopened"),
-        Check("clock", home.clock, "unopened"),
-        Check("parked", inside.parked, "runtime"),
-        Check("lanes", inside.lanes, "runtime"),
-        Check("incidents", inside.incidents, "store"),
-        Check("hooks", inside.hooks, "store"),
-        Check("turns", inside.slots, "store"),
-        Check("notes", inside.notes, "runtime"),
+        Check("python", machine.python),
+        Check("configuration", machine.configuration),
+        Check("home", machine.home),
+        Check("env", machine.env),
+        Check("disk", machine.disk),
+        Check("sqlite", machine.engine, "unopened", bound_s=20.0),
+        Check("store", machine.store, "unopened"),
+        Check("clock", machine.clock, "unopened"),
+        Check("parked", store.parked, "runtime"),
+        Check("lanes", store.lanes, "runtime"),
+        Check("incidents", store.incidents, "store"),
+        Check("hooks", store.hooks, "store"),
+        Check("turns", store.slots, "store"),
+        Check("notes", store.notes, "runtime"),
         Check("gateway", gateway.gateway, "runtime", bound_s=5.0),
-        Check("platforms", outside.platforms, "settings", bound_s=15.0),
-        Check("memory", outside.providers, "runtime"),
-        Check("mcp", outside.mcp, "settings", bound_s=40.0),
-        Check("model", outside.model, "settings", bound_s=95.0),
+        Check("platforms", services.platforms, "settings", bound_s=15.0),
+        Check("memory", services.providers, "runtime"),
+        Check("mcp", services.mcp, "settings", bound_s=40.0),
+        Check("model", services.model, "settings", bound_s=95.0),
     )
 
 
 @click.command()
-@click.option("--offline", is_flag=True, help="Ask nothing of the network: no model, no MCP server elsewhere.")
+@click.option("--offline", is_flag=True, help="Skip checks that need the network.")
 @json_option
 @home_option
-@pass_invocation
-def doctor(invocation: CliContext, offline: bool, as_json: bool) -> None:
-    """Check that everything is as it should be, and say what to do where it is not.
+@pass_cli
+def doctor(cli: CliContext, offline: bool, as_json: bool) -> None:
+    """Check the installation and suggest fixes.
 
-    The model is asked for one word, which costs what such a request costs. The exit code is 1 if a check has failed.
+    One short request is sent to the model, which may cost money. The exit code is 1 if a check fails.
 
     \b
     Examples:
@@ -69,50 +67,48 @@ def doctor(invocation: CliContext, offline: bool, as_json: bool) -> None:
     """
     found: list[tuple[str, Finding]] = []
 
-    async def examine() -> None:
-        async for name, finding in examined(invocation, offline):
+    async def run() -> None:
+        async for name, finding in run_checks(cli, offline):
             found.append((name, finding))
             if not as_json:
-                _show(name, finding)
+                _print(name, finding)
 
-    invocation.run(examine())
+    cli.run(run())
     failed = [name for name, finding in found if finding.well is False]
-    if as_json:
-        listed = [{"check": name, "well": f.well, "says": f.says, "fix": f.fix or None} for name, f in found]
-        show.print_json({"well": not failed, "checks": listed})
-    else:
-        click.echo(f"{show.counted(len(failed), 'check')} failed." if failed else "All is well.")
+    checks = [{"check": name, "well": f.well, "says": f.says, "fix": f.fix or None} for name, f in found]
+    text = f"{counted(len(failed), 'check')} failed." if failed else "All checks passed."
+    render(Result({"well": not failed, "checks": checks}, text), as_json)
     if failed:
         raise click.exceptions.Exit(REFUSED)
 
 
-async def examined(invocation: CliContext, offline: bool) -> AsyncIterator[tuple[str, Finding]]:
-    """Run the checks one after another; nothing that one meets keeps the next from being run."""
+async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str, Finding]]:
+    """Run the checks one after another. A failing check does not stop the next."""
     from contextlib import AsyncExitStack
 
     from everthread.cli.commands.doctor.check import Case
     from everthread.config.settings import Settings, places
     from everthread.domain.errors import BadConfig
 
-    case = Case(places(invocation.home), offline)
+    case = Case(places(cli.home), offline)
     try:
-        case.settings = invocation.settings
+        case.settings = cli.settings
     except BadConfig as error:
         case.config_problem = str(error)
     try:
-        # What is kept can be looked at whatever config.toml says.
-        case.unopened = invocation.unopened(case.settings or Settings(case.places.home))
+        # The store can be checked even if config.toml is invalid.
+        case.unopened = cli.unopened_runtime(case.settings or Settings(case.places.home))
     except BadConfig as error:
         case.config_problem = case.config_problem or str(error)
     async with AsyncExitStack() as opened:
-        for check in checks():
+        for check in all_checks():
             if check.name == "store":
-                case.runtime = await _opened(case, opened)
-            yield check.name, await _outcome(check, case)
+                case.runtime = await _open(case, opened)
+            yield check.name, await _run_check(check, case)
 
 
-async def _opened(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
-    """The store's check says that it can't be opened; others have nothing to look at then."""
+async def _open(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
+    """Open the store. On failure, the store check reports the error and the others are skipped."""
     from everthread.domain.errors import EverthreadError
 
     if case.unopened is None or case.examined is None or case.examined.damage:
@@ -123,35 +119,35 @@ async def _opened(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
         return None
 
 
-async def _outcome(check: Check, case: Case) -> Finding:
-    """A check that raises has failed, and so has one that takes too long."""
+async def _run_check(check: Check, case: Case) -> Finding:
+    """Run one check. An exception or a timeout is a failure."""
     import asyncio
 
     from everthread.cli.commands.doctor.check import bad, skipped
 
-    lacking = {
+    missing = {
         "unopened": case.unopened is None,
         "settings": case.settings is None,
         "runtime": case.settings is None and case.runtime is not None,
     }
-    if lacking.get(check.needs):
-        return skipped("can't be looked at without a configuration that can be read")
+    if missing.get(check.needs):
+        return skipped("skipped: the configuration is invalid")
     if check.needs in ("store", "runtime") and case.runtime is None:
-        return skipped("can't be looked at without a store")
+        return skipped("skipped: there is no usable store")
     try:
         async with asyncio.timeout(check.bound_s):
             return await check.run(case)
     except TimeoutError:
-        return bad(f"no answer within {check.bound_s:g} s", "try again; if it stays so, see to what is checked")
+        return bad(f"no answer within {check.bound_s:g} s", "try again later")
     except OSError as error:
         if error.filename is None:
-            return bad(str(error), "everthread logs may say more")
-        return bad(f"{error.filename}: {error.strerror}", "mend its permissions, or choose another home with --home")
-    except Exception as error:  # noqa: BLE001 - an examination goes on whatever it meets
-        return bad(str(error) or type(error).__name__, "everthread logs may say more")
+            return bad(str(error), "see everthread logs")
+        return bad(f"{error.filename}: {error.strerror}", "fix its permissions, or choose another home with --home")
+    except Exception as error:  # noqa: BLE001 - the other checks must still run
+        return bad(str(error) or type(error).__name__, "see everthread logs")
 
 
-def _show(name: str, finding: Finding) -> None:
-    click.echo(f"{_MARKS[finding.well]:<6}  {name:<13}  {show.one_line(finding.says)}")
+def _print(name: str, finding: Finding) -> None:
+    click.echo(f"{_MARKS[finding.well]:<6}  {name:<13}  {one_line(finding.says)}")
     if finding.well is False:
-        click.echo(f"{'':<6}  {'':<13}  fix: {show.one_line(finding.fix)}")
+        click.echo(f"{'':<6}  {'':<13}  fix: {one_line(finding.fix)}")

@@ -1,4 +1,4 @@
-"""Checks of the machine and of the files."""
+"""Checks of the machine, the configuration and the files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PYTHON = (3, 11)
 DISK_MB_MIN = 200
 EXAMINE_S_MAX = 15.0
 _CLOCK_FROM = 1_767_225_600.0
-"""The beginning of 2026: this program did not exist before."""
+"""The start of 2026; the program is newer."""
 _CLOCK_AHEAD_S = 3600.0
-_RESTORE = "stop everything that uses it, and restore a backup: everthread restore FILE"
+_RESTORE = "stop all processes that use it, and restore a backup: everthread restore FILE"
 
 
 async def python(case: Case) -> Finding:
@@ -37,16 +37,19 @@ async def configuration(case: Case) -> Finding:
             found = [str(error)]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        return bad(f"{found[0]}{more}", "everthread config validate shows all of it, everthread config edit mends it")
-    return well(str(case.places.config) if case.places.config.exists() else "no config.toml, and none is needed")
+        return bad(
+            f"{found[0]}{more}",
+            "list all problems with everthread config validate, fix them with everthread config edit",
+        )
+    return well(str(case.places.config) if case.places.config.exists() else "no config.toml; defaults are used")
 
 
 async def home(case: Case) -> Finding:
     folder = case.places.home
     if not folder.exists():
-        return skipped(f"{folder} is not there yet")
+        return skipped(f"{folder} does not exist yet")
     if not folder.is_dir():
-        return bad(f"{folder} is no folder", "move it away, or give another home with --home or EVERTHREAD_HOME")
+        return bad(f"{folder} is not a folder", "move it, or choose another home with --home or EVERTHREAD_HOME")
     private = [
         folder,
         *folder.glob("everthread.db*"),
@@ -59,7 +62,7 @@ async def home(case: Case) -> Finding:
 
 async def env(case: Case) -> Finding:
     if not case.places.env.exists():
-        return skipped(f"{case.places.env} is not there")
+        return skipped(f"{case.places.env} does not exist")
     return _permissions([case.places.env], f"only you can read {case.places.env}")
 
 
@@ -67,7 +70,7 @@ def _permissions(paths: list[Path], says: str) -> Finding:
     for path in paths:
         if path.exists() and path.stat().st_mode & 0o077:
             wanted = "700" if path.is_dir() else "600"
-            return bad(f"others on this machine can get at {path}", f"chmod {wanted} {path}")
+            return bad(f"other users can access {path}", f"chmod {wanted} {path}")
     return well(says)
 
 
@@ -77,8 +80,8 @@ async def disk(case: Case) -> Finding:
         folder = folder.parent
     free_mb = shutil.disk_usage(folder).free // 1_000_000
     if free_mb < DISK_MB_MIN:
-        return bad(f"{free_mb} MB are free", f"free some space on the disk of {folder}: {DISK_MB_MIN} MB at least")
-    return well(f"{free_mb:,} MB are free")
+        return bad(f"{free_mb} MB free", f"free some space on the disk of {folder}: at least {DISK_MB_MIN} MB")
+    return well(f"{free_mb:,} MB free")
 
 
 async def engine(case: Case) -> Finding:
@@ -89,7 +92,7 @@ async def engine(case: Case) -> Finding:
         case.examined = await case.unopened.examine_store(EXAMINE_S_MAX)
     except StoreError as error:
         case.store_problem = str(error)
-        return skipped("can't be told from a store that can't be read")
+        return skipped("the store can't be read")
     if case.examined.engine_problem:
         return bad(f"{case.examined.engine}: {case.examined.engine_problem}", "pip install --upgrade apsw")
     return well(case.examined.engine)
@@ -98,29 +101,29 @@ async def engine(case: Case) -> Finding:
 async def store(case: Case) -> Finding:
     found = case.examined
     if case.store_problem:
-        return bad(case.store_problem, f"make sure that you may read {case.db_path}; if you may, {_RESTORE}")
+        return bad(case.store_problem, f"make {case.db_path} readable for your user; if it is, {_RESTORE}")
     if found is None:
-        return bad("it can't be read", f"mend the permissions of the home, or {_RESTORE}")
+        return bad("the store can't be read", f"fix the permissions of the home, or {_RESTORE}")
     if not case.db_path.exists():
-        return skipped("nothing is kept yet")
+        return skipped("no data yet")
     if found.damage:
         return bad(f"{case.db_path}: {found.damage}", _RESTORE)
     if found.schema > found.schema_known:
-        return bad(f"schema {found.schema}, this program knows {found.schema_known}", "upgrade everthread")
+        return bad(f"schema {found.schema} is newer than this program ({found.schema_known})", "upgrade everthread")
     if case.runtime is None:
-        return bad(f"{case.db_path} can't be opened", "everthread sessions list says why")
-    part = "" if found.whole else f" as far as was looked in {EXAMINE_S_MAX:g} s"
+        return bad(f"{case.db_path} can't be opened", "run everthread sessions list for the error")
+    part = "" if found.whole else f" found within {EXAMINE_S_MAX:g} s"
     return well(f"no damage{part}, schema {found.schema or found.schema_known}")
 
 
 async def clock(case: Case) -> Finding:
     assert case.unopened is not None
     now = case.unopened.clock.now()
-    fix = "set the clock of this machine, and have it kept by NTP"
+    fix = "set the clock of this machine and enable NTP"
     if now < _CLOCK_FROM:
         return bad("the clock is years behind", fix)
     if case.runtime is not None:
         newest = await case.runtime.store.read(lambda uow: uow.sessions.recent(owner=None, limit=1))
         if newest and newest[0].active_at > now + _CLOCK_AHEAD_S:
-            return bad("the clock is behind what was stored already", fix)
-    return well("it agrees with what is stored")
+            return bad("the clock is behind the newest stored time", fix)
+    return well("consistent with stored times")

@@ -1,4 +1,4 @@
-"""Checks of what is elsewhere: the model, platforms, MCP servers, memory providers."""
+"""Checks of external services: the model, platforms, MCP servers, memory providers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ async def model(case: Case) -> Finding:
         return skipped("--offline")
     assert case.unopened is not None
     try:
-        return well(f"{await case.unopened.reach()} has answered")
+        return well(f"{await case.unopened.reach()} answered")
     except EverthreadError as error:
-        return bad(str(error), "everthread setup chooses a model and a key, and tries them")
+        return bad(str(error), "run everthread setup to choose a model and its key")
 
 
 async def platforms(case: Case) -> Finding:
@@ -24,7 +24,7 @@ async def platforms(case: Case) -> Finding:
     assert case.settings is not None
     wanted = [name for name, account in case.settings.platforms.items() if account.enabled]
     if not wanted:
-        return skipped("none is configured")
+        return skipped("none configured")
     if case.offline:
         return skipped("--offline")
     reached: list[str] = []
@@ -36,8 +36,7 @@ async def platforms(case: Case) -> Finding:
         except EverthreadError as error:
             wrong.append(f"{name}: {error}")
     if wrong:
-        fix = "see to its token and its table in config.toml; enabled = false leaves it out"
-        return bad("; ".join(wrong), fix)
+        return bad("; ".join(wrong), "check its token and its table in config.toml, or set enabled = false there")
     return well(", ".join(reached))
 
 
@@ -45,12 +44,12 @@ async def mcp(case: Case) -> Finding:
     assert case.unopened is not None
     assert case.settings is not None
     if all(server.disabled for server in case.settings.mcp_servers.values()):
-        return skipped("none is configured")
+        return skipped("none configured")
     problems = await case.unopened.try_mcp(offline=case.offline)
     if problems:
         what = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        return bad(what, "mend its table in config.toml or mcp.json, or set disabled = true there")
-    return well("all of them start")
+        return bad(what, "fix its table in config.toml or mcp.json, or set disabled = true there")
+    return well("all servers start")
 
 
 async def providers(case: Case) -> Finding:
@@ -59,8 +58,8 @@ async def providers(case: Case) -> Finding:
     assert case.runtime is not None
     declared = [p.name for p in case.runtime.providers if Capability.HEALTH in p.capabilities]
     health = await case.runtime.memory.health() if declared else {}
-    ill = {name: health.get(name, "no answer") for name in declared if health.get(name) != "ok"}
-    if ill:
-        what = "; ".join(f"{name}: {said}" for name, said in ill.items())
-        return bad(what, "see to the service that the provider uses; what is said meanwhile waits for it")
+    unhealthy = {name: health.get(name, "no answer") for name in declared if health.get(name) != "ok"}
+    if unhealthy:
+        what = "; ".join(f"{name}: {status}" for name, status in unhealthy.items())
+        return bad(what, "check the service of the provider; deliveries wait for it")
     return well(", ".join(case.runtime.memory.names))

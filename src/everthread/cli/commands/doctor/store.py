@@ -1,10 +1,10 @@
-"""Checks of what is stored: deliveries, boundaries, turns and notes."""
+"""Checks of stored state: deliveries, incidents, hooks, turns and notes."""
 
 from __future__ import annotations
 
-from everthread.cli import output as show
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.cli.context import CliRuntime
+from everthread.domain.text_format import counted, shortened
 
 LAG_MAX = 100
 RECENT_S = 86_400.0
@@ -19,20 +19,20 @@ def _runtime(case: Case) -> CliRuntime:
 async def parked(case: Case) -> Finding:
     found = [p for p in await _runtime(case).memory.journal.status() if p.lanes.parked]
     if found:
-        what = ", ".join(f"{show.counted(p.lanes.parked, 'entry', 'entries')} of {p.name}" for p in found)
-        return bad(f"parked: {what}", f"everthread journal status says why, everthread journal retry {found[0].name}")
+        what = ", ".join(f"{counted(p.lanes.parked, 'entry', 'entries')} of {p.name}" for p in found)
+        return bad(f"parked: {what}", f"see everthread journal status, then everthread journal retry {found[0].name}")
     return well("nothing is parked")
 
 
 async def lanes(case: Case) -> Finding:
     for provider in await _runtime(case).memory.journal.status():
-        why = f" ({show.shortened(provider.last_error)})" if provider.last_error else ""
+        why = f" ({shortened(provider.last_error)})" if provider.last_error else ""
         if provider.breaker_open_until is not None:
             says = f"{provider.name} is paused after failures{why}"
-            return bad(says, f"make sure that {provider.name} can be reached; it is tried again by itself")
+            return bad(says, f"make sure that {provider.name} is reachable; deliveries are retried automatically")
         if provider.lanes.waiting_entries >= LAG_MAX:
             says = f"{provider.name} is {provider.lanes.waiting_entries} entries behind{why}"
-            return bad(says, f"run a process that has {provider.name}; everthread journal status shows how it gets on")
+            return bad(says, f"run a process that loads {provider.name}; check everthread journal status")
     return well("no provider is behind")
 
 
@@ -41,9 +41,9 @@ async def incidents(case: Case) -> Finding:
     since = runtime.clock.now() - RECENT_S
     found = [i for i in await runtime.store.read(lambda uow: uow.leases.incidents(_LOOKED_AT)) if i.at >= since]
     if found:
-        what = f"{show.counted(len(found), 'incident')} in a day; the last: {found[0].source}: {found[0].text}"
-        return bad(show.shortened(what, 200), "mend or remove the plugin or provider that is named")
-    return well("nothing has failed in a day")
+        what = f"{counted(len(found), 'incident')} within a day; the last: {found[0].source}: {found[0].text}"
+        return bad(shortened(what, 200), "fix or remove this plugin or provider")
+    return well("no incident within a day")
 
 
 async def hooks(case: Case) -> Finding:
@@ -52,9 +52,9 @@ async def hooks(case: Case) -> Finding:
     ]
     if found:
         names = ", ".join(dict.fromkeys(hook.call.hook for hook in found))
-        says = f"{show.counted(len(found), 'call')} of {names} failed and will be tried again"
-        return bad(says, "run a process that has the plugin, or remove the plugin; everthread logs may say why")
-    return well("no plugin call waits after a failure")
+        says = f"{counted(len(found), 'call')} of {names} failed and will be retried"
+        return bad(says, "run a process that loads the plugin, or remove the plugin; see everthread logs")
+    return well("no failed plugin call")
 
 
 async def slots(case: Case) -> Finding:
@@ -63,14 +63,14 @@ async def slots(case: Case) -> Finding:
     found = await runtime.store.read(lambda uow: uow.slots.orphans(now))
     if found:
         where = ", ".join(dict.fromkeys(slot.ref.session_id for slot in found[:3]))
-        says = f"{show.counted(len(found), 'answer')} cut off, in {where}"
-        return bad(says, "start everthread: it finishes them in the background")
-    return well("no answer was cut off")
+        says = f"{counted(len(found), 'turn')} interrupted, in {where}"
+        return bad(says, "start everthread; it finishes them in the background")
+    return well("no interrupted turn")
 
 
 async def notes(case: Case) -> Finding:
     runtime = _runtime(case)
     found = await runtime.notebook.out_of_step(runtime.settings.owner)
     if found:
-        return bad(f"{found[0]} was edited or could not be written", "everthread memory list brings it into step")
-    return well("MEMORY.md and USER.md say what is stored")
+        return bad(f"{found[0]} was edited or could not be written", "everthread memory list synchronizes it")
+    return well("MEMORY.md and USER.md match the store")

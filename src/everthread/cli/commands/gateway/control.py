@@ -1,4 +1,4 @@
-"""Starting and ending a gateway from another process."""
+"""Start and stop a gateway from another process."""
 
 from __future__ import annotations
 
@@ -11,91 +11,99 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from everthread.cli.commands.gateway import lock as holding
-from everthread.cli.commands.gateway import report as reporting
+from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway import systemd
-from everthread.cli.commands.gateway.lock import Held, Seen
+from everthread.cli.commands.gateway.lock import (
+    ACQUIRE_S_MAX,
+    LockHolder,
+    LockState,
+    describe_holder,
+    pid_namespace,
+    read_lock,
+)
 from everthread.cli.exit_codes import REFUSED
-from everthread.cli.output import bar
+from everthread.cli.output import progress_bar
 from everthread.config.settings import Settings
 from everthread.domain.errors import Busy, EverthreadError, NotFound
 
 START_S_MAX = 60.0
 STOP_S_MORE = 5.0
-"""How long after its bound a gateway is waited for."""
-_LOOK_S = 0.05
-_SURE_S = 0.1
-_SAID_CHARS_MAX = 500
+"""Grace period beyond the gateway's own shutdown limit."""
+_POLL_S = 0.05
+_SETTLE_S = 0.1
+_MESSAGE_CHARS_MAX = 500
 
 
-class NotStarted(EverthreadError):
-    """A gateway that was started has ended. `code` is its exit code."""
+class GatewayNotStarted(EverthreadError):
+    """The started gateway has exited. `code` is its exit code."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
         self.code = code
 
 
-def start(settings: Settings, home: str | None) -> Held:
-    """Have a gateway running: systemd's, if it is installed there, else a process of its own. Who it is then.
+def start(settings: Settings, home: str | None) -> LockHolder:
+    """Start a gateway, by systemd if its unit is installed, else as a detached process. Return its lock holder.
 
-    `home` is the one that was named, if one was. Raises `Busy` if a gateway is there already.
+    `home` is the value of --home, if given. Raises `Busy` if a gateway is running already.
     """
-    seen = holding.look(settings.home)
+    seen = read_lock(settings.home)
     if seen.running:
         raise Busy(
-            f"a gateway serves this home already ({holding.who(seen.by)}); everthread gateway restart begins anew"
+            f"a gateway is already running for this home ({describe_holder(seen.by)}); restart it with "
+            "everthread gateway restart"
         )
     if systemd.is_installed(settings):
-        systemd.ask("start", systemd.NAME)
+        systemd.call("start", systemd.NAME)
         return _until_up(settings.home, lambda: None)
-    process = _detached(settings.home, home)
+    process = _spawn(settings.home, home)
     return _until_up(settings.home, process.poll)
 
 
-def stop(settings: Settings) -> Held | None:
-    """End the gateway of this home; who it was. Raises `NotFound` if there is none, `Busy` if it takes too long."""
-    seen = holding.look(settings.home)
+def stop(settings: Settings) -> LockHolder | None:
+    """Stop the gateway of this home and return its holder. Raises `NotFound` if none runs, `Busy` on a timeout."""
+    seen = read_lock(settings.home)
     bound_s = settings.gateway.drain_s + STOP_S_MORE
     by_systemd = systemd.is_installed(settings) and systemd.is_active()
     if not seen.running and not by_systemd:
-        raise NotFound("no gateway serves this home; everthread gateway start begins one")
+        raise NotFound("no gateway is running for this home; start one with everthread gateway start")
     if by_systemd:
-        systemd.ask("stop", systemd.NAME)
-    if holding.look(settings.home).running:
-        seen = _told_to_end(settings.home)
-    if not _comes_true("Stopping", lambda: not holding.look(settings.home).running, bound_s):
+        systemd.call("stop", systemd.NAME)
+    if read_lock(settings.home).running:
+        seen = _terminate(settings.home)
+    if not _wait_for("Stopping", lambda: not read_lock(settings.home).running, bound_s):
         raise Busy(
-            f"the gateway has not ended within {bound_s:g} s ({holding.who(seen.by)}); try again, or see its log"
+            f"the gateway did not stop within {bound_s:g} s ({describe_holder(seen.by)}); try again, or see "
+            "everthread logs"
         )
     return seen.by
 
 
-def _told_to_end(home: Path) -> Seen:
-    """Send the signal to the process that holds the lock, and to no other.
+def _terminate(home: Path) -> LockState:
+    """Send SIGTERM to the process that holds the lock, and to no other.
 
-    A handle on the process is taken first. Whoever holds the lock after that was alive all the while, so that its
-    number was not given to another.
+    Open a pidfd first, then read the lock again. A process that still holds the lock was alive all the while, so its
+    id was not reused.
     """
-    deadline = time.monotonic() + holding.TAKE_S_MAX
-    while (seen := holding.look(home)).running and time.monotonic() < deadline:
+    deadline = time.monotonic() + ACQUIRE_S_MAX
+    while (seen := read_lock(home)).running and time.monotonic() < deadline:
         by = seen.by
         if by is None:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             continue
-        if by.namespace and by.namespace != holding.namespace():
-            raise Busy(f"the gateway runs in another container (as {by.pid} there); stop it where it was started")
+        if by.namespace and by.namespace != pid_namespace():
+            raise Busy(f"the gateway runs in another container (process {by.pid} there); stop it there")
         try:
             with _handle(by.pid) as send:
-                # One that has just taken the lock may not have said so yet.
-                time.sleep(_SURE_S)
-                if holding.look(home) == seen:
+                # A new holder may not have written its name yet.
+                time.sleep(_SETTLE_S)
+                if read_lock(home) == seen:
                     send(signal.SIGTERM)
                     return seen
         except ProcessLookupError:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         except PermissionError as error:
-            raise Busy(f"the gateway is somebody else's ({holding.who(by)}); stop it as they") from error
+            raise Busy(f"the gateway runs as another user ({describe_holder(by)}); stop it as that user") from error
     return seen
 
 
@@ -111,11 +119,11 @@ def _handle(pid: int) -> Generator[Callable[[signal.Signals], None]]:
         os.close(process)
 
 
-def _detached(home: Path, named: str | None) -> subprocess.Popen[bytes]:
+def _spawn(home: Path, named: str | None) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "everthread", *(["--home", named] if named else []), "gateway", "run"]
-    said = _said_path(home)
-    said.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    output = _output_path(home)
+    output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, close_fds=True
@@ -124,44 +132,44 @@ def _detached(home: Path, named: str | None) -> subprocess.Popen[bytes]:
         os.close(file)
 
 
-def _until_up(home: Path, ended: Callable[[], int | None]) -> Held:
-    """Wait until it serves; raises if it has ended instead."""
-    up: Held | None = None
+def _until_up(home: Path, ended: Callable[[], int | None]) -> LockHolder:
+    """Wait until the gateway has written a report. Raises `GatewayNotStarted` if it exits instead."""
+    up: LockHolder | None = None
 
     def is_up() -> bool:
         nonlocal up
-        by = holding.look(home).by
-        if by is not None and reporting.read(home, by.holder) is not None:
+        by = read_lock(home).by
+        if by is not None and gateway_report.read_report(home, by.holder) is not None:
             up = by
         return up is not None or ended() is not None
 
-    if not _comes_true("Starting", is_up, START_S_MAX):
-        raise Busy(f"the gateway is not up after {START_S_MAX:g} s; everthread gateway status shows how it gets on")
+    if not _wait_for("Starting", is_up, START_S_MAX):
+        raise Busy(f"the gateway is not up after {START_S_MAX:g} s; check everthread gateway status")
     if up is None:
-        raise NotStarted(f"the gateway has ended: {_last_words(home)}", ended() or REFUSED)
+        raise GatewayNotStarted(f"the gateway exited: {_last_line(home)}", ended() or REFUSED)
     return up
 
 
-def _said_path(home: Path) -> Path:
+def _output_path(home: Path) -> Path:
     return home / "logs" / "gateway.out"
 
 
-def _last_words(home: Path) -> str:
+def _last_line(home: Path) -> str:
     try:
-        lines = _said_path(home).read_text(errors="replace").strip().splitlines()
+        lines = _output_path(home).read_text(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1].removeprefix("everthread: ")[:_SAID_CHARS_MAX] if lines else "everthread logs may say why"
+    return lines[-1].removeprefix("everthread: ")[:_MESSAGE_CHARS_MAX] if lines else "see everthread logs"
 
 
-def _comes_true(label: str, condition: Callable[[], bool], bound_s: float) -> bool:
-    begun = shown = time.monotonic()
-    with bar(label, int(bound_s * 1000)) as advance:
+def _wait_for(label: str, condition: Callable[[], bool], bound_s: float) -> bool:
+    started = shown = time.monotonic()
+    with progress_bar(label, int(bound_s * 1000)) as advance:
         while not condition():
             now = time.monotonic()
-            if now - begun > bound_s:
+            if now - started > bound_s:
                 return False
             advance(int((now - shown) * 1000))
             shown = now
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
     return True

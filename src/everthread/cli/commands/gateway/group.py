@@ -1,25 +1,26 @@
-"""`everthread gateway`: serving people who write from elsewhere, as a process of its own."""
+"""`everthread gateway`: run, install, start, stop and check the gateway."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
+from everthread.cli.output import Result, iso_time, render
+from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
-    from everthread.cli.commands.gateway.lock import Held
+    from everthread.cli.commands.gateway.lock import LockHolder
     from everthread.gateway.server import Gateway
 
 
 @click.group()
 def gateway() -> None:
-    """Serve people who write from elsewhere: on messaging platforms, and over HTTP.
+    """Run the gateway (HTTP, Telegram).
 
-    There is one gateway for each home. It serves what `[platforms]` and `[gateway]` in config.toml say.
+    There is one gateway per home. The tables [platforms] and [gateway] in config.toml configure it.
 
     \b
     Examples:
@@ -33,53 +34,52 @@ def gateway() -> None:
 @gateway.command()
 @json_option
 @home_option
-@pass_invocation
-def run(invocation: CliContext, as_json: bool) -> None:
-    """Serve in this terminal, until Ctrl-C or SIGTERM.
+@pass_cli
+def run(cli: CliContext, as_json: bool) -> None:
+    """Run the gateway in the foreground, until Ctrl-C or SIGTERM.
 
-    Answers that are being written may end within `gateway.drain_s` seconds; the rest is gone on with at the next start.
-    A second signal ends it at once. With --json, one line says when it is up.
+    On shutdown, running turns have `gateway.drain_s` seconds to finish; the rest continues at the next start. A second
+    signal exits immediately. With --json, one line of JSON is printed when the gateway is up.
 
     \b
     Examples:
       everthread gateway run
       everthread --home /srv/agent gateway run
     """
-    from everthread.cli.commands.gateway.lock import Holding
-    from everthread.cli.commands.gateway.run import Ending, serve
+    from everthread.cli.commands.gateway.lock import GatewayLock
+    from everthread.cli.commands.gateway.run import ShutdownSignals, serve
 
-    def tell(held: Held, gateway: Gateway, problems: tuple[str, ...]) -> None:
+    def on_ready(holder: LockHolder, gateway: Gateway, problems: tuple[str, ...]) -> None:
         for problem in problems:
-            click.echo(f"everthread: {show.one_line(problem)}", err=True)
+            click.echo(f"everthread: {one_line(problem)}", err=True)
         if as_json:
             import json
 
-            up = {"pid": held.pid, "port": held.port, "platforms": list(gateway.platforms)}
-            click.echo(json.dumps(up))
+            click.echo(json.dumps({"pid": holder.pid, "port": holder.port, "platforms": list(gateway.platforms)}))
         else:
-            served = [*gateway.platforms, *([f"HTTP on port {held.port}"] if held.port is not None else [])]
-            click.echo(f"Serving {', '.join(served) or 'nothing: no platform is configured'}. Ctrl-C stops it.")
+            served = [*gateway.platforms, *([f"HTTP on port {holder.port}"] if holder.port is not None else [])]
+            click.echo(f"Serving {', '.join(served) or 'nothing: no platform is configured'}. Stop with Ctrl-C.")
 
-    settings = invocation.settings
-    holding = Holding(settings.home)
-    with Ending(settings.gateway.drain_s) as ending:
+    settings = cli.settings
+    lock = GatewayLock(settings.home)
+    with ShutdownSignals(settings.gateway.drain_s) as signals:
         try:
-            invocation.serve(lambda runtime: serve(runtime, holding, ending, tell))
+            cli.serve(lambda runtime: serve(runtime, lock, signals, on_ready))
         finally:
-            holding.leave()
-        ending.leave()
+            lock.release()
+        signals.exit_if_requested()
 
 
 @gateway.command()
-@click.option("--print", "only_print", is_flag=True, help="Show the unit, and write nothing.")
-@click.option("--system", "system", is_flag=True, help="Show how to install it for the whole machine.")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit without writing it.")
+@click.option("--system", "system", is_flag=True, help="Print how to install it as a system service.")
 @json_option
 @home_option
-@pass_invocation
-def install(invocation: CliContext, only_print: bool, system: bool, as_json: bool) -> None:
-    """Have systemd start the gateway with the machine, and again if it fails.
+@pass_cli
+def install(cli: CliContext, only_print: bool, system: bool, as_json: bool) -> None:
+    """Install the gateway as a systemd service of your user. It starts at boot and restarts on failure.
 
-    This writes a unit for your user. Keys have to be in .env: systemd does not know what your shell has set.
+    API keys must be in .env: systemd does not see the environment of your shell.
 
     \b
     Examples:
@@ -89,20 +89,18 @@ def install(invocation: CliContext, only_print: bool, system: bool, as_json: boo
     """
     from everthread.cli.commands.gateway import systemd
 
-    settings = invocation.settings
+    settings = cli.settings
     if system:
         import getpass
 
         text, file = systemd.unit(settings, getpass.getuser()), f"{systemd.SYSTEM_FOLDER}/{systemd.NAME}"
-        how = [
+        commands = [
             f"everthread gateway install --system --json | jq -r .unit | sudo tee {file}",
             "sudo systemctl daemon-reload",
             f"sudo systemctl enable --now {systemd.NAME}",
         ]
-        if as_json:
-            show.print_json({"file": file, "written": False, "unit": text, "then": how})
-        else:
-            click.echo("\n".join([f"# {file}; to install it:", *(f"#   {line}" for line in how), "", text]), nl=False)
+        lines = [f"# {file}; to install it:", *(f"#   {command}" for command in commands), "", text.rstrip("\n")]
+        render(Result({"file": file, "written": False, "unit": text, "then": commands}, lines), as_json)
         return
     if only_print:
         file, text = systemd.path(), systemd.unit(settings)
@@ -110,116 +108,104 @@ def install(invocation: CliContext, only_print: bool, system: bool, as_json: boo
         file = systemd.install(settings)
         text = file.read_text()
     then = ["everthread gateway start", "loginctl enable-linger"]
-    if as_json:
-        show.print_json({"file": str(file), "written": not only_print, "unit": text, "then": then})
-    elif only_print:
-        click.echo(text, nl=False)
-    else:
-        click.echo(
-            f"{file} is written. everthread gateway start begins it now; loginctl enable-linger has it run while"
-        )
-        click.echo("you are not logged in.")
+    written = (
+        f"Wrote {file}. Start it now with everthread gateway start. To keep it running while you are logged out, run "
+        "loginctl enable-linger."
+    )
+    data = {"file": str(file), "written": not only_print, "unit": text, "then": then}
+    render(Result(data, text.rstrip("\n") if only_print else written), as_json)
 
 
 @gateway.command()
 @json_option
 @home_option
-@pass_invocation
-def start(invocation: CliContext, as_json: bool) -> None:
-    """Start the gateway in the background: systemd's if it is installed, else a process of its own.
+@pass_cli
+def start(cli: CliContext, as_json: bool) -> None:
+    """Start the gateway in the background, by systemd if it is installed there.
 
     \b
     Examples:
       everthread gateway start
       everthread gateway start --json
     """
-    _show_started(_start(invocation), as_json)
+    _print_started(_start(cli), as_json)
 
 
 @gateway.command()
 @json_option
 @home_option
-@pass_invocation
-def stop(invocation: CliContext, as_json: bool) -> None:
-    """Stop the gateway of this home, wherever it was started from.
+@pass_cli
+def stop(cli: CliContext, as_json: bool) -> None:
+    """Stop the gateway of this home.
 
-    Answers that are being written may end within `gateway.drain_s` seconds.
+    Running turns have `gateway.drain_s` seconds to finish.
 
     \b
     Examples:
       everthread gateway stop
       everthread --home /srv/agent gateway stop
     """
-    from everthread.cli.commands.gateway import control as steering
+    from everthread.cli.commands.gateway import control
 
-    by = steering.stop(invocation.settings)
-    if as_json:
-        show.print_json({"running": False, "pid": by.pid if by is not None else None})
-    else:
-        click.echo(f"The gateway has stopped{f' (process {by.pid})' if by is not None else ''}.")
+    by = control.stop(cli.settings)
+    text = f"The gateway has stopped{f' (process {by.pid})' if by is not None else ''}."
+    render(Result({"running": False, "pid": by.pid if by is not None else None}, text), as_json)
 
 
 @gateway.command()
 @json_option
 @home_option
-@pass_invocation
-def restart(invocation: CliContext, as_json: bool) -> None:
-    """Stop the gateway if it runs, and start it again, say after a change of config.toml.
+@pass_cli
+def restart(cli: CliContext, as_json: bool) -> None:
+    """Restart the gateway, for example after a change of config.toml.
 
     \b
     Examples:
       everthread gateway restart
     """
-    from everthread.cli.commands.gateway import control as steering
+    from everthread.cli.commands.gateway import control
     from everthread.domain.errors import NotFound
 
     try:
-        steering.stop(invocation.settings)
+        control.stop(cli.settings)
     except NotFound:
-        # None runs: then there is nothing to stop, and one is started all the same.
+        # None is running: just start one.
         pass
-    _show_started(_start(invocation), as_json)
+    _print_started(_start(cli), as_json)
 
 
 @gateway.command()
 @json_option
 @home_option
-@pass_invocation
-def status(invocation: CliContext, as_json: bool) -> None:
-    """Show whether the gateway runs, and how it gets on. The exit code is 1 if it does not run.
+@pass_cli
+def status(cli: CliContext, as_json: bool) -> None:
+    """Show the status of the gateway. The exit code is 1 if it is not running.
 
     \b
     Examples:
       everthread gateway status
       everthread gateway status --json | jq '.platforms[] | select(.up == false)'
     """
-    from everthread.cli.commands.gateway import status as state
+    from everthread.cli.commands.gateway.status import read_status, status_as_json, status_lines
 
-    found = state.of(invocation)
-    if as_json:
-        show.print_json(state.as_json(found))
-    else:
-        for line in state.in_words(found):
-            click.echo(show.one_line(line))
+    found = read_status(cli)
+    render(Result(lambda: status_as_json(found), lambda: map(one_line, status_lines(found))), as_json)
     if not found.seen.running:
         raise click.exceptions.Exit(REFUSED)
 
 
-def _start(invocation: CliContext) -> Held:
-    from everthread.cli.commands.gateway import control as steering
+def _start(cli: CliContext) -> LockHolder:
+    from everthread.cli.commands.gateway import control
     from everthread.cli.exit_codes import complain
 
     try:
-        return steering.start(invocation.settings, invocation.home)
-    except steering.NotStarted as error:
+        return control.start(cli.settings, cli.home)
+    except control.GatewayNotStarted as error:
         complain(str(error))
         raise click.exceptions.Exit(error.code) from error
 
 
-def _show_started(by: Held, as_json: bool) -> None:
-    if as_json:
-        up: dict[str, Any] = {"running": True, "pid": by.pid, "since": show.iso_time(by.started_at), "port": by.port}
-        show.print_json(up)
-    else:
-        where = f", HTTP on port {by.port}" if by.port is not None else ""
-        click.echo(f"The gateway is up (process {by.pid}{where}).")
+def _print_started(by: LockHolder, as_json: bool) -> None:
+    http = f", HTTP on port {by.port}" if by.port is not None else ""
+    data = {"running": True, "pid": by.pid, "since": iso_time(by.started_at), "port": by.port}
+    render(Result(data, f"The gateway is up (process {by.pid}{http})."), as_json)

@@ -1,7 +1,8 @@
-"""Which gateway serves a home: the one that holds the lock on its file, for as long as it lives.
+"""The lock of a home's gateway: one gateway per home.
 
-The system lets go of a lock with its process, however that ends. So the lock decides: what stands in the file says who
-holds it, and means nothing once nobody does. No process is looked for by its number.
+The gateway holds an flock on a file for as long as it lives. The system releases the lock when the process ends,
+however that happens. The content of the file names the holder and is valid only while the lock is held. No process is
+looked up by its id.
 """
 
 from __future__ import annotations
@@ -14,57 +15,57 @@ from pathlib import Path
 
 import msgspec
 
-from everthread.cli import output as show
 from everthread.domain.errors import Busy, StoreUnwritable
+from everthread.domain.text_format import local_time
 
 FILE = "gateway.lock"
-TAKE_S_MAX = 1.0
-"""Whoever looks at the lock shares it for a moment: a gateway that starts just then must not take that for another."""
-_LOOK_S = 0.02
+ACQUIRE_S_MAX = 1.0
+"""Retry for this long: `read_lock` takes a shared lock for a moment, which must not look like another gateway."""
+_POLL_S = 0.02
 _BYTES = 1024
 
 
-class Held(msgspec.Struct, frozen=True):
-    """Who holds the lock, in their own words."""
+class LockHolder(msgspec.Struct, frozen=True):
+    """The process that holds the lock, as written by itself."""
 
     pid: int
     holder: str
     started_at: float
     port: int | None = None
     namespace: str = ""
-    """Where the process's number means that process; empty if that can't be told."""
+    """The PID namespace that `pid` belongs to; empty if unknown."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class LockState(msgspec.Struct, frozen=True):
     running: bool
-    by: Held | None = None
-    """None if nobody is there, or it has not yet said who it is."""
+    by: LockHolder | None = None
+    """The holder. None if there is none, or it has not written its name yet."""
 
 
-class Holding:
-    """The lock of a gateway, from `take` to `leave`."""
+class GatewayLock:
+    """The lock of a gateway, held from `acquire` to `release`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._lock: int | None = None
 
-    def take(self, held: Held) -> None:
-        """Be the gateway of this home. Raises `Busy` if there is one."""
-        deadline = time.monotonic() + TAKE_S_MAX
-        while (lock := _locked(self._home)) is None:
+    def acquire(self, holder: LockHolder) -> None:
+        """Acquire the lock. Raises `Busy` if another gateway holds it."""
+        deadline = time.monotonic() + ACQUIRE_S_MAX
+        while (lock := _try_lock(self._home)) is None:
             if time.monotonic() >= deadline:
-                raise Busy(_taken(look(self._home)))
-            time.sleep(_LOOK_S)
+                raise Busy(_busy_message(read_lock(self._home)))
+            time.sleep(_POLL_S)
         self._lock = lock
-        self.tell(held)
+        self.write_holder(holder)
 
-    def tell(self, held: Held) -> None:
-        """Say anew who holds it. One write, always of the same length: nobody reads half of it."""
+    def write_holder(self, holder: LockHolder) -> None:
+        """Write the holder to the file, in one write of fixed length, so that no reader sees half of it."""
         assert self._lock is not None
-        os.pwrite(self._lock, msgspec.json.encode(held).ljust(_BYTES - 1) + b"\n", 0)
+        os.pwrite(self._lock, msgspec.json.encode(holder).ljust(_BYTES - 1) + b"\n", 0)
 
-    def leave(self) -> None:
-        """The file stays: whoever removed it might remove the lock of the next one."""
+    def release(self) -> None:
+        """Release the lock. The file stays: removing it could remove the lock of the next gateway."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._lock, 0)
@@ -72,65 +73,67 @@ class Holding:
             self._lock = None
 
 
-def look(home: Path) -> Seen:
-    """Whether a gateway serves this home now, and which."""
+def read_lock(home: Path) -> LockState:
+    """Return whether a gateway serves this home, and its holder."""
     try:
         lock = os.open(home / FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return Seen(False)
+        return LockState(False)
     except OSError as error:
-        raise StoreUnwritable(f"{home / FILE}: {error.strerror}; make it readable for you") from error
+        raise StoreUnwritable(f"{home / FILE}: {error.strerror}; make it readable for your user") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return Seen(True, _said(os.pread(lock, _BYTES, 0)))
+        return LockState(True, _decode(os.pread(lock, _BYTES, 0)))
     finally:
         os.close(lock)
-    return Seen(False)
+    return LockState(False)
 
 
-def namespace() -> str:
-    """What tells this system's process numbers from those of a container beside it."""
+def pid_namespace() -> str:
+    """Identify the PID namespace, to tell process ids of containers apart; empty if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
 
 
-def who(by: Held | None) -> str:
-    return f"process {by.pid}, since {show.local_time(by.started_at)}" if by is not None else "it has just started"
+def describe_holder(by: LockHolder | None) -> str:
+    return f"process {by.pid}, since {local_time(by.started_at)}" if by is not None else "starting"
 
 
-def _taken(seen: Seen) -> str:
+def _busy_message(state: LockState) -> str:
     return (
-        f"a gateway serves this home already ({who(seen.by)}); everthread gateway stop ends it, "
-        "everthread gateway status shows how it is"
+        f"a gateway is already running for this home ({describe_holder(state.by)}); stop it with "
+        "everthread gateway stop, or check it with everthread gateway status"
     )
 
 
-def _locked(home: Path) -> int | None:
+def _try_lock(home: Path) -> int | None:
     path = home / FILE
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreUnwritable(f"{path}: {error.strerror}; make it and its folder writable for you") from error
+        raise StoreUnwritable(
+            f"{path}: {error.strerror}; make the file and its folder writable for your user"
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A file that was removed meanwhile is no longer the one that others look at.
+        # If the file was removed meanwhile, others open a new one: this lock is worthless.
         if os.path.samestat(os.fstat(lock), os.stat(path)):
             return lock
     except (BlockingIOError, FileNotFoundError):
         pass
     except OSError as error:
         os.close(lock)
-        raise StoreUnwritable(f"{path}: {error.strerror}; choose a home where files can be locked") from error
+        raise StoreUnwritable(f"{path}: {error.strerror}; choose a home on a file system with file locks") from error
     os.close(lock)
     return None
 
 
-def _said(content: bytes) -> Held | None:
+def _decode(content: bytes) -> LockHolder | None:
     try:
-        return msgspec.json.decode(content, type=Held)
+        return msgspec.json.decode(content, type=LockHolder)
     except msgspec.MsgspecError:
         return None

@@ -1,4 +1,4 @@
-"""What a gateway says of itself now and then, in a file beside its lock, for whoever asks how it is."""
+"""The status report that a running gateway writes to a file every few seconds, for `gateway status` and `doctor`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("everthread.gateway")
 
 FILE = "gateway.json"
-EVERY_S = 2.0
+INTERVAL_S = 2.0
 
 
 class PlatformReport(msgspec.Struct, frozen=True):
@@ -24,8 +24,8 @@ class PlatformReport(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """As of some moment. `holder` is who wrote it: one that does not hold the lock is of no interest any more."""
+class GatewayReport(msgspec.Struct, frozen=True):
+    """The state of a gateway at one moment. A report whose `holder` does not hold the lock is stale."""
 
     holder: str
     at: float
@@ -38,8 +38,8 @@ class Report(msgspec.Struct, frozen=True):
     draining: bool = False
 
 
-def report_of(gateway: Gateway, holder: str) -> Report:
-    return Report(
+def make_report(gateway: Gateway, holder: str) -> GatewayReport:
+    return GatewayReport(
         holder,
         gateway.clock.now(),
         {name: PlatformReport(state.up, "" if state.up else state.problem) for name, state in gateway.states.items()},
@@ -52,8 +52,8 @@ def report_of(gateway: Gateway, holder: str) -> Report:
     )
 
 
-def write(home: Path, report: Report) -> None:
-    """Whole or not at all. A disk that is full must not disturb what is reported on."""
+def write_report(home: Path, report: GatewayReport) -> None:
+    """Write the report atomically. A failure is logged: a full disk must not stop the gateway."""
     draft = home / f".{FILE}.{os.getpid()}"
     try:
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -63,18 +63,18 @@ def write(home: Path, report: Report) -> None:
             os.close(file)
         os.replace(draft, home / FILE)
     except OSError as error:
-        log.warning("how the gateway is can't be written down: %s", error)
+        log.warning("could not write the status report: %s", error)
         draft.unlink(missing_ok=True)
 
 
-def read(home: Path, holder: str) -> Report | None:
-    """What that gateway has said last, if anything."""
+def read_report(home: Path, holder: str) -> GatewayReport | None:
+    """Return the last report of this holder, if there is one."""
     try:
-        report = msgspec.json.decode((home / FILE).read_bytes(), type=Report)
+        report = msgspec.json.decode((home / FILE).read_bytes(), type=GatewayReport)
     except (OSError, msgspec.MsgspecError):
         return None
     return report if report.holder == holder else None
 
 
-def remove(home: Path) -> None:
+def remove_report(home: Path) -> None:
     (home / FILE).unlink(missing_ok=True)

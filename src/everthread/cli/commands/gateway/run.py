@@ -1,9 +1,7 @@
-"""Being the gateway of a home: from the lock to the last reply, in this process.
+"""Run the gateway in this process, from acquiring the lock to a graceful shutdown.
 
-Being told to end: once, and it is done in good order within a bound; twice, and it is done at once.
-
-Whatever is left undone is stored, so the end may come at any point. The bound holds even if something holds the loop: a
-thread sees to that, which does nothing else.
+The first SIGTERM or SIGINT shuts down within a time limit; the second exits immediately. Unfinished work is stored, so
+the process may exit at any point. A watchdog thread enforces the limit even if the event loop is blocked.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from everthread.cli.commands.gateway import report as reporting
-from everthread.cli.commands.gateway.lock import Held, Holding, namespace
+from everthread.cli.commands.gateway import report as gateway_report
+from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder, pid_namespace
 from everthread.cli.commands.gateway.systemd_notify import ALIVE, READY, STOPPING, notify
 from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
@@ -35,48 +33,48 @@ if TYPE_CHECKING:
 log = logging.getLogger("everthread.gateway")
 
 WRAP_UP_S = 0.5
-"""Of the time that an end may take, what is kept for giving back and for telling plugins."""
+"""Part of the shutdown limit reserved for releasing turns and notifying plugins."""
 SHUTDOWN_S = 0.2
 
-Tell = Callable[[Held, "Gateway", tuple[str, ...]], None]
+OnReady = Callable[[LockHolder, "Gateway", tuple[str, ...]], None]
 
 
-async def serve(runtime: CliRuntime, holding: Holding, ending: Ending, tell: Tell) -> None:
-    """Serve until told to end. Raises `Busy` if another gateway does already. `tell` is told once all is up."""
-    told, systemd = ending.told(), notify_socket()
-    held = Held(os.getpid(), runtime.holder, runtime.clock.now(), namespace=namespace())
-    holding.take(held)
+async def serve(runtime: CliRuntime, lock: GatewayLock, signals: ShutdownSignals, on_ready: OnReady) -> None:
+    """Serve until a stop signal. Calls `on_ready` once everything is up. Raises `Busy` if another gateway runs."""
+    stop, systemd = signals.stop_requested(), notify_socket()
+    holder = LockHolder(os.getpid(), runtime.holder, runtime.clock.now(), namespace=pid_namespace())
+    lock.acquire(holder)
     service = _Service(runtime)
-    ended = asyncio.ensure_future(told.wait())
+    stopping = asyncio.ensure_future(stop.wait())
     try:
         starting = asyncio.ensure_future(service.start())
-        await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting}, timeout=WRAP_UP_S)
             return
         problems, gateway = starting.result(), service.gateway
         assert gateway is not None
-        held = replace(held, port=service.port)
-        holding.tell(held)
-        reporting.write(runtime.settings.home, reporting.report_of(gateway, held.holder))
-        tell(held, gateway, problems)
+        holder = replace(holder, port=service.port)
+        lock.write_holder(holder)
+        gateway_report.write_report(runtime.settings.home, gateway_report.make_report(gateway, holder.holder))
+        on_ready(holder, gateway, problems)
         notify(systemd, READY)
-        while not told.is_set():
-            await asyncio.wait({ended}, timeout=reporting.EVERY_S)
-            reporting.write(runtime.settings.home, reporting.report_of(gateway, held.holder))
+        while not stop.is_set():
+            await asyncio.wait({stopping}, timeout=gateway_report.INTERVAL_S)
+            gateway_report.write_report(runtime.settings.home, gateway_report.make_report(gateway, holder.holder))
             notify(systemd, ALIVE)
     finally:
-        ended.cancel()
+        stopping.cancel()
         notify(systemd, STOPPING)
-        log.info("the gateway stops")
+        log.info("gateway stopping")
         await service.stop()
-        reporting.remove(runtime.settings.home)
-        log.info("the gateway has stopped")
+        gateway_report.remove_report(runtime.settings.home)
+        log.info("gateway stopped")
 
 
 class _Service:
-    """What is served, from `start` to `stop`."""
+    """The gateway and the HTTP server, from `start` to `stop`."""
 
     def __init__(self, runtime: CliRuntime) -> None:
         self._runtime = runtime
@@ -88,7 +86,7 @@ class _Service:
         return self._web.port if self._web is not None else None
 
     async def start(self) -> tuple[str, ...]:
-        """What is not as it should be, a line each."""
+        """Start everything and return the problems found, one line each."""
         runtime = self._runtime
         problems = tuple(await runtime.ready())
         for problem in problems:
@@ -101,55 +99,57 @@ class _Service:
             await web.start()
             self._web = web
         settle()
-        log.info("the gateway serves %s", ", ".join([*gateway.platforms, *(["http"] if web else [])]) or "nothing")
+        log.info(
+            "gateway started, serving %s", ", ".join([*gateway.platforms, *(["http"] if web else [])]) or "nothing"
+        )
         return problems
 
     async def stop(self) -> None:
-        """Take nothing more, let what runs end, give the rest back, tell the plugins; within `gateway.drain_s`."""
-        # By the loop's clock: the one on the wall may be put forward or back meanwhile.
+        """Stop receiving, let running turns end, release the others, notify plugins; within `gateway.drain_s`."""
+        # The loop's clock is monotonic; the wall clock may be set meanwhile.
         now, drain_s = asyncio.get_running_loop().time, self._runtime.settings.gateway.drain_s
         deadline = now() + drain_s
         wrap_up_s = min(WRAP_UP_S, drain_s / 2)
         if self.gateway is not None:
             await _within(drain_s, self.gateway.stop(drain_s - wrap_up_s), "the platforms")
         if self._web is not None:
-            # Since the gateway stops, it takes nothing more either; now it has nothing left to wait for.
+            # The stopping gateway accepts nothing more, so the server has nothing left to wait for.
             await _within(max(deadline - now(), wrap_up_s), self._web.stop(), "HTTP")
         await self._runtime.stop(max(deadline - now(), wrap_up_s) - wrap_up_s / 2, shutdown_s=SHUTDOWN_S)
 
 
 async def _within(bound_s: float, work: Coroutine[Any, Any, None], what: str) -> None:
-    """See it through, or leave it; whatever it meets, the rest of the end comes after it."""
+    """Wait for `work` up to `bound_s`, then cancel it. Errors are logged, so that the shutdown goes on."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({task}, timeout=bound_s)
     if not task.done():
-        log.warning("%s did not end within %g s", what, bound_s)
+        log.warning("%s did not stop within %g s", what, bound_s)
         task.cancel()
     elif not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s did not end well", what, exc_info=error)
+        log.error("%s failed to stop", what, exc_info=error)
 
 
-LAST_S = 0.8
-"""How long after its bound an end is made short."""
-_ENDS = (signal.SIGTERM, signal.SIGINT)
+GRACE_S = 0.8
+"""Delay after the shutdown limit before the watchdog exits the process."""
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Ending:
-    """Hears the signals while it is entered."""
+class ShutdownSignals:
+    """Signal handlers and the shutdown watchdog, active inside the `with` block."""
 
     def __init__(self, bound_s: float) -> None:
         self._bound_s = bound_s
         self._read, self._write = os.pipe()
-        self._begun = False
-        self._told: asyncio.Event | None = None
+        self._requested = False
+        self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
-        self._watching = threading.Thread(target=self._watch, name="ending", daemon=True)
-        self._watching.start()
-        self._before = {number: signal.signal(number, self._hear) for number in _ENDS}
-        # A terminal that goes away takes no service with it.
-        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _heed_not)
+        self._watchdog = threading.Thread(target=self._watch, name="shutdown", daemon=True)
+        self._watchdog.start()
+        self._before = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
+        # Closing the terminal must not stop the gateway.
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _ignore)
         return self
 
     def __exit__(
@@ -157,42 +157,44 @@ class Ending:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
-        # The thread reads this, or the end behind it.
+        # Wakes the watchdog; closing the pipe does so as well.
         os.write(self._write, b".")
         os.close(self._write)
-        self._watching.join()
+        self._watchdog.join()
         os.close(self._read)
 
-    def leave(self) -> None:
-        """Be gone, if told to: all is stored and closed. What is left to do is to free memory, and to wait for others'
-        threads, which may never end.
+    def exit_if_requested(self) -> None:
+        """Exit the process if a stop was requested.
+
+        Everything is stored and closed. A normal exit would only free memory and wait for threads of libraries, which
+        may never end.
         """
-        if self._begun:
+        if self._requested:
             sys.stdout.flush()
             os._exit(0)
 
-    def told(self) -> asyncio.Event:
-        """Set once the program has been told to end."""
+    def stop_requested(self) -> asyncio.Event:
+        """Return the event that is set when a stop is requested."""
         self._loop = asyncio.get_running_loop()
-        self._told = asyncio.Event()
-        if self._begun:
-            self._told.set()
-        return self._told
+        self._stop = asyncio.Event()
+        if self._requested:
+            self._stop.set()
+        return self._stop
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        # Between any two steps of the program: nothing here may wait for a lock.
-        if self._begun:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # Runs between any two instructions: must not wait for a lock.
+        if self._requested:
             os._exit(INTERRUPTED)
-        self._begun = True
+        self._requested = True
         os.write(self._write, b"!")
-        if self._loop is not None and self._told is not None:
-            self._loop.call_soon_threadsafe(self._told.set)
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     def _watch(self) -> None:
-        if os.read(self._read, 1) == b"!" and not select.select([self._read], [], [], self._bound_s + LAST_S)[0]:
-            os.write(2, b"everthread: stopped in the middle; what was not finished is gone on with at the next start\n")
+        if os.read(self._read, 1) == b"!" and not select.select([self._read], [], [], self._bound_s + GRACE_S)[0]:
+            os.write(2, b"everthread: shutdown timed out; unfinished work continues at the next start\n")
             os._exit(0)
 
 
-def _heed_not(number: int, frame: FrameType | None) -> None:
-    """Unlike a signal that is ignored, one that is heard is not ignored by children as well."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing. Unlike SIG_IGN, a handler is not inherited by child processes."""

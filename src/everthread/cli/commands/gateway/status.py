@@ -1,4 +1,4 @@
-"""How a gateway is: what its lock says, what it reports of itself, and what waits in the store."""
+"""The status of a gateway: its lock, its last report, and the work queued for it in the store."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from typing import Any
 
 from msgspec import Struct
 
-from everthread.cli import output as show
-from everthread.cli.commands.gateway import lock as holding
-from everthread.cli.commands.gateway import report as reporting
-from everthread.cli.commands.gateway.lock import Seen
-from everthread.cli.commands.gateway.report import Report
+from everthread.cli.commands.gateway import report as gateway_report
+from everthread.cli.commands.gateway.lock import LockState, describe_holder, read_lock
+from everthread.cli.commands.gateway.report import GatewayReport
 from everthread.cli.context import CliContext, CliRuntime
+from everthread.cli.output import iso_time
 from everthread.domain.model import ReplyState
+from everthread.domain.text_format import counted
 
 COUNTED_MAX = 10_000
-_HERE = ("cli", "delegation")
-"""What is said there does not go through a gateway."""
+_LOCAL_PLATFORMS = ("cli", "delegation")
+"""Platforms that are not served by a gateway."""
 
 
-class Waiting(Struct, frozen=True):
-    """What stands in the store for a gateway, whether one runs or not."""
+class QueuedWork(Struct, frozen=True):
+    """Work in the store for a gateway, whether one runs or not."""
 
     conversations: int = 0
-    """Where something waits to be answered."""
+    """Conversations with unanswered messages."""
     replies: int = 0
     ambiguous: int = 0
     failed: int = 0
     lag: int = 0
-    """Entries that memory providers have not been told of yet."""
+    """Log entries not yet delivered to memory providers."""
 
 
-class State(Struct, frozen=True):
-    seen: Seen
-    report: Report | None
-    waiting: Waiting
+class GatewayStatus(Struct, frozen=True):
+    seen: LockState
+    report: GatewayReport | None
+    waiting: QueuedWork
 
 
-def of(invocation: CliContext) -> State:
-    home = invocation.settings.home
-    return invocation.look(lambda runtime: at(home, runtime), nothing=State(*_seen(home), Waiting()))
+def read_status(cli: CliContext) -> GatewayStatus:
+    home = cli.settings.home
+    return cli.read(lambda runtime: status_at(home, runtime), default=GatewayStatus(*_read_files(home), QueuedWork()))
 
 
-async def at(home: Path, runtime: CliRuntime) -> State:
-    return State(*_seen(home), await _waiting_in(runtime))
+async def status_at(home: Path, runtime: CliRuntime) -> GatewayStatus:
+    return GatewayStatus(*_read_files(home), await _count_queued(runtime))
 
 
-def _seen(home: Path) -> tuple[Seen, Report | None]:
-    seen = holding.look(home)
-    return seen, reporting.read(home, seen.by.holder) if seen.by is not None else None
+def _read_files(home: Path) -> tuple[LockState, GatewayReport | None]:
+    seen = read_lock(home)
+    return seen, gateway_report.read_report(home, seen.by.holder) if seen.by is not None else None
 
 
-async def _waiting_in(runtime: CliRuntime) -> Waiting:
+async def _count_queued(runtime: CliRuntime) -> QueuedWork:
     store = runtime.store
 
     async def count(*states: ReplyState) -> int:
         found = await store.read(lambda uow: [uow.outbox.replies(state, COUNTED_MAX) for state in states])
-        return sum(1 for replies in found for reply in replies if reply.key.platform not in _HERE)
+        return sum(1 for replies in found for reply in replies if reply.key.platform not in _LOCAL_PLATFORMS)
 
     providers = await runtime.memory.journal.status()
     keys = await store.read(lambda uow: uow.inbox.keys_waiting())
-    return Waiting(
-        sum(1 for key in keys if key.platform not in _HERE),
+    return QueuedWork(
+        sum(1 for key in keys if key.platform not in _LOCAL_PLATFORMS),
         await count(ReplyState.READY, ReplyState.SENDING),
         await count(ReplyState.AMBIGUOUS),
         await count(ReplyState.FAILED),
@@ -71,14 +71,14 @@ async def _waiting_in(runtime: CliRuntime) -> Waiting:
     )
 
 
-def as_json(state: State) -> dict[str, Any]:
+def status_as_json(state: GatewayStatus) -> dict[str, Any]:
     by, report, waiting = state.seen.by, state.report, state.waiting
     return {
         "running": state.seen.running,
         "pid": by.pid if by is not None else None,
-        "since": show.iso_time(by.started_at) if by is not None else None,
+        "since": iso_time(by.started_at) if by is not None else None,
         "port": by.port if by is not None else None,
-        "reported_at": show.iso_time(report.at) if report is not None else None,
+        "reported_at": iso_time(report.at) if report is not None else None,
         "draining": report.draining if report is not None else None,
         "platforms": [
             {"platform": name, "up": platform.up, "problem": platform.problem or None}
@@ -97,31 +97,31 @@ def as_json(state: State) -> dict[str, Any]:
     }
 
 
-def in_words(state: State) -> Iterator[str]:
+def status_lines(state: GatewayStatus) -> Iterator[str]:
     seen, report, waiting = state.seen, state.report, state.waiting
     if not seen.running:
-        yield "The gateway does not run; everthread gateway start begins it."
+        yield "No gateway is running. Start it with everthread gateway start."
     else:
         ending = ", stopping" if report is not None and report.draining else ""
         port = f", HTTP on port {seen.by.port}" if seen.by is not None and seen.by.port is not None else ""
-        yield f"The gateway runs ({holding.who(seen.by)}{port}{ending})."
+        yield f"The gateway is running ({describe_holder(seen.by)}{port}{ending})."
         if report is None:
-            yield "It has not reported yet."
+            yield "No status report yet."
     if report is not None:
         for name, platform in report.platforms.items():
             yield f"  {name}: {'up' if platform.up else f'down: {platform.problem}'}"
         yield (
-            f"Messages: {report.taken} taken, {report.answered} answered, {report.turned_away} turned away; "
-            f"{show.counted(report.running_turns, 'answer')} being written."
+            f"Messages: {report.taken} received, {report.answered} answered, {report.turned_away} rejected; "
+            f"{counted(report.running_turns, 'turn')} running."
         )
-        yield f"Longest stall: {report.loop_stall_ms_max:g} ms."
+        yield f"Longest event loop stall: {report.loop_stall_ms_max:g} ms."
     yield (
-        f"Waiting: {show.counted(waiting.conversations, 'conversation')}, "
-        f"{show.counted(waiting.replies, 'reply', 'replies')}, "
-        f"{show.counted(waiting.lag, 'memory entry', 'memory entries')}."
+        f"Waiting: {counted(waiting.conversations, 'conversation')}, "
+        f"{counted(waiting.replies, 'reply', 'replies')}, "
+        f"{counted(waiting.lag, 'memory entry', 'memory entries')}."
     )
     if waiting.ambiguous or waiting.failed:
         yield (
-            f"Not known to have arrived: {waiting.ambiguous}; refused: {waiting.failed} (everthread doctor names those "
-            "of the last day)."
+            f"Replies with unknown delivery: {waiting.ambiguous}; failed: {waiting.failed} (everthread doctor lists "
+            "those of the last day)."
         )

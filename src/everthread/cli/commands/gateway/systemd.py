@@ -1,4 +1,4 @@
-"""The gateway as a service of systemd: its unit, and asking systemd for it."""
+"""The gateway as a systemd service: write its unit and call systemctl."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from everthread.domain.errors import AlreadyThere, BadInput, EverthreadError
 NAME = "everthread-gateway.service"
 SYSTEM_FOLDER = "/etc/systemd/system"
 _HOME = "X-Everthread-Home="
-_ASK_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 class NoSystemd(EverthreadError):
-    """There is no systemd that starts a user's services."""
+    """systemd is missing or does not manage services of this user."""
 
 
 def unit(settings: Settings, user: str = "") -> str:
-    """The unit's text; for a service of the whole system, `user` is whose it is."""
+    """Return the text of the unit. `user` is given for a system service only."""
     places, command = _places(settings)
     lines = [
         "[Unit]",
@@ -41,7 +41,7 @@ def unit(settings: Settings, user: str = "") -> str:
         "RestartSec=5",
         f"RestartPreventExitStatus={CONFIGURATION}",
         "TimeoutStartSec=120",
-        # Two seconds more than it ever takes; then it is killed, which loses nothing either.
+        # Two seconds more than a shutdown takes. A kill after that loses nothing.
         f"TimeoutStopSec={settings.gateway.drain_s + 3:g}",
         "WatchdogSec=60",
         "UMask=0077",
@@ -57,35 +57,34 @@ def path() -> Path:
 
 
 def is_installed(settings: Settings) -> bool:
-    """Whether the unit is there, and is for this home."""
+    """Tell if the unit is installed for this home."""
     return _home_in(path()) == _one_line(settings.home)
 
 
 def install(settings: Settings) -> Path:
-    """Write the unit and have it started with the system. Raises `NoSystemd`, or `AlreadyThere` for another home's."""
+    """Write and enable the unit. Raises `NoSystemd`, or `AlreadyThere` if the unit of another home is installed."""
     _need_systemd()
     file, text = path(), unit(settings)
-    there = _home_in(file)
-    if file.exists() and there != _one_line(settings.home):
-        raise AlreadyThere(f"{file} is there already, for {there or 'something else'}; remove it first")
+    other = _home_in(file)
+    if file.exists() and other != _one_line(settings.home):
+        raise AlreadyThere(f"{file} already exists, for {other or 'something else'}; remove it first")
     from everthread.config.edit import replace_file
 
     replace_file(file, text)
-    ask("daemon-reload")
-    ask("enable", NAME)
+    call("daemon-reload")
+    call("enable", NAME)
     return file
 
 
-def ask(*words: str) -> None:
-    """Have systemd do something. Raises `NoSystemd` with what it says if it does not."""
+def call(*words: str) -> None:
+    """Run systemctl. Raises `NoSystemd` with its message if it fails."""
     done = _systemctl(*words)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise NoSystemd(f"systemctl --user {' '.join(words)}: {said[0] if said else 'it failed'}")
+        raise NoSystemd(f"systemctl --user {' '.join(words)}: {_message(done) or 'failed'}")
 
 
 def is_active() -> bool:
-    """Whether systemd has it running, starting or stopping."""
+    """Tell if the service is running, starting or stopping."""
     return shutil.which("systemctl") is not None and _systemctl("is-active", NAME).stdout.strip() in (
         "active",
         "activating",
@@ -97,16 +96,19 @@ def is_active() -> bool:
 def _need_systemd() -> None:
     if shutil.which("systemctl") is None:
         raise NoSystemd(
-            "there is no systemd on this machine; everthread gateway start runs it without, "
-            "install --print shows the unit for elsewhere"
+            "no systemd on this machine; run the gateway with everthread gateway start, or print the unit for another "
+            "machine with install --print"
         )
     done = _systemctl("show-environment")
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
         raise NoSystemd(
-            f"no systemd answers for you here ({said[0] if said else 'systemctl --user failed'}); everthread gateway "
-            "start runs it without, install --system shows how to install it for the whole machine"
+            f"systemd does not manage services of your user ({_message(done) or 'systemctl --user failed'}); run the "
+            "gateway with everthread gateway start, or see install --system"
         )
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    return next(iter((done.stderr or done.stdout).strip().splitlines()), "")
 
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
@@ -116,13 +118,13 @@ def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=_ASK_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise NoSystemd(f"systemctl --user {' '.join(words)}: no answer within {_ASK_S:g} s; try again") from error
+        raise NoSystemd(f"systemctl --user {' '.join(words)}: no answer within {_TIMEOUT_S:g} s; try again") from error
     except OSError as error:
-        raise NoSystemd(f"systemctl can't be run: {error.strerror}") from error
+        raise NoSystemd(f"could not run systemctl: {error.strerror}") from error
 
 
 def _home_in(file: Path) -> str | None:
@@ -134,29 +136,32 @@ def _home_in(file: Path) -> str | None:
 
 
 def _places(settings: Settings) -> tuple[list[str], list[str]]:
-    """How the service finds the same files: a home that is named holds them all, so it is not, if it does not."""
+    """Return the Environment lines and options that make the service use the same files.
+
+    `--home` implies that the configuration is in the home, so it is given only if that is so.
+    """
     home = settings.home
     if {settings.config_path.parent, settings.env_path.parent, settings.mcp_path.parent} <= {home}:
         return [], ["--home", str(home)]
     outside = next(p.parent for p in (settings.config_path, settings.env_path, settings.mcp_path) if p.parent != home)
-    said = [f"Environment={_quoted(f'XDG_CONFIG_HOME={outside.parent}')}"]
+    lines = [f"Environment={_quoted(f'XDG_CONFIG_HOME={outside.parent}')}"]
     if home.name == "everthread":
-        said.append(f"Environment={_quoted(f'XDG_DATA_HOME={home.parent}')}")
-    return said, []
+        lines.append(f"Environment={_quoted(f'XDG_DATA_HOME={home.parent}')}")
+    return lines, []
 
 
 def _word(word: str) -> str:
-    """A word of a command, where a dollar begins a variable."""
+    """Quote a word of ExecStart, where a dollar starts a variable."""
     return _quoted(word.replace("$", "$$"))
 
 
 def _quoted(text: str) -> str:
-    """As systemd reads it back."""
+    """Quote a value by the rules of systemd."""
     escaped = _one_line(text).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if any(c in escaped for c in " \t'\"\\;") or not escaped else escaped
 
 
 def _one_line(text: str | Path) -> str:
     if any(ord(char) < 32 for char in str(text)):
-        raise BadInput(f"{str(text)!r} can't be written into a unit; use a home whose name is on one line")
+        raise BadInput(f"{str(text)!r} has control characters and does not fit into a unit; use another home")
     return str(text)

@@ -1,4 +1,4 @@
-"""Telling systemd how the service is, if it was started by it."""
+"""Notify systemd of the state of the service (sd_notify)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALIVE = "WATCHDOG=1"
 
 
 def notify(address: str | None, state: str) -> None:
-    """Nobody waits for this, and nothing depends on it."""
+    """Send a state to the socket of systemd, if there is one. Errors are ignored."""
     if not address:
         return
     name = f"\0{address[1:]}" if address.startswith("@") else address

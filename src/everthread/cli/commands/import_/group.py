@@ -1,4 +1,4 @@
-"""`everthread import`: take in what another program has kept."""
+"""`everthread import`: import data from other agents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from everthread.cli.commands.import_.hermes import hermes
 
 @click.group("import")
 def import_() -> None:
-    """Take in what another agent has kept.
+    """Import data from another agent.
 
-    What `everthread sessions export` has written, `everthread sessions import` reads.
+    To import a file written by `everthread sessions export`, use `everthread sessions import`.
 
     \b
     Examples:

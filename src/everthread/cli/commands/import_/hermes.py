@@ -1,4 +1,4 @@
-"""`everthread import hermes`: take in what Hermes Agent has kept."""
+"""`everthread import hermes`: import the data of Hermes Agent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
+from everthread.domain.text_format import counted, one_line
 
 if TYPE_CHECKING:
-    from everthread.cli.commands.import_.hermes_data import Taken, Taking
+    from everthread.cli.commands.import_.hermes_data import HermesImport, ImportReport
     from everthread.config.settings import Settings
     from everthread.hermes_import.allowlist import Account
     from everthread.hermes_import.database import Database
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
     from everthread.hermes_import.session_keys import Route
 
 _REMARKS_MAX = 30
-_BROUGHT = "hermes-import.json"
-"""In the home: whom and what earlier imports have brought. What was taken out since must not come back."""
-_NEVER = {
-    "config.yaml": "settings are not taken; `everthread setup` makes ours",
-    "SOUL.md": "is Hermes's own prompt; put what you want of it into AGENTS.md",
-    "cron": "scheduled tasks are not taken; schedule them anew",
+_HISTORY_FILE = "hermes-import.json"
+"""In the home: accounts and skills of earlier imports. Those removed since must not come back."""
+_NOT_IMPORTED = {
+    "config.yaml": "settings are not imported; run `everthread setup`",
+    "SOUL.md": "is the prompt of Hermes; copy what you need into AGENTS.md",
+    "cron": "scheduled tasks are not imported; add them with `everthread cron add`",
     "plugins": "are programs for Hermes",
     "hooks": "are programs for Hermes",
 }
 
 
-class Brought(Struct, frozen=True):
+class ImportHistory(Struct, frozen=True):
+    """Accounts, skills and chat bindings of earlier imports."""
+
     accounts: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     places: dict[str, str] = {}
@@ -41,21 +44,21 @@ class Brought(Struct, frozen=True):
 
 @click.command()
 @click.argument("path", required=False)
-@click.option("--dry-run", is_flag=True, help="Say what would be taken; change nothing.")
-@click.option("--as-mine", is_flag=True, help="Let all of it belong to you, also what was said on platforms.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported.")
+@click.option("--as-mine", is_flag=True, help="Make everything yours, including sessions on platforms.")
 @json_option
 @home_option
-@pass_invocation
-def hermes(invocation: CliContext, path: str | None, dry_run: bool, as_mine: bool, as_json: bool) -> None:
-    """Take in what Hermes Agent keeps in PATH; without it, in $HERMES_HOME or ~/.hermes.
+@pass_cli
+def hermes(cli: CliContext, path: str | None, dry_run: bool, as_mine: bool, as_json: bool) -> None:
+    """Import the data of Hermes Agent from PATH (default: $HERMES_HOME or ~/.hermes).
 
-    Conversations with their branches, summaries, tools and thoughts; which chat goes on with which of them; MEMORY.md
-    and USER.md; your skills; who is let in. Nothing is changed there, and Hermes may be running. To import again adds
-    what is new. What was forgotten, removed or turned out here does not come back. Memory providers are not told of
-    imported turns; `journal replay` does that.
+    Imports sessions with branches, summaries, tool calls and reasoning; the current session of each chat; MEMORY.md
+    and USER.md; your skills; allowed accounts. The source is not changed, and Hermes may be running. Importing again
+    adds what is new. Data forgotten or removed here does not come back. Imported turns are not delivered to memory
+    providers; `journal replay` does that.
 
-    What was said in a terminal is yours; what was said on a platform belongs to the account that said it, or to whom
-    `gateway.links` in the settings says it is.
+    Terminal sessions become yours. Sessions on a platform belong to the account that wrote them, or to the person
+    named for it in `gateway.links`.
 
     \b
     Examples:
@@ -64,74 +67,73 @@ def hermes(invocation: CliContext, path: str | None, dry_run: bool, as_mine: boo
       everthread import hermes /srv/hermes --as-mine
       everthread import hermes ~/.hermes/profiles/work --json
     """
-    from everthread.cli.commands.import_.hermes_data import Taken
-    from everthread.cli.files import path_given
+    from everthread.cli.commands.import_.hermes_data import ImportReport
+    from everthread.cli.files import parse_path
     from everthread.config.environment import hermes_home
     from everthread.hermes_import.database import opened
     from everthread.hermes_import.home import HermesHome
 
-    home = HermesHome(path_given(path) if path is not None else hermes_home())
-    settings = invocation.settings
-    taken = Taken(str(home.path))
+    home = HermesHome(parse_path(path) if path is not None else hermes_home())
+    settings = cli.settings
+    report = ImportReport(str(home.path))
     with opened(home.database) if home.database.exists() else nullcontext() as database:
-        routes, accounts = _read(home, database, taken)
+        routes, accounts = _read(home, database, report)
 
-        async def take(runtime: CliRuntime | None) -> Taken:
-            taking = _taking(runtime, settings, taken, as_mine=as_mine, dry_run=dry_run)
-            await _take(runtime, taking, home, database, routes, accounts, settings, dry_run=dry_run)
-            return taken
+        async def run(runtime: CliRuntime | None) -> ImportReport:
+            job = _make_import(runtime, settings, report, as_mine=as_mine, dry_run=dry_run)
+            await _import(runtime, job, home, database, routes, accounts, settings, dry_run=dry_run)
+            return report
 
         if not dry_run:
-            invocation.talk(take)
-        elif invocation.look(_is_there, nothing=False):
-            invocation.look(take, nothing=taken)
+            cli.open_home(run)
+        elif cli.read(_has_store, default=False):
+            cli.read(run, default=report)
         else:
-            invocation.run(take(None))
-    if as_json:
-        show.print_json(_as_json(taken, dry_run))
-    else:
-        click.echo("\n".join(_words(taken, dry_run)))
+            cli.run(run(None))
+    render(Result(lambda: _as_json(report, dry_run), lambda: _lines(report, dry_run)), as_json)
 
 
-async def _is_there(_: CliRuntime) -> bool:
+async def _has_store(_: CliRuntime) -> bool:
     return True
 
 
-def _read(home: HermesHome, database: Database | None, taken: Taken) -> tuple[list[Route], list[Account]]:
-    """What the files say, before anything is changed: if one can't be read, nothing is."""
+def _read(home: HermesHome, database: Database | None, report: ImportReport) -> tuple[list[Route], list[Account]]:
+    """Read all files before anything is changed, so that an unreadable file stops the import."""
     from everthread.hermes_import.allowlist import accounts_of
     from everthread.hermes_import.database import SCHEMAS
     from everthread.hermes_import.session_keys import routes_of
 
     entries = database.routing() if database is not None else {}
-    # The table is the newer of the two; what is only in the file is of before it.
+    # The table replaced the file; entries that are only in the file are older.
     routes, spoiled = routes_of(entries, home.routing())
     if spoiled:
-        taken.leave("entries of the routing", "can't be understood", spoiled)
+        report.skip("routing entries", "have an unknown format", spoiled)
     accounts, left = accounts_of(home.access_variables(), home.approved())
-    taken.not_taken += left
+    report.skipped += left
     if database is None:
-        taken.leave("state.db", "there is none, so there are no conversations")
+        report.skip("state.db", "is missing, so there are no sessions")
     else:
-        taken.schema = database.schema
-        if taken.schema not in SCHEMAS:
+        report.schema = database.schema
+        if report.schema not in SCHEMAS:
             known = f"{SCHEMAS[0]} to {SCHEMAS[-1]}"
-            taken.leave("what is new in its database", f"is of version {taken.schema}; versions {known} are known")
+            report.skip("new parts of the database", f"have schema {report.schema}; schemas {known} are supported")
     return routes, accounts
 
 
-def _taking(runtime: CliRuntime | None, settings: Settings, taken: Taken, *, as_mine: bool, dry_run: bool) -> Taking:
+def _make_import(
+    runtime: CliRuntime | None, settings: Settings, report: ImportReport, *, as_mine: bool, dry_run: bool
+) -> HermesImport:
     import time
 
-    from everthread.cli.commands.import_.hermes_data import Taking
+    from everthread.cli.commands.import_.hermes_data import HermesImport
 
-    now = runtime.clock.now() if runtime is not None else time.time()  # noqa: TID251 - there is no clock yet
-    return Taking(runtime, settings, taken, now, as_mine=as_mine, dry_run=dry_run)
+    now = runtime.clock.now() if runtime is not None else time.time()  # noqa: TID251 - there is no runtime with a clock yet
+    return HermesImport(runtime, settings, report, now, as_mine=as_mine, dry_run=dry_run)
 
 
-async def _take(
+async def _import(
     runtime: CliRuntime | None,
-    taking: Taking,
+    job: HermesImport,
     home: HermesHome,
     database: Database | None,
     routes: list[Route],
@@ -141,84 +143,87 @@ async def _take(
     dry_run: bool,
 ) -> None:
     from everthread.agent.skills.folders import SkillFolders
-    from everthread.cli.commands.import_.hermes_skills import take_skills
-    from everthread.cli.output import bar
+    from everthread.cli.commands.import_.hermes_skills import import_skills
+    from everthread.cli.output import progress_bar
     from everthread.domain.model import NoteTarget
 
-    taken, brought = taking.taken, _brought(settings.home)
+    report, history = job.report, _read_history(settings.home)
     if database is not None:
-        with bar("Importing", database.count()) as advance:
-            await taking.sessions(database, routes, advance)
-    await taking.guests(accounts, brought.accounts)
+        with progress_bar("Importing", database.count()) as advance:
+            await job.sessions(database, routes, advance)
+    await job.guests(accounts, history.accounts)
     for target in NoteTarget:
-        await taking.notes(target, home.notes(target))
+        await job.notes(target, home.notes(target))
     folders = runtime.skills if runtime is not None else SkillFolders(settings.skills_path)
-    skills = take_skills(home, folders, brought.skills, dry_run=dry_run)
-    taken.skills, taken.not_taken = skills.names, [*taken.not_taken, *skills.not_taken]
+    skills = import_skills(home, folders, history.skills, dry_run=dry_run)
+    report.skills, report.skipped = skills.names, [*report.skipped, *skills.skipped]
     if runtime is not None and not dry_run:
-        _remember(settings.home, brought, taken)
-        if taken.tally.notes and (problem := await runtime.sync_notes(settings.owner)):
+        _write_history(settings.home, history, report)
+        if report.counts.notes and (problem := await runtime.sync_notes(settings.owner)):
             click.echo(problem, err=True)
         await runtime.start()
-    await taking.routing(routes, brought.places)
+    await job.routing(routes, history.places)
     if runtime is not None and not dry_run:
-        _remember(settings.home, brought, taken)
+        _write_history(settings.home, history, report)
         await runtime.drain()
-    for name in home.there(*_NEVER):
-        taken.leave(name, _NEVER[name])
+    for name in home.there(*_NOT_IMPORTED):
+        report.skip(name, _NOT_IMPORTED[name])
     for name in home.others():
-        taken.leave(f"profile {name}", f"is a home of its own; import {home.path / 'profiles' / name} too")
+        report.skip(
+            f"profile {name}",
+            f"is a separate home; import it with everthread import hermes {home.path / 'profiles' / name}",
+        )
 
 
-def _brought(home: Path) -> Brought:
+def _read_history(home: Path) -> ImportHistory:
     import msgspec
 
     from everthread.domain.errors import BadInput
 
-    file = home / _BROUGHT
+    file = home / _HISTORY_FILE
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Brought)
+        return msgspec.json.decode(file.read_bytes(), type=ImportHistory)
     except FileNotFoundError:
-        return Brought()
+        return ImportHistory()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        # Whoever was turned out here would come back in.
+        # Without it, accounts removed here would be allowed again.
         raise BadInput(
-            f"{file}: can't be read, and says whom and what earlier imports have brought; take it from a backup, or "
-            "remove it to have all of that brought again"
+            f"{file}: unreadable record of earlier imports; restore it from a backup, or remove it to import "
+            "everything again"
         ) from None
 
 
-def _remember(home: Path, brought: Brought, taken: Taken) -> None:
+def _write_history(home: Path, history: ImportHistory, report: ImportReport) -> None:
     import msgspec
 
     from everthread.config.edit import replace_file
 
-    accounts = dict.fromkeys((*brought.accounts, *taken.guests))
-    skills = dict.fromkeys((*brought.skills, *taken.skills))
-    now = Brought(tuple(accounts), tuple(skills), taken.put_on or brought.places)
-    if now != brought:
-        replace_file(home / _BROUGHT, msgspec.json.encode(now).decode() + "\n")
+    accounts = dict.fromkeys((*history.accounts, *report.guests))
+    skills = dict.fromkeys((*history.skills, *report.skills))
+    now = ImportHistory(tuple(accounts), tuple(skills), report.bindings or history.places)
+    if now != history:
+        replace_file(home / _HISTORY_FILE, msgspec.json.encode(now).decode() + "\n")
 
 
-def _words(taken: Taken, dry_run: bool) -> Iterator[str]:
-    tally = taken.tally
-    would = "Would import" if dry_run else "Imported"
-    said = f"{show.counted(taken.messages, 'message')} in {show.counted(tally.turns, 'turn')}"
-    yield f"{would} {said} of {show.counted(tally.sessions, 'session')} from {show.one_line(taken.source)}."
-    if tally.same:
-        yield f"{show.counted(tally.same, 'session')} had nothing new."
-    for count, what in ((tally.notes, "note"), (len(taken.skills), "skill"), (len(taken.guests), "guest")):
+def _lines(report: ImportReport, dry_run: bool) -> Iterator[str]:
+    counts = report.counts
+    verb = "Would import" if dry_run else "Imported"
+    messages = f"{counted(report.messages, 'message')} in {counted(counts.turns, 'turn')}"
+    yield f"{verb} {messages} of {counted(counts.sessions, 'session')} from {one_line(report.source)}."
+    if counts.same:
+        yield f"{counted(counts.same, 'session')} had nothing new."
+    for count, what in ((counts.notes, "note"), (len(report.skills), "skill"), (len(report.guests), "guest")):
         if count:
-            yield f"{would} {show.counted(count, what)}."
-    if taken.places:
-        goes = "would go on" if dry_run else "goes on"
-        yield f"{show.counted(len(taken.places), 'chat')} {goes} here where it was left."
-    remarks = [f"{old} is {new} here: its id was taken." for old, new in tally.renamed.items()]
-    remarks += [f"{session_id} {why}." for session_id, why in tally.left_out.items()]
-    remarks += [f"{_counted(each.count, each.what)}: {each.why}." for each in taken.not_taken]
+            yield f"{verb} {counted(count, what)}."
+    if report.places:
+        verb = "would continue" if dry_run else "continue"
+        yield f"{counted(len(report.places), 'chat')} {verb} with the imported sessions."
+    remarks = [f"{old} was imported as {new}: its id is taken." for old, new in counts.renamed.items()]
+    remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
+    remarks += [f"{_counted(each.count, each.what)}: {each.why}." for each in report.skipped]
     if remarks:
-        yield "Not taken, or not as it was:"
-        yield from (f"  {show.one_line(remark)}" for remark in remarks[:_REMARKS_MAX])
+        yield "Not imported, or changed:"
+        yield from (f"  {one_line(remark)}" for remark in remarks[:_REMARKS_MAX])
     if len(remarks) > _REMARKS_MAX:
         yield f"  ... and {len(remarks) - _REMARKS_MAX} more; --json lists them all"
 
@@ -227,21 +232,21 @@ def _counted(count: int, what: str) -> str:
     return what if count == 1 else f"{count:,} {what}"
 
 
-def _as_json(taken: Taken, dry_run: bool) -> dict[str, Any]:
-    tally = taken.tally
+def _as_json(report: ImportReport, dry_run: bool) -> dict[str, Any]:
+    counts = report.counts
     return {
-        "source": taken.source,
-        "schema": taken.schema,
-        "sessions": tally.sessions,
-        "turns": tally.turns,
-        "messages": taken.messages,
-        "same": tally.same,
-        "renamed": tally.renamed,
-        "left_out": tally.left_out,
-        "places": taken.places,
-        "notes": tally.notes,
-        "skills": taken.skills,
-        "guests": taken.guests,
-        "not_taken": [{"what": each.what, "why": each.why, "count": each.count} for each in taken.not_taken],
+        "source": report.source,
+        "schema": report.schema,
+        "sessions": counts.sessions,
+        "turns": counts.turns,
+        "messages": report.messages,
+        "same": counts.same,
+        "renamed": counts.renamed,
+        "left_out": counts.left_out,
+        "places": report.places,
+        "notes": counts.notes,
+        "skills": report.skills,
+        "guests": report.guests,
+        "not_taken": [{"what": each.what, "why": each.why, "count": each.count} for each in report.skipped],
         "dry_run": dry_run,
     }

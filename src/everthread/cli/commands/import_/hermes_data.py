@@ -1,4 +1,4 @@
-"""Taking in what a Hermes home has: conversations, where they go on, notes and guests, by the doors that there are."""
+"""Import sessions, chat bindings, notes and accounts from a Hermes home, through the public `lifecycle` calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from everthread.cli.commands.sessions.import_ import Tally
+from everthread.cli.commands.sessions.import_ import ImportCounts
 from everthread.domain.boundary import Resume
 from everthread.domain.export_format import NOTE_CHARS_MAX, NoteLine
 from everthread.domain.model import HANDED_OVER, NoteTarget, SessionKey, whole
@@ -31,57 +31,64 @@ if TYPE_CHECKING:
     from everthread.hermes_import.database import Database
     from everthread.store.unit_of_work import UnitOfWork
 
-_AT_HOME = (TERMINAL, "cron", HANDED_OVER)
+_LOCAL_PLATFORMS = (TERMINAL, "cron", HANDED_OVER)
 
 
-class Taken(Struct):
-    """What an import came to."""
+class ImportReport(Struct):
+    """The result of an import."""
 
     source: str
     schema: int = 0
-    tally: Tally = field(default_factory=Tally)
+    counts: ImportCounts = field(default_factory=ImportCounts)
     messages: int = 0
     places: dict[str, str] = field(default_factory=dict[str, str])
-    """Which conversation goes on where."""
-    put_on: dict[str, str] = field(default_factory=dict[str, str])
-    """The same of this import and all before it."""
+    """Session bound to each chat by this import."""
+    bindings: dict[str, str] = field(default_factory=dict[str, str])
+    """The same, including earlier imports."""
     guests: list[str] = field(default_factory=list[str])
     skills: list[str] = field(default_factory=list[str])
-    not_taken: list[NotTaken] = field(default_factory=list[NotTaken])
+    skipped: list[NotTaken] = field(default_factory=list[NotTaken])
 
-    def leave(self, what: str, why: str, count: int = 1) -> None:
-        self.not_taken.append(NotTaken(what, why, count))
+    def skip(self, what: str, why: str, count: int = 1) -> None:
+        self.skipped.append(NotTaken(what, why, count))
 
 
-class Taking:
-    """One import. Without a runtime there is no home yet, and all is new."""
+class HermesImport:
+    """One import. Without a runtime there is no home yet, and everything is new."""
 
     def __init__(
-        self, runtime: CliRuntime | None, settings: Settings, taken: Taken, now: float, *, as_mine: bool, dry_run: bool
+        self,
+        runtime: CliRuntime | None,
+        settings: Settings,
+        report: ImportReport,
+        now: float,
+        *,
+        as_mine: bool,
+        dry_run: bool,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
-        self.taken = taken
+        self.report = report
         self._now = now
         self._as_mine = as_mine
         self._dry_run = dry_run
         self._owners = {account: owner for owner, linked in settings.gateway.links.items() for account in linked}
-        self._came: dict[str, Imported] = {}
+        self._imported: dict[str, Imported] = {}
         self._last: dict[str, str] = {}
-        """The last session of ours that one of Hermes's is."""
+        """Session of Hermes -> last session here that it became."""
 
-    # --- Conversations -----------------------------------------------------------------------------------------------
+    # --- Sessions ----------------------------------------------------------------------------------------------------
 
     async def sessions(self, database: Database, routes: Sequence[Route], advance: Advance) -> None:
         members = family(database.sessions())
-        here = await self._here(member.row.id for member in members)
-        await self._know_guests()
+        existing = await self._existing(member.row.id for member in members)
+        await self._load_guests()
         routed = {route.session_id: route for route in routes}
         keys = frozenset(key_of_route(route, self._settings.profile) for route in routes)
         owners: dict[str, str] = {}
 
         def place_of(member: Member) -> Place:
-            known = here.get(our_id(member.row.id))
+            known = existing.get(our_id(member.row.id))
             route = routed.get(member.row.id)
             key = key_of_member(member, route, self._settings.profile)
             if known is not None and known.opened_at == member.row.started_at:
@@ -96,14 +103,14 @@ class Taking:
         for member in members:
             rows = list(database.messages(member.row.id))
             if member.remark:
-                self.taken.leave(f"the parent of {member.row.id}", member.remark)
+                self.report.skip(f"the parent of {member.row.id}", member.remark)
             for arriving in translator.session(member, rows):
-                await self._take(arriving, keys)
+                await self._import(arriving, keys)
                 self._last[member.row.id] = arriving.line.id
             advance(len(rows))
-        self._say_what_was_left(translator, database)
+        self._report_skipped(translator, database)
 
-    async def _take(self, arriving: Arriving, keys: frozenset[SessionKey]) -> None:
+    async def _import(self, arriving: Arriving, keys: frozenset[SessionKey]) -> None:
         line = arriving.line
         if self._runtime is None:
             done = Imported(Outcome.NEW, line.id, len(arriving.turns))
@@ -112,24 +119,24 @@ class Taking:
                 line,
                 lambda found: arriving.items(found.turns, found.rewinds),
                 owner=line.owner,
-                before=self._came,
+                before=self._imported,
                 routed=keys,
                 dry_run=self._dry_run,
             )
-        self._came[line.id] = done
-        self.taken.tally.count(line, done)
+        self._imported[line.id] = done
+        self.report.counts.count(line, done)
         if done.turns:
-            self.taken.messages += sum(len(turn.messages) for turn in arriving.turns[-done.turns :])
+            self.report.messages += sum(len(turn.messages) for turn in arriving.turns[-done.turns :])
 
-    def _say_what_was_left(self, translator: Translator, database: Database) -> None:
+    def _report_skipped(self, translator: Translator, database: Database) -> None:
         for role, count in sorted(translator.unknown.items()):
-            self.taken.leave(f"messages of the role {role[:40]!r}", "that role means nothing here", count)
+            self.report.skip(f"messages of the role {role[:40]!r}", "have an unknown role", count)
         if translator.unfinished:
-            self.taken.leave("unfinished turns", "Hermes may be answering; import again later", translator.unfinished)
+            self.report.skip("unfinished turns", "Hermes may be answering; import again later", translator.unfinished)
         if stray := database.stray():
-            self.taken.leave("messages", "their session is not in the database", stray)
+            self.report.skip("messages", "have no session in the database", stray)
 
-    async def _here(self, session_ids: Iterable[str]) -> Mapping[str, Session]:
+    async def _existing(self, session_ids: Iterable[str]) -> Mapping[str, Session]:
         wanted = [our_id(session_id) for session_id in session_ids]
 
         def read(uow: UnitOfWork) -> dict[str, Session]:
@@ -137,15 +144,15 @@ class Taking:
 
         return await self._runtime.store.read(read) if self._runtime is not None else {}
 
-    # --- Whose -------------------------------------------------------------------------------------------------------
+    # --- Owners ------------------------------------------------------------------------------------------------------
 
-    async def _know_guests(self) -> None:
+    async def _load_guests(self) -> None:
         if self._runtime is not None:
             guests = await self._runtime.store.read(lambda uow: uow.access.guests())
             self._owners = {guest.account: guest.owner for guest in guests} | self._owners
 
     def _owner(self, member: Member, key: SessionKey, route: Route | None) -> str:
-        if self._as_mine or key.platform in _AT_HOME:
+        if self._as_mine or key.platform in _LOCAL_PLATFORMS:
             return self._settings.owner
         user = member.row.user_id or (route.user if route is not None else None) or key.user or key.chat
         return owner_of(key, self._person(key.platform, whole(user)))
@@ -154,60 +161,62 @@ class Taking:
         account = account_of(platform, user)
         owner = self._owners.get(account, account)
         if owner_problem(owner) or is_groups(owner):
-            # Whoever has no name that can be kept is still nobody else, least of all whoever imports.
+            # An account without a valid name gets an owner of its own, never that of another person.
             return f"{HERE}-{hashlib.sha256(account.encode(errors='replace')).hexdigest()[:24]}"
         return owner
 
-    # --- Where they go on --------------------------------------------------------------------------------------------
+    # --- Chat bindings -----------------------------------------------------------------------------------------------
 
     async def routing(self, routes: Sequence[Route], before: Mapping[str, str]) -> None:
-        """`before` says where earlier imports put which chat: what it went on with here since is its own affair."""
-        self.taken.put_on = dict(before)
-        theirs = frozenset(done.session_id for done in self._came.values() if done.session_id and not done.outcome.why)
-        # Of two that are one chat here the newer counts.
+        """Bind chats to imported sessions. `before` has bindings of earlier imports; a chat rebound since stays."""
+        self.report.bindings = dict(before)
+        theirs = frozenset(
+            done.session_id for done in self._imported.values() if done.session_id and not done.outcome.why
+        )
+        # If two routes map to one chat, the newer one counts.
         for route in sorted(routes, key=lambda route: route.updated_at):
             key = key_of_route(route, self._settings.profile)
             session_id = self._last.get(route.session_id)
-            done = self._came.get(session_id or "")
+            done = self._imported.get(session_id or "")
             if route.why_not:
-                self.taken.leave(str(key), route.why_not)
+                self.report.skip(str(key), route.why_not)
             elif done is None or done.session_id is None:
-                self.taken.leave(str(key), "its conversation is not here")
+                self.report.skip(str(key), "its session was not imported")
             elif done.outcome is Outcome.FORGOTTEN:
-                self.taken.leave(str(key), "its conversation was forgotten here")
-            elif (problem := await self._put_on(key, done.session_id, before.get(str(key)), theirs)) is not None:
-                self.taken.leave(str(key), problem)
+                self.report.skip(str(key), "its session was forgotten here")
+            elif (problem := await self._bind(key, done.session_id, before.get(str(key)), theirs)) is not None:
+                self.report.skip(str(key), problem)
             else:
-                self.taken.put_on[str(key)] = done.session_id
+                self.report.bindings[str(key)] = done.session_id
 
-    async def _put_on(self, key: SessionKey, session_id: str, before: str | None, theirs: frozenset[str]) -> str | None:
-        """Let the chat go on with it; why it does not, if so."""
+    async def _bind(self, key: SessionKey, session_id: str, before: str | None, theirs: frozenset[str]) -> str | None:
+        """Bind the chat to the session. Return the problem if that is not possible."""
         if self._runtime is None:
-            self.taken.places[str(key)] = session_id
+            self.report.places[str(key)] = session_id
             return None
 
-        def look(uow: UnitOfWork) -> tuple[Session | None, str, str | None, str]:
+        def read(uow: UnitOfWork) -> tuple[Session | None, str, str | None, str]:
             _, on = uow.sessions.at(key)
             target, tip = uow.sessions.get(session_id), uow.sessions.tip(session_id)
             left = uow.sessions.tip(before) if before is not None else None
             newest = tip.id if tip is not None else session_id
             return on, newest, left.id if left is not None else None, target.owner if target is not None else ""
 
-        on, tip, left, owner = await self._runtime.store.read(look)
+        on, tip, left, owner = await self._runtime.store.read(read)
         if on is not None and on.id == tip:
             return None
         put_there = {before, left} if before is not None else theirs
         if on is not None and (on.id not in put_there or before == session_id):
-            return "goes on with another conversation here"
+            return "is bound to another session here"
         if on is not None and on.owner != owner:
-            return f"is {on.owner}'s here, and the conversation that it would go on with {owner}'s"
+            return f"belongs to {on.owner} here, but its session belongs to {owner}"
         if on is None and before == session_id:
-            return "its conversation has ended here"
+            return "its session has ended here"
         if not self._dry_run:
             done = await self._runtime.lifecycle.cross(key, Resume(session_id), owner=owner, actor="import")
             if done.refusal is not None:
-                return f"could not be put on {session_id} ({done.refusal.value}); import again later"
-        self.taken.places[str(key)] = session_id
+                return f"could not be bound to {session_id} ({done.refusal.value}); import again later"
+        self.report.places[str(key)] = session_id
         return None
 
     # --- Notes and guests --------------------------------------------------------------------------------------------
@@ -219,20 +228,20 @@ class Taking:
                 long += 1
                 continue
             line = NoteLine(note_id(owner, target, content), owner, target, content, self._now)
-            self.taken.tally.notes += await self._take_note(line)
+            self.report.counts.notes += await self._import_note(line)
         if long:
-            self.taken.leave(f"notes of {target.name}.md", f"have more than {NOTE_CHARS_MAX} characters", long)
+            self.report.skip(f"notes of {target.name}.md", f"have more than {NOTE_CHARS_MAX} characters", long)
 
-    async def _take_note(self, line: NoteLine) -> bool:
+    async def _import_note(self, line: NoteLine) -> bool:
         if self._runtime is None:
             return True
-        # Brought before: since then it is as it was changed here, or removed.
+        # Imported before; it may have been changed or removed here since.
         if await self._runtime.store.read(lambda uow: uow.notes.get(line.id)) is not None:
             return False
         return await self._runtime.lifecycle.import_note(line, owner=line.owner, dry_run=self._dry_run)
 
     async def guests(self, accounts: Sequence[Account], before: Sequence[str]) -> None:
-        """Let in whom Hermes lets in. Who came with an earlier import, and was turned out since, stays out."""
+        """Allow the accounts that Hermes allows, except those of earlier imports: they may have been revoked since."""
         known = set(before)
         wanted = [
             Paired(each.platform, each.user, self._guest_owner(each), each.name, each.at or self._now)
@@ -242,14 +251,14 @@ class Taking:
         if self._runtime is not None and wanted:
             pairings = Pairings(self._runtime.store, self._runtime.clock)
             wanted = list(await pairings.take_in(wanted, dry_run=self._dry_run))
-        self.taken.guests = [guest.account for guest in wanted]
+        self.report.guests = [guest.account for guest in wanted]
 
     def _guest_owner(self, account: Account) -> str:
         return self._settings.owner if self._as_mine else self._person(account.platform, account.user)
 
 
 def note_id(owner: str, target: NoteTarget, content: str) -> str:
-    """Always the same for a note of Hermes's, so that it is known again; it says where the note is from."""
+    """Return a stable id for a note of Hermes, so that importing again finds it."""
     words = " ".join(content.split())
     digest = hashlib.sha256("\0".join((owner, target.value, words)).encode()).hexdigest()
     return f"hermes-{digest[:20]}"

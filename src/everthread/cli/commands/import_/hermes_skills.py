@@ -1,4 +1,4 @@
-"""Taking in the skills of a Hermes home."""
+"""Import the skills of a Hermes home."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FILES_MAX = 50
 FILE_BYTES_MAX = 1 << 20
 
 
-class TakenSkills(Struct):
+class ImportedSkills(Struct):
     names: list[str] = field(default_factory=list[str])
-    not_taken: list[NotTaken] = field(default_factory=list[NotTaken])
+    skipped: list[NotTaken] = field(default_factory=list[NotTaken])
 
 
-def take_skills(home: HermesHome, folders: SkillFolders, before: Collection[str], *, dry_run: bool) -> TakenSkills:
-    """Copy those that are not here yet. One that an earlier import brought is as the user left it since."""
-    taken = TakenSkills()
+def import_skills(home: HermesHome, folders: SkillFolders, before: Collection[str], *, dry_run: bool) -> ImportedSkills:
+    """Copy skills that do not exist here. Skills of earlier imports are left as the user changed them since."""
+    imported = ImportedSkills()
     bundled = 0
     here = {path.name for path in folders.own.iterdir()} if folders.own.is_dir() else set[str]()
     for found in home.skills():
@@ -37,29 +37,31 @@ def take_skills(home: HermesHome, folders: SkillFolders, before: Collection[str]
             skill = _read(found.folder)
             if skill.name in before:
                 continue
-            _check(skill.name, {*here, *taken.names})
+            _check(skill.name, {*here, *imported.names})
             left = 0 if dry_run else _copy(skill, found.folder, folders)
         except (AlreadyThere, BadSkill) as error:
-            taken.not_taken.append(NotTaken(f"skill {found.folder.name}", str(error)))
+            imported.skipped.append(NotTaken(f"skill {found.folder.name}", str(error)))
             continue
-        taken.names.append(skill.name)
+        imported.names.append(skill.name)
         if left:
-            why = f"are no plain files, or too many, or have more than {FILE_BYTES_MAX >> 20} MB"
-            taken.not_taken.append(NotTaken(f"files of skill {skill.name}", why, left))
+            why = f"are not regular files, too many, or larger than {FILE_BYTES_MAX >> 20} MB"
+            imported.skipped.append(NotTaken(f"files of skill {skill.name}", why, left))
     if bundled:
-        taken.not_taken.append(NotTaken("skills", "came with Hermes; copy those that you changed by hand", bundled))
-    return taken
+        imported.skipped.append(
+            NotTaken("skills", "are bundled with Hermes; copy the ones you changed by hand", bundled)
+        )
+    return imported
 
 
 def _check(name: str, here: Collection[str]) -> None:
     if name in here:
-        raise AlreadyThere("there is one of that name here already")
+        raise AlreadyThere("a skill of that name exists here")
     if len(here) >= COUNT_MAX:
-        raise AlreadyThere(f"there are {COUNT_MAX} skills here already")
+        raise AlreadyThere(f"there are {COUNT_MAX} skills here, the maximum")
 
 
 def _copy(skill: Written, source: Path, folders: SkillFolders) -> int:
-    """Write it as a skill of the user's; how many of its other files were left."""
+    """Copy a skill; return the number of its files that were skipped."""
     folders.write(skill, new=True)
     return _copy_rest(source, folders.own / skill.name)
 
@@ -67,12 +69,12 @@ def _copy(skill: Written, source: Path, folders: SkillFolders) -> int:
 def _read(folder: Path) -> Written:
     content = _bytes(folder / FILE, 4 * FILE_CHARS_MAX)
     if content is None:
-        raise BadSkill(f"{folder / FILE}:1: is no plain file, or too long")
+        raise BadSkill(f"{folder / FILE}:1: not a regular file, or too long")
     return parse(content.decode(errors="replace"), str(folder / FILE))
 
 
 def _copy_rest(source: Path, target: Path) -> int:
-    """Copy what lies beside a SKILL.md; how many files were left."""
+    """Copy the other files of a skill; return the number of files skipped."""
     copied = left = 0
     for file in _files(source):
         if file == source / FILE:
@@ -98,7 +100,7 @@ def _files(source: Path) -> Iterator[Path]:
 
 
 def _bytes(file: Path, limit: int) -> bytes | None:
-    """What a plain file holds; None of a link, a pipe, or more than the limit."""
+    """Read a regular file; None for a link, a pipe, or a file above the limit."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

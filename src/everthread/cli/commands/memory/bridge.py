@@ -1,25 +1,27 @@
-"""`everthread memory bridge`: memory plugins of Hermes Agent's, which there are and what each can do here."""
+"""`everthread memory bridge`: list and test memory plugins of Hermes Agent."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
+from everthread.cli.output import Result, render, table
+from everthread.domain.text_format import counted, one_line, shortened
 
 _PREFIX = "hermes:"
-_WORDS_CHARS_MAX = 100
+_TEXT_CHARS_MAX = 100
 
 
 @click.group()
 def bridge() -> None:
-    """See which memory plugins of Hermes Agent's can be used here, and try them.
+    """List and test memory plugins of Hermes Agent.
 
-    They run as they are, in an environment that has hermes-agent: one that `everthread setup memory hermes:PLUGIN`
-    makes, or your own, named as memory.hermes.python. A plugin is used by naming it among the memory providers.
+    Plugins run unchanged in a Python environment with hermes-agent: one made by `everthread setup memory
+    hermes:PLUGIN`, or your own (memory.hermes.python). To use a plugin, add it to the memory providers.
 
     \b
     Examples:
@@ -32,41 +34,42 @@ def bridge() -> None:
 @bridge.command("list")
 @json_option
 @home_option
-@pass_invocation
-def list_plugins(invocation: CliContext, as_json: bool) -> None:
-    """List the memory plugins that are there: those that come with Hermes Agent, and those in its home.
+@pass_cli
+def list_plugins(cli: CliContext, as_json: bool) -> None:
+    """List memory plugins: those bundled with Hermes Agent, and those in its home.
 
-    SET UP says whether the plugin has what it needs; if not, its settings belong into the config.yaml and .env of
-    Hermes Agent's home. Each plugin is loaded for this, and nothing is told to it.
+    SET UP tells if the plugin is configured; its settings belong in config.yaml and .env of the Hermes home. Each
+    plugin is loaded, but receives no data.
 
     \b
     Examples:
       everthread memory bridge list
       everthread memory bridge list --json | jq -r '.plugins[] | select(.available) | .name'
     """
-    found = invocation.run(invocation.unopened(invocation.settings).hermes_plugins())
-    used = invocation.settings.memory.providers
+    found = cli.run(cli.unopened_runtime(cli.settings).hermes_plugins())
+    used = cli.settings.memory.providers
     for plugin in found["plugins"]:
         plugin["name"] = f"{_PREFIX}{plugin['name']}"
         plugin["used"] = plugin["name"] in used
-    if as_json:
-        show.print_json(found)
-        return
-    if found["plugins"]:
-        click.echo(show.table(("PLUGIN", "FROM", "SET UP", "USED", "WHAT IT IS"), [_row(p) for p in found["plugins"]]))
-    click.echo(f"{show.counted(len(found['plugins']), 'plugin')} under {found['python']}, {_version(found['hermes'])}.")
+
+    def text() -> Iterator[str]:
+        if found["plugins"]:
+            yield table(("PLUGIN", "FROM", "SET UP", "USED", "DESCRIPTION"), [_row(p) for p in found["plugins"]])
+        yield f"{counted(len(found['plugins']), 'plugin')} in {found['python']}, {_version(found['hermes'])}."
+
+    render(Result(found, text), as_json)
 
 
 @bridge.command()
 @click.argument("plugin", metavar="hermes:PLUGIN")
 @json_option
 @home_option
-@pass_invocation
-def test(invocation: CliContext, plugin: str, as_json: bool) -> None:
-    """Start a plugin, tell it a turn, a note and the end of a session, and ask for them again.
+@pass_cli
+def test(cli: CliContext, plugin: str, as_json: bool) -> None:
+    """Test a plugin: start it, send it a turn, a note and a session end, and recall them.
 
-    Its files are made in a folder that is removed afterwards; a plugin that has a server tells the server, in a session
-    called everthread-test-.... The exit code is 1 if something went wrong.
+    Its files go into a temporary folder. A plugin with a server sends the data to that server, in a session named
+    everthread-test-.... The exit code is 1 if a step fails.
 
     \b
     Examples:
@@ -74,31 +77,31 @@ def test(invocation: CliContext, plugin: str, as_json: bool) -> None:
       everthread memory bridge test openviking --json
     """
     name = plugin if plugin.startswith(_PREFIX) else f"{_PREFIX}{plugin}"
-    click.echo(f"Trying {show.one_line(name)} ...", err=True)
-    steps = invocation.run(invocation.unopened(invocation.settings).try_hermes(name))
-    good = all(step["ok"] for step in steps)
-    if as_json:
-        show.print_json({"plugin": name, "ok": good, "steps": steps})
-    else:
+    click.echo(f"Testing {one_line(name)} ...", err=True)
+    steps = cli.run(cli.unopened_runtime(cli.settings).try_hermes(name))
+    passed = all(step["ok"] for step in steps)
+
+    def text() -> Iterator[str]:
         for step in steps:
-            said = f": {show.shortened(step['said'], _WORDS_CHARS_MAX)}" if step["said"] and step["ok"] else ""
-            said = f": {show.one_line(step['said'])}" if not step["ok"] else said
-            click.echo(f"{'ok    ' if step['ok'] else 'FAILED'}  {step['step']}{said}")
-        if good and name not in invocation.settings.memory.providers:
-            used = " ".join((*invocation.settings.memory.providers, name))
-            click.echo(f"To use it: everthread setup memory {used}")
-    if not good:
+            detail = f": {shortened(step['said'], _TEXT_CHARS_MAX)}" if step["said"] and step["ok"] else ""
+            detail = f": {one_line(step['said'])}" if not step["ok"] else detail
+            yield f"{'ok    ' if step['ok'] else 'FAILED'}  {step['step']}{detail}"
+        if passed and name not in cli.settings.memory.providers:
+            yield f"To use it: everthread setup memory {' '.join((*cli.settings.memory.providers, name))}"
+
+    render(Result({"plugin": name, "ok": passed, "steps": steps}, text), as_json)
+    if not passed:
         raise click.exceptions.Exit(REFUSED)
 
 
 def _row(plugin: dict[str, Any]) -> tuple[str, ...]:
-    words = plugin["why"] or plugin["description"]
+    description = plugin["why"] or plugin["description"]
     return (
         plugin["name"],
-        "Hermes Agent" if plugin["kind"] == "bundled" else "its home",
+        "Hermes Agent" if plugin["kind"] == "bundled" else "Hermes home",
         "yes" if plugin["available"] else "no",
         "yes" if plugin["used"] else "no",
-        show.shortened(words, _WORDS_CHARS_MAX),
+        shortened(description, _TEXT_CHARS_MAX),
     )
 
 

@@ -1,31 +1,32 @@
-"""`everthread memory copy`: handing a memory provider what was said before it was there."""
+"""`everthread memory copy`: deliver earlier sessions to a memory provider."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import counted
 
 if TYPE_CHECKING:
     from everthread.store.cursors import ToCopy
 
 _SOURCE = "builtin"
 _CHARS_PER_TOKEN = 4
-_LOOK_S = 0.2
-_STILL_S_MAX = 120.0
-"""Nothing has moved for this long: the rest is left to go on by itself."""
+_POLL_S = 0.2
+_STALL_S_MAX = 120.0
+"""Stop waiting after this long without progress; delivery goes on in the background."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a copy comes to."""
+class CopyPlan:
+    """The amount of data to copy."""
 
     sessions: int = 0
     entries: int = 0
@@ -33,34 +34,31 @@ class Plan:
     tokens: int = 0
 
     @classmethod
-    def of(cls, found: Collection[ToCopy]) -> Plan:
+    def of(cls, found: Collection[ToCopy]) -> CopyPlan:
         tokens = sum(one.characters for one in found) // _CHARS_PER_TOKEN
         return cls(len(found), sum(one.entries for one in found), sum(one.turns for one in found), tokens)
 
     def __str__(self) -> str:
-        return (
-            f"{show.counted(self.sessions, 'session')} with {show.counted(self.turns, 'turn')}, "
-            f"about {self.tokens:,} tokens"
-        )
+        return f"{counted(self.sessions, 'session')} with {counted(self.turns, 'turn')}, about {self.tokens:,} tokens"
 
 
 @click.command()
-@click.option("--from", "source", metavar="NAME", default=_SOURCE, show_default=True, help="Where it is now.")
-@click.option("--to", "target", metavar="PROVIDER", required=True, help="Who is to be told.")
-@click.argument("sessions", metavar="[SESSION]...", nargs=-1, shell_complete=completing.sessions)
-@click.option("--dry-run", is_flag=True, help="Say what would be copied, and copy nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--from", "source", metavar="NAME", default=_SOURCE, show_default=True, help="Source of the data.")
+@click.option("--to", "target", metavar="PROVIDER", required=True, help="Memory provider to copy to.")
+@click.argument("sessions", metavar="[SESSION]...", nargs=-1, shell_complete=complete_sessions)
+@click.option("--dry-run", is_flag=True, help="Show what would be copied.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @home_option
-@pass_invocation
+@pass_cli
 def copy(
-    invocation: CliContext, source: str, target: str, sessions: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
+    cli: CliContext, source: str, target: str, sessions: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Tell a memory provider what was said before it was there: all sessions, or those named.
+    """Deliver earlier sessions to a memory provider: all, or the given ones.
 
-    Each session is told in order, with its beginning and its closes, as it stands now: without what was taken back or
-    forgotten. What the provider was told from the beginning is left alone, so this can be run again at any time, and
-    goes on where it was interrupted. A provider may charge for the work.
+    Each session is delivered in order in its current state, without undone or forgotten turns. Sessions that the
+    provider has already received are skipped, so the command can be repeated, and it continues after an interruption.
+    The provider may charge for the work.
 
     \b
     Examples:
@@ -72,57 +70,53 @@ def copy(
     from everthread.domain.errors import BadInput
 
     if source != _SOURCE:
-        raise BadInput(
-            f"everything that a provider was told is kept here, so it is copied from {_SOURCE}: --from {_SOURCE}"
-        )
+        raise BadInput(f"data can be copied from {_SOURCE} only, which has everything; use --from {_SOURCE}")
 
-    async def look(runtime: CliRuntime) -> tuple[list[str] | None, Plan, int]:
-        _refuse_unused(runtime, target)
-        wanted = await _resolved(runtime, sessions)
-        plan = Plan.of(await runtime.memory.journal.to_copy(target, wanted))
+    async def make_plan(runtime: CliRuntime) -> tuple[list[str] | None, CopyPlan, int]:
+        _check_provider(runtime, target)
+        wanted = await _session_ids(runtime, sessions)
+        plan = CopyPlan.of(await runtime.memory.journal.to_copy(target, wanted))
         return wanted, plan, (await runtime.memory.journal.copying(target))[1]
 
-    (wanted, plan, begun), _ = invocation.act(look)
+    (wanted, plan, begun), _ = cli.write(make_plan)
     if dry_run or not (plan.sessions or begun):
-        _tell(target, plan, as_json=as_json, dry_run=dry_run)
+        _print(target, plan, as_json=as_json, dry_run=dry_run)
         return
     if plan.sessions and not (yes or as_json) and sys.stdin.isatty():
-        click.echo(f"{plan} will be told to {target}, which may charge for it.", err=True)
+        click.echo(f"{plan} will be delivered to {target}, which may charge for it.", err=True)
         if not click.confirm("Copy them?", default=True, err=True):
             raise click.Abort
-    left, parked = invocation.act(lambda runtime: _carried_out(runtime, target, wanted, plan))[0]
-    _tell(target, plan, as_json=as_json, left=left, parked=parked)
+    left, parked = cli.write(lambda runtime: _copy(runtime, target, wanted, plan))[0]
+    _print(target, plan, as_json=as_json, left=left, parked=parked)
     if left or parked:
         raise click.exceptions.Exit(RETRY if left else REFUSED)
 
 
-async def _carried_out(runtime: CliRuntime, target: str, wanted: Collection[str] | None, plan: Plan) -> tuple[int, int]:
-    """Copy until everything is told, or the provider does not take it now; how many entries are left, and how many of
-    those sessions it has rejected.
-    """
-    from everthread.cli.output import bar
+async def _copy(runtime: CliRuntime, target: str, wanted: Collection[str] | None, plan: CopyPlan) -> tuple[int, int]:
+    """Copy until everything is delivered or the provider is unavailable; return the entries left and parked."""
+    from everthread.cli.output import progress_bar
 
     journal, clock = runtime.memory.journal, runtime.clock
-    whole = plan.entries + (await journal.copying(target))[1]
+    total = plan.entries + (await journal.copying(target))[1]
     done, moved_at = 0, clock.now()
     copied: set[str] = set()
     waiting = 0
-    with bar(f"Telling {target}", whole) as advance:
+    with progress_bar(f"Copying to {target}", total) as advance:
         while True:
-            # Sessions of which something waited are taken up when it has arrived. All are looked through for them.
+            # Sessions with undelivered entries are copied once those have arrived, so look for them again.
             open_ones = await journal.to_copy(target, wanted) if waiting or not copied else ()
             begun = await journal.copy(target, open_ones)
             copied.update(one.session_id for one in open_ones)
             at_rest = sum(one.is_at_rest for one in open_ones)
-            # Something may have come to one since it was looked at.
+            # A session may have got new entries since it was read.
             waiting = sum(one.entries for one in open_ones if not one.is_at_rest) + max(at_rest - begun, 0)
             left = waiting + (await journal.copying(target))[1]
-            if whole - left > done:
-                advance(whole - left - done)
-                done, moved_at = whole - left, clock.now()
-            if not left or clock.now() - moved_at > _STILL_S_MAX or await _is_paused(runtime, target):
+            if total - left > done:
+                advance(total - left - done)
+                done, moved_at = total - left, clock.now()
+            if not left or clock.now() - moved_at > _STALL_S_MAX or await _is_paused(runtime, target):
                 return left, await _rejected(runtime, target, copied)
-            await clock.sleep(_LOOK_S)
+            await clock.sleep(_POLL_S)
 
 
 async def _is_paused(runtime: CliRuntime, target: str) -> bool:
@@ -134,17 +128,17 @@ async def _rejected(runtime: CliRuntime, target: str, sessions: Collection[str])
     return sum(entry.session_id in sessions for entry in status.parked)
 
 
-def _refuse_unused(runtime: CliRuntime, target: str) -> None:
+def _check_provider(runtime: CliRuntime, target: str) -> None:
     from everthread.domain.errors import NotFound
 
     told = runtime.memory.journal.told
     if target not in told:
-        known = f"those that are told are: {', '.join(told)}" if told else "none is used"
-        raise NotFound(f"{target[:60]!r} is no memory provider that is told anything here; {known} (memory.providers)")
+        known = f"in use are: {', '.join(told)}" if told else "none is in use"
+        raise NotFound(f"memory provider {target[:60]!r} is not in use; {known} (setting memory.providers)")
 
 
-async def _resolved(runtime: CliRuntime, sessions: tuple[str, ...]) -> list[str] | None:
-    """The ids of the sessions that are named; None is all."""
+async def _session_ids(runtime: CliRuntime, sessions: tuple[str, ...]) -> list[str] | None:
+    """Return the ids of the given sessions; None for all."""
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
     if not sessions:
@@ -154,22 +148,34 @@ async def _resolved(runtime: CliRuntime, sessions: tuple[str, ...]) -> list[str]
     ]
 
 
-def _tell(target: str, plan: Plan, *, as_json: bool, dry_run: bool = False, left: int = 0, parked: int = 0) -> None:
-    if as_json:
-        told: dict[str, Any] = {"from": _SOURCE, "to": target, "dry_run": dry_run, "sessions": plan.sessions}
-        told |= {"turns": plan.turns, "tokens": plan.tokens, "entries": plan.entries}
-        show.print_json(told | {"left": left, "parked": parked})
-    elif left:
-        waits = show.counted(left, "entry", "entries")
-        click.echo(f"{waits} wait for {target}, and are told by themselves when it is there again.")
-        click.echo("`everthread memory status` shows how it goes; run this again to watch it.")
+def _print(
+    target: str, plan: CopyPlan, *, as_json: bool, dry_run: bool = False, left: int = 0, parked: int = 0
+) -> None:
+    data = {
+        "from": _SOURCE,
+        "to": target,
+        "dry_run": dry_run,
+        "sessions": plan.sessions,
+        "turns": plan.turns,
+        "tokens": plan.tokens,
+        "entries": plan.entries,
+        "left": left,
+        "parked": parked,
+    }
+    if left:
+        text = (
+            f"{counted(left, 'entry', 'entries')} waiting for {target}; delivery continues when it is available.\n"
+            "`everthread memory status` shows the progress; run this command again to watch it."
+        )
     elif parked:
-        rejected = show.counted(parked, "entry", "entries")
-        click.echo(f"{target} has been told {plan}, and has rejected {rejected} of it.")
-        click.echo(f"`everthread memory status` says why; `everthread memory retry {target}` tries again.")
+        text = (
+            f"Delivered {plan} to {target}, which rejected {counted(parked, 'entry', 'entries')}.\n"
+            f"`everthread memory status` shows the errors; `everthread memory retry {target}` tries again."
+        )
     elif dry_run and plan.sessions:
-        click.echo(f"{plan} would be told to {target}.")
+        text = f"Would deliver {plan} to {target}."
     elif not plan.sessions:
-        click.echo(f"{target} has been told everything already.")
+        text = f"{target} has received everything already."
     else:
-        click.echo(f"{target} has been told {plan}.")
+        text = f"Delivered {plan} to {target}."
+    render(Result(data, text), as_json)

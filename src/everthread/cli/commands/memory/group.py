@@ -1,4 +1,4 @@
-"""`everthread memory`: the curated notes, and how the providers that are told of everything are doing."""
+"""`everthread memory`: the curated notes and the status of memory providers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
 from everthread.cli.commands.memory.bridge import bridge
 from everthread.cli.commands.memory.copy import copy
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.cli.shell_complete import complete_notes, complete_sessions
+from everthread.domain.text_format import local_time, one_line, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from everthread.commands.note_history import AnyChange, Change, Curator
     from everthread.config.settings import Memory
     from everthread.domain.model import NoteTarget, NoteVersion
 
-_WORDS_CHARS_MAX = 200
+_TEXT_CHARS_MAX = 200
 
 
 @click.group()
 def memory() -> None:
-    """Look after the curated notes, which stand in every prompt, and the memory providers.
+    """Manage notes and memory providers. Notes are part of every prompt.
 
     \b
     Examples:
@@ -45,9 +48,9 @@ memory.add_command(bridge)
 @memory.command("list")
 @json_option
 @home_option
-@pass_invocation
-def list_notes(invocation: CliContext, as_json: bool) -> None:
-    """List the notes with their ids, and how full each collection is.
+@pass_cli
+def list_notes(cli: CliContext, as_json: bool) -> None:
+    """List notes with their ids and the size of each file.
 
     \b
     Examples:
@@ -56,23 +59,23 @@ def list_notes(invocation: CliContext, as_json: bool) -> None:
     """
     from everthread.commands.memory import fullness
 
-    notes, settings = invocation.tend(_listed, nothing=[]), invocation.settings.memory
-    if as_json:
-        show.print_json({t.value: _collection(t, of, room) for t, of, room in _collections(notes, settings)})
-        return
-    for target, of_target, room in _collections(notes, settings):
-        click.echo(fullness(target, of_target, room))
-        for note in of_target:
-            click.echo(f"  {note.note_id}  {show.shortened(note.content, _WORDS_CHARS_MAX)}")
+    collections = _collections(cli.write_if_exists(_read_notes, default=[]), cli.settings.memory)
+
+    def text() -> Iterator[str]:
+        for target, notes, room in collections:
+            yield fullness(target, notes, room)
+            yield from (f"  {note.note_id}  {shortened(note.content, _TEXT_CHARS_MAX)}" for note in notes)
+
+    render(Result({t.value: _collection(t, notes, room) for t, notes, room in collections}, text), as_json)
 
 
 @memory.command("show")
-@click.argument("note", shell_complete=completing.notes)
+@click.argument("note", shell_complete=complete_notes)
 @json_option
 @home_option
-@pass_invocation
-def show_note(invocation: CliContext, note: str, as_json: bool) -> None:
-    """Show a NOTE (its id, the beginning of it, or words of it) with all its versions, the newest first.
+@pass_cli
+def show_note(cli: CliContext, note: str, as_json: bool) -> None:
+    """Show a NOTE (id, prefix of an id, or part of its text) with all versions, newest first.
 
     \b
     Examples:
@@ -80,30 +83,32 @@ def show_note(invocation: CliContext, note: str, as_json: bool) -> None:
       everthread memory show "green tea" --json
     """
 
-    async def look(runtime: CliRuntime) -> list[Change]:
+    async def read(runtime: CliRuntime) -> list[Change]:
         return await (await _curator(runtime)).versions(note)
 
-    changes, _ = invocation.act(look)
+    changes, _ = cli.write(read)
     last = changes[0].version
-    if as_json:
-        shown = {"id": last.note_id, "target": last.target.value, "live": last.action.value != "remove"}
-        show.print_json(shown | {"versions": [_change_as_json(change) for change in changes]})
-        return
-    state = "" if last.action.value != "remove" else ", removed"
-    click.echo(f"{last.note_id} in {last.target.name}.md{state}")
-    for change in changes:
-        click.echo(f"\n{_headline(change)}")
-        text = change.version.content if change.version.action.value != "remove" else "(removed)"
-        click.echo("\n".join(f"  {show.one_line(line)}" for line in text.splitlines()))
+    is_live = last.action.value != "remove"
+
+    def text() -> Iterator[str]:
+        yield f"{last.note_id} in {last.target.name}.md{'' if is_live else ', removed'}"
+        for change in changes:
+            yield f"\n{_headline(change)}"
+            content = change.version.content if change.version.action.value != "remove" else "(removed)"
+            yield "\n".join(f"  {one_line(line)}" for line in content.splitlines())
+
+    versions = [_change_as_json(change) for change in changes]
+    data = {"id": last.note_id, "target": last.target.value, "live": is_live, "versions": versions}
+    render(Result(data, text), as_json)
 
 
 @memory.command()
 @json_option
 @limit_option
 @home_option
-@pass_invocation
-def log(invocation: CliContext, as_json: bool, limit: int) -> None:
-    """Show every change of the notes and of your skills: what, when, and who made it in which turns.
+@pass_cli
+def log(cli: CliContext, as_json: bool, limit: int) -> None:
+    """Show changes of notes and skills: what, when, by whom, and in which turns.
 
     \b
     Examples:
@@ -111,29 +116,30 @@ def log(invocation: CliContext, as_json: bool, limit: int) -> None:
       everthread memory log --limit 100 --json
     """
 
-    async def look(runtime: CliRuntime) -> list[AnyChange]:
+    async def read(runtime: CliRuntime) -> list[AnyChange]:
         return await (await _curator(runtime)).log(limit)
 
-    changes = invocation.tend(look, nothing=[])
-    if as_json:
-        show.print_json([_change_as_json(change) for change in changes])
-    elif not changes:
-        click.echo(f"No note was ever written in {invocation.settings.home}.")
-    else:
+    changes = cli.write_if_exists(read, default=[])
+
+    def text() -> Iterator[str]:
         for change in changes:
-            click.echo(_headline(change))
-            click.echo(f"  {show.shortened(change.words, _WORDS_CHARS_MAX)}")
+            yield _headline(change)
+            yield f"  {shortened(change.words, _TEXT_CHARS_MAX)}"
+        if not changes:
+            yield f"No notes yet in {cli.settings.home}."
+
+    render(Result([_change_as_json(change) for change in changes], text), as_json)
 
 
 @memory.command()
 @click.argument("change", default="")
 @json_option
 @home_option
-@pass_invocation
-def undo(invocation: CliContext, change: str, as_json: bool) -> None:
-    """Take back the newest change of the notes and skills, or the CHANGE that `memory log` names.
+@pass_cli
+def undo(cli: CliContext, change: str, as_json: bool) -> None:
+    """Undo the newest change of notes and skills, or CHANGE as listed by `memory log`.
 
-    It is taken back by a new version, so that this can be taken back as well.
+    Undoing writes a new version, so it can be undone too.
 
     \b
     Examples:
@@ -146,26 +152,28 @@ def undo(invocation: CliContext, change: str, as_json: bool) -> None:
     async def work(runtime: CliRuntime) -> tuple[AnyChange, AnyChange]:
         curator = await _curator(runtime)
         done = await curator.undo(change)
-        _tell(await curator.synced())
+        _warn(await curator.synced())
         return done
 
-    (taken_back, made), _ = invocation.act(work)
-    if as_json:
-        text = made.words if made.action.value != "remove" else None
-        show.print_json({"undone": taken_back.name, "version": made.name, "text": text or None})
-    else:
-        click.echo(f"{show.one_line(undone(taken_back, made))} `everthread memory undo` again undoes this.")
+    (old, new), _ = cli.write(work)
+    data = {
+        "undone": old.name,
+        "version": new.name,
+        "text": (new.words if new.action.value != "remove" else None) or None,
+    }
+    text = f"{one_line(undone(old, new))} Run `everthread memory undo` again to redo it."
+    render(Result(data, text), as_json)
 
 
 @memory.command()
 @click.argument("target", type=click.Choice(["memory", "user"]), default="memory")
 @json_option
 @home_option
-@pass_invocation
-def edit(invocation: CliContext, target: str, as_json: bool) -> None:
-    """Edit MEMORY.md or USER.md in $VISUAL or $EDITOR, and say what has changed.
+@pass_cli
+def edit(cli: CliContext, target: str, as_json: bool) -> None:
+    """Edit MEMORY.md or USER.md in $VISUAL or $EDITOR, and show the changes.
 
-    Notes are separated by lines with nothing but § on them.
+    A line with only § separates notes.
 
     \b
     Examples:
@@ -186,29 +194,25 @@ def edit(invocation: CliContext, target: str, as_json: bool) -> None:
         await runtime.drain()
         return changed
 
-    file, known = invocation.talk(before)
+    file, known = cli.open_home(before)
     edit_in_place(file)
-    changes = invocation.talk(after)
-    if as_json:
-        show.print_json({"file": str(file), "changes": [_change_as_json(change) for change in reversed(changes)]})
-        return
-    for change in reversed(changes):
-        click.echo(f"{change.version.action.value:<7}  {show.shortened(change.words, _WORDS_CHARS_MAX)}")
-    if not changes:
-        click.echo("Nothing has changed.")
+    changes = cli.open_home(after)
+    changes.reverse()
+    data = {"file": str(file), "changes": [_change_as_json(change) for change in changes]}
+    lines = [f"{change.version.action.value:<7}  {shortened(change.words, _TEXT_CHARS_MAX)}" for change in changes]
+    render(Result(data, lines or "No changes."), as_json)
 
 
 @memory.command()
-@click.argument("note", shell_complete=completing.notes)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("note", shell_complete=complete_notes)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @home_option
-@pass_invocation
-def forget(invocation: CliContext, note: str, yes: bool, as_json: bool) -> None:
-    """Forget a NOTE (its id, or words of it) for good, and its words wherever they stand. There is no way back.
+@pass_cli
+def forget(cli: CliContext, note: str, yes: bool, as_json: bool) -> None:
+    """Forget a NOTE (id, or part of its text) and its text wherever it was copied to. This can't be undone.
 
-    The same as `everthread forget --note ID`. To take a note out of the prompt and no more, remove it with
-    `everthread memory edit`.
+    Same as `everthread forget --note ID`. To only remove a note from the prompt, use `everthread memory edit`.
 
     \b
     Examples:
@@ -220,61 +224,64 @@ def forget(invocation: CliContext, note: str, yes: bool, as_json: bool) -> None:
     async def find(runtime: CliRuntime) -> str:
         return (await (await _curator(runtime)).versions(note))[0].version.note_id
 
-    note_id, _ = invocation.act(find)
-    forget_it(invocation, note=note_id, yes=yes, as_json=as_json)
+    note_id, _ = cli.write(find)
+    forget_it(cli, note=note_id, yes=yes, as_json=as_json)
 
 
 @memory.command()
 @json_option
 @home_option
-@pass_invocation
-def status(invocation: CliContext, as_json: bool) -> None:
-    """Show how every memory provider is doing, and how full the notes are.
+@pass_cli
+def status(cli: CliContext, as_json: bool) -> None:
+    """Show the status of memory providers and the size of the notes.
 
-    WAITING is what will be delivered by itself, and since when. PARKED is what the provider has rejected: `everthread
-    memory retry` tries it again. STATE says until when a provider that was not there is left alone, or that there is
-    nothing yet to tell it. The exit code is 1 while something is parked or a provider is not well.
+    WAITING entries are delivered automatically. PARKED entries were rejected by the provider; `everthread memory retry`
+    delivers them again. STATE shows until when an unavailable provider is paused. The exit code is 1 while entries are
+    parked or a provider is unhealthy.
 
     \b
     Examples:
       everthread memory status
       everthread memory status --json | jq '.providers[] | select(.parked > 0)'
     """
-    from everthread.cli.commands.journal import show_parked
-    from everthread.cli.commands.memory.status import PARKED_MAX, nothing_yet, providers, rows
+    from everthread.cli.commands.journal import parked_lines
+    from everthread.cli.commands.memory.status import PARKED_MAX, providers, rows, unused_providers
     from everthread.commands.memory import fullness
 
-    async def look(runtime: CliRuntime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
+    async def read(runtime: CliRuntime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
         return await providers(runtime), await _curator_of(runtime).notes()
 
-    nobody_asked = nothing_yet(invocation.settings.memory.providers)
-    found, notes = invocation.look(look, nothing=(nobody_asked, []))
-    collections = list(_collections(notes, invocation.settings.memory))
-    if as_json:
-        of_notes = {
-            t.value: {k: v for k, v in _collection(t, of, room).items() if k != "notes"} for t, of, room in collections
-        }
-        show.print_json({"providers": found, "notes": of_notes})
-    else:
-        click.echo(show.table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found)))
-        for target, of_target, room in collections:
-            click.echo(fullness(target, of_target, room))
+    found, notes = cli.read(read, default=(unused_providers(cli.settings.memory.providers), []))
+    collections = _collections(notes, cli.settings.memory)
+
+    def data() -> dict[str, Any]:
+        sizes = {target.value: _collection(target, notes, room) for target, notes, room in collections}
+        for size in sizes.values():
+            del size["notes"]
+        return {"providers": found, "notes": sizes}
+
+    def text() -> Iterator[str]:
+        yield table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found))
+        for target, notes, room in collections:
+            yield fullness(target, notes, room)
         parked = [(provider["provider"], entry) for provider in found for entry in provider["parked_entries"]]
-        show_parked(parked, PARKED_MAX)
+        yield from parked_lines(parked, PARKED_MAX)
+
+    render(Result(data, text), as_json)
     if any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found):
         raise click.exceptions.Exit(REFUSED)
 
 
 @memory.command()
 @click.argument("provider")
-@click.argument("session", required=False, shell_complete=completing.sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @json_option
 @home_option
-@pass_invocation
-def retry(invocation: CliContext, provider: str, session: str | None, as_json: bool) -> None:
-    """Try again what PROVIDER has rejected, in one SESSION (its id, beginning of it, or title) or all.
+@pass_cli
+def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) -> None:
+    """Deliver parked entries to PROVIDER again, of one SESSION (id, prefix of an id, or title) or of all.
 
-    The same as `everthread journal retry`. What waits because the provider is not there is tried again by itself.
+    Same as `everthread journal retry`. Entries waiting for an unavailable provider are retried automatically.
 
     \b
     Examples:
@@ -283,18 +290,18 @@ def retry(invocation: CliContext, provider: str, session: str | None, as_json: b
     """
     from everthread.cli.commands.journal import retry_parked
 
-    retry_parked(invocation, provider, session, as_json=as_json)
+    retry_parked(cli, provider, session, as_json=as_json)
 
 
 async def _curator(runtime: CliRuntime, *, strict: bool = False) -> Curator:
-    """With what was edited in the files. `strict` if nothing is worth doing without that."""
+    """Synchronize the note files and return the curator. If `strict`, a failure raises `BadInput`."""
     from everthread.domain.errors import BadInput
 
     curator = _curator_of(runtime)
     problem = await curator.synced()
     if problem and strict:
         raise BadInput(problem)
-    _tell(problem)
+    _warn(problem)
     return curator
 
 
@@ -304,12 +311,12 @@ def _curator_of(runtime: CliRuntime) -> Curator:
     return Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner, runtime.skills)
 
 
-def _tell(problem: str) -> None:
+def _warn(problem: str) -> None:
     if problem:
-        click.echo(show.one_line(problem), err=True)
+        click.echo(one_line(problem), err=True)
 
 
-async def _listed(runtime: CliRuntime) -> list[NoteVersion]:
+async def _read_notes(runtime: CliRuntime) -> list[NoteVersion]:
     return await (await _curator(runtime)).notes()
 
 
@@ -332,15 +339,15 @@ def _collection(target: NoteTarget, notes: list[NoteVersion], room: int) -> dict
         "file": f"{target.name}.md",
         "chars": sum(len(note.content.strip()) for note in notes),
         "chars_max": room,
-        "notes": [{"id": n.note_id, "version": n.version, "at": show.iso_time(n.at), "text": n.content} for n in notes],
+        "notes": [{"id": n.note_id, "version": n.version, "at": iso_time(n.at), "text": n.content} for n in notes],
     }
 
 
 def _headline(change: AnyChange) -> str:
     from everthread.commands.memory import author
 
-    return show.one_line(
-        f"{change.name}  {show.local_time(change.at)}  {change.action.value}  {change.place}  by {author(change)}"
+    return one_line(
+        f"{change.name}  {local_time(change.at)}  {change.action.value}  {change.place}  by {author(change)}"
     )
 
 
@@ -373,7 +380,7 @@ def _change_as_json(change: AnyChange) -> dict[str, Any]:
     return {
         "change": change.name,
         **what,
-        "at": show.iso_time(change.at),
+        "at": iso_time(change.at),
         "by": "review" if window else "agent" if source.by_agent else "user",
         "session": source.session_id if source.in_conversation else None,
         "title": source.title,

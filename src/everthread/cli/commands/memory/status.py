@@ -1,12 +1,13 @@
-"""How the memory providers are doing: what the journal knows of them, and what they say themselves."""
+"""The status of memory providers: delivery state from the journal, and their own health checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from everthread.cli import output as show
 from everthread.cli.commands.journal import parked_entry
+from everthread.cli.output import iso_time
+from everthread.domain.text_format import shortened
 
 if TYPE_CHECKING:
     from everthread.cli.context import CliRuntime
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 
 PARKED_MAX = 20
-"""As many entries as are named. `everthread journal status` can tell of more."""
+"""Parked entries listed per provider; `everthread journal status --limit` lists more."""
 
 
 async def providers(runtime: CliRuntime) -> list[dict[str, Any]]:
-    """One for each provider that is loaded here, or that the journal knows."""
+    """Return the status of each provider that is loaded or known to the journal."""
     from everthread.ports.memory import Capability
 
     declared = {p.name for p in runtime.providers if Capability.HEALTH in p.capabilities}
@@ -29,8 +30,8 @@ async def providers(runtime: CliRuntime) -> list[dict[str, Any]]:
     return [_provider(n, known.get(n), n in loaded, health.get(n) if n in declared else None) for n in names]
 
 
-def nothing_yet(names: Iterable[str]) -> list[dict[str, Any]]:
-    """The same of those that are configured, in a home where nothing was said yet: none was loaded or asked."""
+def unused_providers(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the status of configured providers in a home without a store."""
     return [_provider(name, None, False, None) | {"state": "nothing yet"} for name in names]
 
 
@@ -41,8 +42,8 @@ def rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
             _waiting(provider),
             str(provider["parked"]),
             provider["state"],
-            show.shortened(provider["health"] or "-"),
-            show.shortened(provider["last_error"] or "-", 60),
+            shortened(provider["health"] or "-"),
+            shortened(provider["last_error"] or "-", 60),
         )
         for provider in found
     ]
@@ -55,13 +56,13 @@ def _provider(name: str, known: ProviderStatus | None, loaded: bool, health: str
         "state": _state(known, loaded),
         "waiting": known.lanes.waiting_entries if known else 0,
         "waiting_sessions": known.lanes.waiting_sessions if known else 0,
-        "waiting_since": show.iso_time(known.lanes.oldest_at) if known else None,
+        "waiting_since": iso_time(known.lanes.oldest_at) if known else None,
         "parked": known.lanes.parked if known else 0,
         "parked_entries": [parked_entry(entry) for entry in known.parked[:PARKED_MAX]] if known else [],
-        "paused_until": show.iso_time(known.breaker_open_until) if known else None,
+        "paused_until": iso_time(known.breaker_open_until) if known else None,
         "health": health,
         "last_error": known.last_error if known else None,
-        "last_error_at": show.iso_time(known.last_error_at) if known else None,
+        "last_error_at": iso_time(known.last_error_at) if known else None,
     }
 
 
@@ -73,5 +74,5 @@ def _waiting(provider: dict[str, Any]) -> str:
 
 def _state(known: ProviderStatus | None, loaded: bool) -> str:
     if known and known.breaker_open_until:
-        return f"paused until {show.iso_time(known.breaker_open_until)}"
+        return f"paused until {iso_time(known.breaker_open_until)}"
     return "ok" if loaded else "not loaded here"

@@ -1,7 +1,4 @@
-"""`everthread sessions delete`: what `forget` does to a session, under the name that people look for here.
-
-`everthread sessions rename`.
-"""
+"""`everthread sessions delete` (same as `everthread forget SESSION`) and `everthread sessions rename`."""
 
 from __future__ import annotations
 
@@ -9,29 +6,31 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
 from everthread.cli.commands.forget import forget_it
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import one_line
 
 
 @click.command("delete")
-@click.argument("session", metavar="ID|TITLE", shell_complete=completing.sessions)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("session", metavar="ID|TITLE", shell_complete=complete_sessions)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @home_option
-@pass_invocation
-def delete_sessions(invocation: CliContext, session: str, yes: bool, as_json: bool) -> None:
-    """Forget a session, as `everthread forget` does. There is no way back.
+@pass_cli
+def delete_sessions(cli: CliContext, session: str, yes: bool, as_json: bool) -> None:
+    """Forget a session, same as `everthread forget`. This can't be undone.
 
-    Its words leave this store at once. Memory providers are told to forget as well; those that can't are named.
+    The text is deleted from the store immediately. Memory providers are asked to delete it too; those that can't are
+    listed.
 
     \b
     Examples:
       everthread sessions delete 01JZ8Q4T
       everthread sessions delete "Trip to Lisbon" --yes
     """
-    forget_it(invocation, session=session, yes=yes, as_json=as_json)
+    forget_it(cli, session=session, yes=yes, as_json=as_json)
 
 
 if TYPE_CHECKING:
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
 
 
 @click.command("rename")
-@click.argument("session", metavar="ID|TITLE", shell_complete=completing.sessions)
+@click.argument("session", metavar="ID|TITLE", shell_complete=complete_sessions)
 @click.argument("title", metavar="NEW")
 @json_option
 @home_option
-@pass_invocation
-def rename_sessions(invocation: CliContext, session: str, title: str, as_json: bool) -> None:
-    """Give a session another title. No two sessions of an owner have the same one.
+@pass_cli
+def rename_sessions(cli: CliContext, session: str, title: str, as_json: bool) -> None:
+    """Rename a session. Titles are unique per owner.
 
     \b
     Examples:
@@ -58,8 +57,6 @@ def rename_sessions(invocation: CliContext, session: str, title: str, as_json: b
         found = await runtime.store.read(lambda uow: find_session_of_any_owner(uow, session, exactly=True))
         return found, await runtime.lifecycle.rename(found.id, title, owner=found.owner)
 
-    (found, now), _ = invocation.act(rename)
-    if as_json:
-        show.print_json({"id": found.id, "title": now, "before": found.title})
-    else:
-        click.echo(f'{found.id} is called "{show.one_line(now)}" now.')
+    (found, now), _ = cli.write(rename)
+    data = {"id": found.id, "title": now, "before": found.title}
+    render(Result(data, f'{found.id} is now titled "{one_line(now)}".'), as_json)

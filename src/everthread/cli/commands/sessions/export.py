@@ -1,4 +1,4 @@
-"""`everthread sessions export`: conversations as a file that can be read, kept and imported."""
+"""`everthread sessions export`: write sessions as JSON lines."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from typing import NamedTuple
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import counted
 
-_OBEYED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+_C1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
-class Written(NamedTuple):
+class ExportCounts(NamedTuple):
     sessions: int
     turns: int
     notes: int
 
 
 @click.command("export")
-@click.argument("names", metavar="[ID|TITLE]...", nargs=-1, shell_complete=completing.sessions)
-@click.option("--all", "everything", is_flag=True, help="Every session of every owner.")
-@click.option("-o", "--output", metavar="FILE", help="Write to this new file instead of the standard output.")
-@click.option("--notes", "with_notes", is_flag=True, help="The notes of the sessions' owners too.")
+@click.argument("names", metavar="[ID|TITLE]...", nargs=-1, shell_complete=complete_sessions)
+@click.option("--all", "everything", is_flag=True, help="Export every session of every owner.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this new file instead of stdout.")
+@click.option("--notes", "with_notes", is_flag=True, help="Include the notes of the owners.")
 @json_option
 @home_option
-@pass_invocation
+@pass_cli
 def export_sessions(
-    invocation: CliContext,
+    cli: CliContext,
     names: tuple[str, ...],
     everything: bool,
     output: str | None,
     with_notes: bool,
     as_json: bool,
 ) -> None:
-    """Write sessions as lines of JSON, with the ones they grew out of as far as they show them.
+    """Export sessions as JSON lines, with the inherited part of their parents.
 
-    The file holds what was said, so only you may read it. What memory providers keep is not in it, nor are settings.
+    The file is readable for your user only. Data of memory providers and settings are not included.
 
     \b
     Examples:
@@ -48,50 +49,47 @@ def export_sessions(
       everthread sessions export 01JZ8Q4T | jq -r 'select(.type == "turn") | .messages[].content'
     """
     if bool(names) == everything:
-        raise click.UsageError("Name the sessions to export, or give --all")
+        raise click.UsageError("Give the sessions to export, or --all")
     if "" in names:
-        raise click.UsageError("A name is empty; give an id or a title")
+        raise click.UsageError("A name is empty. Give an id or a title")
 
-    async def export(runtime: CliRuntime) -> Written:
+    async def export(runtime: CliRuntime) -> ExportCounts:
         if output is None:
             binary = sys.stdout.buffer
             shown = for_a_terminal if sys.stdout.isatty() else bytes
             return await write_lines(runtime, names, with_notes, lambda line: binary.write(shown(line)))
-        from everthread.cli.files import written_whole
+        from everthread.cli.files import new_file
 
-        with written_whole(output) as file:
+        with new_file(output) as file:
             return await write_lines(runtime, names, with_notes, file.write)
 
-    done = invocation.look(export, nothing=None)
+    done = cli.read(export, default=None)
     if done is None:
-        from everthread.domain.errors import NotFound
-
-        raise NotFound(f"nothing is kept in {invocation.settings.home} yet; give another place with --home")
-    if as_json and output is not None:
-        show.print_json({"file": output, "sessions": done.sessions, "turns": done.turns, "notes": done.notes})
-    elif output is not None:
-        click.echo(f"Exported {show.counted(done.sessions, 'session')} with {show.counted(done.turns, 'turn')}.")
+        raise cli.no_store()
+    if output is not None:
+        text = f"Exported {counted(done.sessions, 'session')} with {counted(done.turns, 'turn')}."
+        render(Result({"file": output, **done._asdict()}, text), as_json)
 
 
 def for_a_terminal(line: bytes) -> bytes:
-    """The same JSON without characters that some terminals obey; those below the space are escaped in any JSON."""
-    return line.decode().translate(_OBEYED).encode()
+    """Escape C1 control characters, which some terminals interpret. JSON escapes the C0 ones itself."""
+    return line.decode().translate(_C1_ESCAPES).encode()
 
 
 async def write_lines(
     runtime: CliRuntime, names: Sequence[str], with_notes: bool, write: Callable[[bytes], object]
-) -> Written:
-    """Write the whole file, line by line; no names are all sessions."""
+) -> ExportCounts:
+    """Write the export line by line and return the numbers written. Without names, export all sessions."""
     from importlib.metadata import version
 
-    from everthread.cli.output import bar
+    from everthread.cli.output import progress_bar
     from everthread.domain.export_format import EndLine, SessionLine, written
     from everthread.lifecycle import export
     from everthread.lifecycle.export import write_out
 
     sessions = await runtime.store.read(lambda uow: export.chosen(uow, names))
-    done = Written(0, 0, 0)
-    with bar("Exporting", len(sessions)) as advance:
+    done = ExportCounts(0, 0, 0)
+    with progress_bar("Exporting", len(sessions)) as advance:
         async for line in write_out(
             runtime.store, sessions, runtime.clock.now(), version("everthread"), with_notes=with_notes
         ):
@@ -99,5 +97,5 @@ async def write_lines(
             if isinstance(line, SessionLine):
                 advance(1)
             elif isinstance(line, EndLine):
-                done = Written(line.sessions, line.turns, line.notes)
+                done = ExportCounts(line.sessions, line.turns, line.notes)
     return done

@@ -1,4 +1,4 @@
-"""`everthread sessions import`: take exported conversations in."""
+"""`everthread sessions import`: import sessions from an export."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 from msgspec import Struct, field
 
-from everthread.cli import output as show
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
+from everthread.domain.text_format import counted
 
 if TYPE_CHECKING:
     from everthread.cli.output import Advance
@@ -26,8 +27,8 @@ _SPOOL_BYTES = 1 << 20
 _INPUT_BYTES_MAX = 16 << 30
 
 
-class Tally(Struct):
-    """What an import came to."""
+class ImportCounts(Struct):
+    """The result of an import."""
 
     sessions: int = 0
     turns: int = 0
@@ -50,23 +51,21 @@ class Tally(Struct):
 
 @click.command("import")
 @click.argument("file", metavar="FILE")
-@click.option("--dry-run", is_flag=True, help="Check the file and say what would be added; change nothing.")
-@click.option("--keep-owners", is_flag=True, help="Let everything belong to whom the file says, instead of to you.")
-@click.option("--as-mine", is_flag=True, help="Let everything belong to you, even what several people have said.")
+@click.option("--dry-run", is_flag=True, help="Check the file and show what would be imported.")
+@click.option("--keep-owners", is_flag=True, help="Keep the owners named in the file.")
+@click.option("--as-mine", is_flag=True, help="Make everything yours, even sessions of several people.")
 @json_option
 @home_option
-@pass_invocation
-def import_sessions(
-    invocation: CliContext, file: str, dry_run: bool, keep_owners: bool, as_mine: bool, as_json: bool
-) -> None:
-    """Take in the sessions of a FILE that `sessions export` has written; - is what is piped in.
+@pass_cli
+def import_sessions(cli: CliContext, file: str, dry_run: bool, keep_owners: bool, as_mine: bool, as_json: bool) -> None:
+    """Import sessions from a FILE written by `sessions export`; - reads stdin.
 
-    The whole file is checked first: if a line is wrong, nothing is imported. A session keeps its id unless another has
-    it. Importing a file again adds what is new in it, and goes on where an interrupted import ended. What was forgotten
-    here stays forgotten. Memory providers are not told of imported turns; `journal replay` does that.
+    The whole file is checked first; if a line is invalid, nothing is imported. A session keeps its id unless it is
+    taken. Importing a file again adds what is new and continues an interrupted import. Forgotten data stays forgotten.
+    Imported turns are not delivered to memory providers; `journal replay` does that.
 
-    What one person has said becomes yours. A file of several people, or with somebody else's notes, is refused until
-    you say whose it is to be.
+    Sessions of one person become yours. A file with sessions of several people, or with notes of another person, is
+    rejected unless you give --keep-owners or --as-mine.
 
     \b
     Examples:
@@ -75,90 +74,89 @@ def import_sessions(
       everthread sessions import backup-of-the-team.jsonl --keep-owners
       everthread sessions export --all | everthread --home /srv/other sessions import - --keep-owners
     """
-    from everthread.cli.output import bar
+    from everthread.cli.output import progress_bar
 
     if keep_owners and as_mine:
-        raise click.UsageError("--keep-owners and --as-mine exclude each other; give one")
-    with _opened(file) as (name, lines):
+        raise click.UsageError("--keep-owners and --as-mine exclude each other. Give one of them")
+    with _open(file) as (name, lines):
         size = os.fstat(lines.fileno()).st_size
-        with bar("Checking", size) as advance:
-            whole = counted(_read(name, lines, advance))
+        with progress_bar("Checking", size) as advance:
+            contents = count_lines(_read(name, lines, advance))
         lines.seek(0)
-        mine = None if keep_owners else invocation.settings.owner
+        mine = None if keep_owners else cli.settings.owner
         if mine is None:
-            _check_owners(name, whole)
+            _check_owners(name, contents)
         elif not as_mine:
-            _refuse_to_mix(name, whole, mine)
+            _refuse_to_mix(name, contents, mine)
 
-        async def take_in(runtime: CliRuntime) -> Tally:
-            with bar("Importing", size) as advance:
-                return await take_lines_in(runtime, _read(name, lines, advance), mine, dry_run=dry_run)
+        async def import_all(runtime: CliRuntime) -> ImportCounts:
+            with progress_bar("Importing", size) as advance:
+                return await import_lines(runtime, _read(name, lines, advance), mine, dry_run=dry_run)
 
-        # An import may make the home; where there is none, all of the file is new.
-        tally = invocation.look(take_in, nothing=whole.tally) if dry_run else invocation.talk(take_in)
-    if as_json:
-        show.print_json(_as_json(tally, dry_run))
-    else:
-        click.echo("\n".join(_words(tally, dry_run)))
+        # An import may create the home; without one, everything in the file is new.
+        counts = cli.read(import_all, default=contents.counts) if dry_run else cli.open_home(import_all)
+    render(Result(_as_json(counts, dry_run), _lines(counts, dry_run)), as_json)
 
 
-class Whole(NamedTuple):
-    """All that a file has."""
+class FileContents(NamedTuple):
+    """The contents of an export file."""
 
-    tally: Tally
+    counts: ImportCounts
     owners: frozenset[str]
-    noting: frozenset[str]
-    """Those of whom it has notes."""
+    note_owners: frozenset[str]
+    """Owners of the notes."""
 
 
-def counted(lines: Iterator[AnyLine]) -> Whole:
-    """All that a file has, if it is sound."""
+def count_lines(lines: Iterator[AnyLine]) -> FileContents:
+    """Count the contents of a file. Reading it checks it."""
     from everthread.domain.export_format import EndLine, NoteLine, SessionLine
 
     end = None
     owners: set[str] = set()
-    noting: set[str] = set()
+    note_owners: set[str] = set()
     for line in lines:
         end = line
         if isinstance(line, SessionLine | NoteLine):
             owners.add(line.owner)
         if isinstance(line, NoteLine):
-            noting.add(line.owner)
+            note_owners.add(line.owner)
     assert isinstance(end, EndLine)
-    return Whole(Tally(end.sessions, end.turns, end.notes), frozenset(owners), frozenset(noting))
+    return FileContents(ImportCounts(end.sessions, end.turns, end.notes), frozenset(owners), frozenset(note_owners))
 
 
-def _check_owners(name: str, whole: Whole) -> None:
-    """Whoever keeps what is theirs must have a name that could be set here, too."""
+def _check_owners(name: str, contents: FileContents) -> None:
+    """Check that owner names from the file are valid here. Raises `BadInput`."""
     from everthread.domain.errors import BadInput
     from everthread.domain.pairing import owner_problem
 
-    for owner in sorted(whole.owners):
+    for owner in sorted(contents.owners):
         if problem := owner_problem(owner):
-            raise BadInput(f"{name}: owner {owner[:40]!r} {problem}; --as-mine makes all of it yours")
+            raise BadInput(f"{name}: owner {owner[:40]!r} {problem}; give --as-mine to make everything yours")
 
 
-def _refuse_to_mix(name: str, whole: Whole, mine: str) -> None:
-    """Several people's conversations, and what is known of somebody else, become nobody's by mere omission."""
+def _refuse_to_mix(name: str, contents: FileContents, mine: str) -> None:
+    """Raise `BadInput` for data of several people unless the user has chosen an owner."""
     from everthread.domain.errors import BadInput
 
-    if len(whole.owners) > 1:
-        what = f"is of {len(whole.owners)} people"
-    elif whole.noting - {mine}:
-        what = "has notes of somebody else"
+    if len(contents.owners) > 1:
+        what = f"has data of {len(contents.owners)} people"
+    elif contents.note_owners - {mine}:
+        what = "has notes of another person"
     else:
         return
-    raise BadInput(f"{name} {what}; --keep-owners lets each keep theirs, --as-mine makes all of it yours")
+    raise BadInput(f"{name} {what}; give --keep-owners to keep the owners, or --as-mine to make everything yours")
 
 
-async def take_lines_in(runtime: CliRuntime, lines: Iterator[AnyLine], mine: str | None, *, dry_run: bool) -> Tally:
-    """Import what is new; everything belongs to `mine`, if that is given."""
+async def import_lines(
+    runtime: CliRuntime, lines: Iterator[AnyLine], mine: str | None, *, dry_run: bool
+) -> ImportCounts:
+    """Import new sessions and notes. If `mine` is given, it becomes the owner of everything."""
     from everthread.domain.export_format import NoteLine, SessionLine
 
-    tally = Tally()
+    counts = ImportCounts()
     before: dict[str, Imported] = {}
     noted: set[str] = set()
-    items = _Items(lines)
+    items = _LinesBySession(lines)
     while (line := items.next_head()) is not None:
         if isinstance(line, SessionLine):
             owner = mine or line.owner
@@ -166,28 +164,28 @@ async def take_lines_in(runtime: CliRuntime, lines: Iterator[AnyLine], mine: str
                 line, items.of(line.id), owner=owner, before=before, dry_run=dry_run
             )
             before[line.id] = done
-            tally.count(line, done)
+            counts.count(line, done)
         elif isinstance(line, NoteLine):
             owner = mine or line.owner
             if await runtime.lifecycle.import_note(line, owner=owner, dry_run=dry_run):
-                tally.notes += 1
+                counts.notes += 1
                 noted.add(owner)
     if not dry_run:
         for owner in sorted(noted):
             if problem := await runtime.sync_notes(owner):
                 click.echo(problem, err=True)
-    return tally
+    return counts
 
 
-class _Items:
-    """Hands out the lines of one session after the other."""
+class _LinesBySession:
+    """Group the lines by session."""
 
     def __init__(self, lines: Iterator[AnyLine]) -> None:
         self._lines = lines
         self._next: AnyLine | None = next(lines, None)
 
     def next_head(self) -> AnyLine | None:
-        """The next line that is no session's part; what nobody wanted before it is passed over."""
+        """Return the next line that starts a session or a note, skipping unread lines of the previous session."""
         while self._next is not None and hasattr(self._next, "session"):
             self._next = next(self._lines, None)
         found = self._next
@@ -202,28 +200,26 @@ class _Items:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Generator[tuple[str, BinaryIO]]:
-    """The file to import, and its name. Whatever it was, it can be read twice; `-` is what is piped in."""
-    from everthread.cli.files import path_given
+def _open(file: str) -> Generator[tuple[str, BinaryIO]]:
+    """Open the file to import and yield its name and content, which can be read twice. `-` is stdin."""
+    from everthread.cli.files import parse_path
     from everthread.domain.errors import BadInput, NotFound
 
     if file == "-":
         with _spooled(sys.stdin.buffer) as lines:
-            yield "standard input", lines
+            yield "stdin", lines
         return
-    path = path_given(file)
+    path = parse_path(file)
     try:
         kind = path.stat().st_mode
-        # Opening a pipe would wait for whoever writes to it.
+        # Opening a named pipe would block until it has a writer.
         if stat.S_ISFIFO(kind):
-            raise BadInput(
-                f"{path}: is a pipe; give - and let it be the standard input: ... sessions import - < {path}"
-            )
+            raise BadInput(f"{path}: is a named pipe; read it from stdin: everthread sessions import - < {path}")
         if not stat.S_ISREG(kind):
-            raise BadInput(f"{path}: is no file; export sessions to one first")
+            raise BadInput(f"{path}: not a regular file; export sessions to a file first")
         opened = path.open("rb")
     except FileNotFoundError:
-        raise NotFound(f"{path}: there is no such file") from None
+        raise NotFound(f"{path}: no such file") from None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}; check its permissions") from None
     with opened as lines:
@@ -232,19 +228,19 @@ def _opened(file: str) -> Generator[tuple[str, BinaryIO]]:
 
 @contextlib.contextmanager
 def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
-    """What comes through a pipe, in a file that has no name and that only its owner may read."""
+    """Copy a pipe to an unnamed private file, so that it can be read twice."""
     import tempfile
 
     from everthread.cli.files import unwritable
     from everthread.domain.errors import TooLarge
 
     if source.isatty():
-        raise click.UsageError("The standard input is a terminal; pipe an export into it, or give a FILE")
+        raise click.UsageError("stdin is a terminal. Pipe an export into it, or give a FILE")
     with tempfile.TemporaryFile() as spool:
         try:
             while some := source.read(_SPOOL_BYTES):
                 if spool.tell() + len(some) > _INPUT_BYTES_MAX:
-                    raise TooLarge(f"more than {_INPUT_BYTES_MAX >> 30} GB were piped in; write them to a file first")
+                    raise TooLarge(f"stdin has more than {_INPUT_BYTES_MAX >> 30} GB; write it to a file first")
                 spool.write(some)
             spool.seek(0)
         except OSError as error:
@@ -256,7 +252,7 @@ def _read(name: str, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
     from everthread.domain.export_format import LINE_BYTES_MAX, Reader
 
     def measured() -> Iterator[bytes]:
-        # No line is read beyond what one may be.
+        # Limit the memory used by a line that is too long.
         while text := lines.readline(LINE_BYTES_MAX + 1):
             advance(len(text))
             yield text
@@ -264,26 +260,26 @@ def _read(name: str, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
     return Reader(name).lines(measured())
 
 
-def _words(tally: Tally, dry_run: bool) -> Iterator[str]:
+def _lines(counts: ImportCounts, dry_run: bool) -> Iterator[str]:
     would = "Would import" if dry_run else "Imported"
-    notes = f" and {show.counted(tally.notes, 'note')}" if tally.notes else ""
-    yield f"{would} {show.counted(tally.turns, 'turn')} of {show.counted(tally.sessions, 'session')}{notes}."
-    if tally.same:
-        yield f"{show.counted(tally.same, 'session')} had nothing new."
-    remarks = [f"{old} is {new} here: its id was taken." for old, new in tally.renamed.items()]
-    remarks += [f"{session_id} {why}." for session_id, why in tally.left_out.items()]
+    notes = f" and {counted(counts.notes, 'note')}" if counts.notes else ""
+    yield f"{would} {counted(counts.turns, 'turn')} of {counted(counts.sessions, 'session')}{notes}."
+    if counts.same:
+        yield f"{counted(counts.same, 'session')} had nothing new."
+    remarks = [f"{old} was imported as {new}: its id is taken." for old, new in counts.renamed.items()]
+    remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
     yield from remarks[:_REMARKS_MAX]
     if len(remarks) > _REMARKS_MAX:
         yield f"... and {len(remarks) - _REMARKS_MAX} more; --json lists them all"
 
 
-def _as_json(tally: Tally, dry_run: bool) -> dict[str, Any]:
+def _as_json(counts: ImportCounts, dry_run: bool) -> dict[str, Any]:
     return {
-        "sessions": tally.sessions,
-        "turns": tally.turns,
-        "notes": tally.notes,
-        "same": tally.same,
-        "renamed": tally.renamed,
-        "left_out": tally.left_out,
+        "sessions": counts.sessions,
+        "turns": counts.turns,
+        "notes": counts.notes,
+        "same": counts.same,
+        "renamed": counts.renamed,
+        "left_out": counts.left_out,
         "dry_run": dry_run,
     }

@@ -1,4 +1,4 @@
-"""`everthread sessions show`: a transcript as people read it."""
+"""`everthread sessions show`: print the transcript of a session."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
-from everthread.cli.output import shown
-from everthread.cli.session_output import named, nothing_there, session_as_json, state
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.output import Result, iso_time, render, shown
+from everthread.cli.session_output import named, no_such, session_as_json, state
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import counted, local_time, one_line, shortened
 
 if TYPE_CHECKING:
     from everthread.domain.events import View
@@ -23,16 +23,15 @@ _RESULT_CHARS = 60
 
 
 @click.command("show")
-@click.argument("session", metavar="ID|TITLE", shell_complete=completing.sessions)
-@click.option("--full", is_flag=True, help="Show what tools were told and answered, and the model's reasoning.")
+@click.argument("session", metavar="ID|TITLE", shell_complete=complete_sessions)
+@click.option("--full", is_flag=True, help="Show full tool calls, tool results and the model's reasoning.")
 @json_option
 @home_option
-@pass_invocation
-def show_sessions(invocation: CliContext, session: str, full: bool, as_json: bool) -> None:
-    """Show what was said in a session: who, when, and what the tools did, a line each.
+@pass_cli
+def show_sessions(cli: CliContext, session: str, full: bool, as_json: bool) -> None:
+    """Show the messages of a session, with one line for each tool call.
 
-    What was undone is left out; what came from the session it grew out of is marked, and so is a message that was set
-    aside without an answer.
+    Undone turns are omitted. Inherited turns and messages set aside without an answer are marked.
 
     \b
     Examples:
@@ -40,40 +39,36 @@ def show_sessions(invocation: CliContext, session: str, full: bool, as_json: boo
       everthread sessions show "Trip to Lisbon" --full | less
       everthread sessions show "Trip to Lisbon" --json
     """
-    show_session(invocation, session, full=full, as_json=as_json)
+    show_session(cli, session, full=full, as_json=as_json)
 
 
-def show_session(invocation: CliContext, text: str, *, full: bool = False, as_json: bool = False) -> None:
+def show_session(cli: CliContext, text: str, *, full: bool = False, as_json: bool = False) -> None:
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
-    def look(uow: UnitOfWork) -> tuple[Session, View]:
+    def read(uow: UnitOfWork) -> tuple[Session, View]:
         session = find_session_of_any_owner(uow, text)
         return session, uow.turns.view_for_people(session)
 
-    found = invocation.look(lambda runtime: runtime.store.read(look), nothing=None)
+    found = cli.read(lambda runtime: runtime.store.read(read), default=None)
     if found is None:
-        raise nothing_there(text, invocation)
+        raise no_such(text, cli)
     session, view = found
-    if as_json:
-        show.print_json(_as_json(session, view))
-    else:
-        for line in transcript(session, view, full=full):
-            click.echo(line)
+    render(Result(lambda: _as_json(session, view), lambda: transcript(session, view, full=full)), as_json)
 
 
 def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[str]:
-    """The lines of a session's transcript. Nothing in them can move a cursor."""
+    """Yield the lines of a transcript, without control characters."""
     yield named(session)
     aside = len(_set_aside(view))
-    turns = show.counted(len(view.turns) - aside, "turn")
-    turns += f" and {show.counted(aside, 'message')} set aside" if aside else ""
+    turns = counted(len(view.turns) - aside, "turn")
+    turns += f" and {counted(aside, 'message')} set aside" if aside else ""
     yield (
-        f"{state(session)}, {turns}, opened {show.local_time(session.opened_at)}, "
-        f"last active {show.local_time(session.active_at)}, {show.one_line(session.owner)} at {session.key}"
+        f"{state(session)}, {turns}, opened {local_time(session.opened_at)}, "
+        f"last active {local_time(session.active_at)}, {one_line(session.owner)} at {session.key}"
     )
     if view.summary is not None:
         yield ""
-        yield "What came before, in short:"
+        yield "Summary of earlier turns:"
         yield from _indented(view.summary)
     for turn in view.turns:
         yield ""
@@ -84,8 +79,8 @@ def _turn_lines(turn: Turn, full: bool) -> Iterator[str]:
     from everthread.domain.model import Role
 
     remarks = ["inherited"] * turn.inherited + [turn.status.in_words] * bool(turn.status.in_words)
-    yield f"[{turn.number}] {show.local_time(turn.at)}" + (f" ({', '.join(remarks)})" if remarks else "")
-    # Some models give every call the same id: answers are taken in their order.
+    yield f"[{turn.number}] {local_time(turn.at)}" + (f" ({', '.join(remarks)})" if remarks else "")
+    # Some models give every call the same id: match results by their order.
     results: dict[str, list[str]] = {}
     for message in turn.messages:
         if message.role is Role.TOOL and message.tool_call_id:
@@ -107,11 +102,11 @@ def _tool_lines(message: Message, results: dict[str, list[str]], full: bool) -> 
         answers = results.get(call.id)
         result = answers.pop(0) if answers else None
         if not full:
-            answer = "no answer" if result is None else show.shortened(result, _RESULT_CHARS) or "nothing"
-            yield f"tool {show.one_line(call.name)} {show.shortened(call.arguments, _ARGUMENTS_CHARS)} -> {answer}"
+            answer = "no result" if result is None else shortened(result, _RESULT_CHARS) or "empty"
+            yield f"tool {one_line(call.name)} {shortened(call.arguments, _ARGUMENTS_CHARS)} -> {answer}"
             continue
-        yield f"tool {show.one_line(call.name)} {show.one_line(call.arguments)}"
-        yield from _indented("(no answer)" if result is None else result)
+        yield f"tool {one_line(call.name)} {one_line(call.arguments)}"
+        yield from _indented("(no result)" if result is None else result)
 
 
 def _indented(text: str) -> Sequence[str]:
@@ -133,7 +128,7 @@ def _as_json(session: Session, view: View) -> dict[str, Any]:
             {
                 "number": turn.number,
                 "id": turn.turn_id,
-                "at": show.iso_time(turn.at),
+                "at": iso_time(turn.at),
                 "status": turn.status.value,
                 "inherited": turn.inherited,
                 "messages": [_message_as_json(message) for message in turn.messages],
@@ -152,5 +147,5 @@ def _message_as_json(message: Message) -> dict[str, Any]:
         "name": message.name,
         "reasoning": message.reasoning,
     }
-    # What a message does not have is left out.
+    # Omit empty fields.
     return {name: value for name, value in whole.items() if value or name == "content"}

@@ -1,4 +1,4 @@
-"""`everthread sessions tree`: which session grew out of which, and why."""
+"""`everthread sessions tree`: draw the lineage of sessions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from everthread.cli import output as show
-from everthread.cli import shell_complete as completing
-from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_invocation
-from everthread.cli.session_output import nothing_there, session_as_json, state
+from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
+from everthread.cli.output import Result, iso_time, render
+from everthread.cli.session_output import no_such, session_as_json, state
+from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.text_format import counted, local_time, shortened
 
 if TYPE_CHECKING:
     from everthread.domain.model import Session
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 
 _TITLE_CHARS_MIN = 8
 _RESUMPTIONS_MAX = 100_000
-# How a child came of its parent, for people.
-_CAUSES = {"branch": "branch", "compression": "continuation", "delegation": "handed over"}
+_CAUSES = {"branch": "branch", "compression": "continuation", "delegation": "delegated"}
 
 
 class Node(NamedTuple):
-    """A session, what grew out of it, and which sessions it was come back to from."""
+    """A session with its children, and the sessions it was resumed from."""
 
     session: Session
     turns: int
@@ -34,16 +34,15 @@ class Node(NamedTuple):
 
 
 @click.command("tree")
-@click.argument("session", metavar="[ID|TITLE]", required=False, shell_complete=completing.sessions)
+@click.argument("session", metavar="[ID|TITLE]", required=False, shell_complete=complete_sessions)
 @json_option
 @limit_option
 @home_option
-@pass_invocation
-def tree_sessions(invocation: CliContext, session: str | None, as_json: bool, limit: int) -> None:
-    """Draw which session grew out of which: branches, continuations, work that was handed over, and
-    where it was come back to one.
+@pass_cli
+def tree_sessions(cli: CliContext, session: str | None, as_json: bool, limit: int) -> None:
+    """Draw the lineage of sessions: branches, continuations, delegated work and resumptions.
 
-    With a session, its whole family is drawn; without, the families that were last active.
+    With a session, draw its whole tree; without, the most recently active trees.
 
     \b
     Examples:
@@ -51,24 +50,24 @@ def tree_sessions(invocation: CliContext, session: str | None, as_json: bool, li
       everthread sessions tree "Trip to Lisbon"
       everthread sessions tree --json
     """
-    found = invocation.look(lambda runtime: runtime.store.read(lambda uow: _grown(uow, session, limit)), nothing=None)
+    found = cli.read(lambda runtime: runtime.store.read(lambda uow: _read_trees(uow, session, limit)), default=None)
     if found is None and session is not None:
-        raise nothing_there(session, invocation)
-    if as_json:
-        show.print_json([_as_json(node) for node in found or ()])
-    elif not found:
-        click.echo(f"No sessions yet in {invocation.settings.home}.")
-    else:
+        raise no_such(session, cli)
+
+    def text() -> Iterator[str]:
         width = shutil.get_terminal_size().columns
-        for node in found:
-            for line in drawn(node, width):
-                click.echo(line)
+        for node in found or ():
+            yield from draw(node, width)
+        if not found:
+            yield f"No sessions yet in {cli.settings.home}."
+
+    render(Result(lambda: [_as_json(node) for node in found or ()], text), as_json)
 
 
-def drawn(root: Node, width: int) -> Iterator[str]:
-    """The lines of a family, each at most so wide as far as ids and causes leave room: titles are shortened first."""
+def draw(root: Node, width: int) -> Iterator[str]:
+    """Yield the lines of a tree, shortening titles to fit the width where possible."""
     titles = _titles(root)
-    # A family may be as deep as it was often branched: no recursion.
+    # A tree may be very deep: no recursion.
     waiting: list[tuple[Node, str, str]] = [(root, "", "")]
     while waiting:
         node, mark, margin = waiting.pop()
@@ -76,7 +75,7 @@ def drawn(root: Node, width: int) -> Iterator[str]:
         bar = "│ " if node.children else "  "
         for left, at in node.resumed_from:
             name = titles.get(left) or left
-            text = f"{margin}{bar}  ↩ from {show.shortened(name)} {show.local_time(at)}"
+            text = f"{margin}{bar}  ↩ from {shortened(name)} {local_time(at)}"
             yield text if len(text) <= width else text[: width - 1] + "…"
         last = len(node.children) - 1
         for place, child in reversed(list(enumerate(node.children))):
@@ -87,9 +86,9 @@ def drawn(root: Node, width: int) -> Iterator[str]:
 def _line(node: Node, mark: str, width: int, *, root: bool) -> str:
     session = node.session
     cause = "" if root else f"{_CAUSES.get(session.cause.value, session.cause.value)}: "
-    rest = f" ({show.counted(node.turns, 'turn')}, {state(session)}) {session.id}"
+    rest = f" ({counted(node.turns, 'turn')}, {state(session)}) {session.id}"
     room = max(width - len(mark) - len(cause) - len(rest), _TITLE_CHARS_MIN)
-    return f"{mark}{cause}{show.shortened(session.title or '-', room)}{rest}"
+    return f"{mark}{cause}{shortened(session.title or '-', room)}{rest}"
 
 
 def _titles(root: Node) -> dict[str, str | None]:
@@ -102,8 +101,10 @@ def _titles(root: Node) -> dict[str, str | None]:
     return found
 
 
-def grow(sessions: Sequence[Session], turns: dict[str, int], resumptions: Sequence[BoundaryRow]) -> tuple[Node, ...]:
-    """Families out of sessions, in the order of these; a session whose parent is not among them is a root."""
+def build_trees(
+    sessions: Sequence[Session], turns: dict[str, int], resumptions: Sequence[BoundaryRow]
+) -> tuple[Node, ...]:
+    """Build trees from sessions, in their order. A session whose parent is not among them is a root."""
     known = {session.id for session in sessions}
     children: dict[str, list[Session]] = {}
     roots: list[Session] = []
@@ -125,12 +126,12 @@ def grow(sessions: Sequence[Session], turns: dict[str, int], resumptions: Sequen
         order.append(waiting.pop())
         waiting += children.get(order[-1].id, [])
     for session in reversed(order):
-        grown = tuple(nodes[child.id] for child in children.get(session.id, []))
-        nodes[session.id] = Node(session, turns.get(session.id, 0), grown, tuple(resumed.get(session.id, ())))
+        below = tuple(nodes[child.id] for child in children.get(session.id, []))
+        nodes[session.id] = Node(session, turns.get(session.id, 0), below, tuple(resumed.get(session.id, ())))
     return tuple(nodes[root.id] for root in roots)
 
 
-def _grown(uow: UnitOfWork, text: str | None, limit: int) -> tuple[Node, ...]:
+def _read_trees(uow: UnitOfWork, text: str | None, limit: int) -> tuple[Node, ...]:
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
     if text is not None:
@@ -143,12 +144,12 @@ def _grown(uow: UnitOfWork, text: str | None, limit: int) -> tuple[Node, ...]:
     for root in roots:
         family = [root, *(s for s in uow.sessions.descendants(root.id) if s.forgotten_seq is None)]
         family[1:] = sorted(family[1:], key=lambda session: (session.opened_at, session.id))
-        found += grow(family, {session.id: uow.turns.count(session) for session in family}, resumptions)
+        found += build_trees(family, {session.id: uow.turns.count(session) for session in family}, resumptions)
     return tuple(found)
 
 
 def _root(uow: UnitOfWork, session: Session) -> Session:
-    """The first of the line that is not forgotten."""
+    """Return the first ancestor before a forgotten session."""
     while session.parent_id is not None:
         parent = uow.sessions.get(session.parent_id)
         if parent is None or parent.forgotten_seq is not None:
@@ -166,7 +167,7 @@ def _as_json(node: Node) -> dict[str, Any]:
         waiting += order[-1].children
     for each in reversed(order):
         whole[each.session.id] = session_as_json(each.session, each.turns) | {
-            "resumed_from": [{"session": left, "at": show.iso_time(at)} for left, at in each.resumed_from],
+            "resumed_from": [{"session": left, "at": iso_time(at)} for left, at in each.resumed_from],
             "children": [whole[child.session.id] for child in each.children],
         }
     return whole[node.session.id]

@@ -1,4 +1,4 @@
-"""`everthread setup`: choosing a model and a key, and what has to be fetched once."""
+"""`everthread setup`: choose a model and its key, memory providers, Telegram, and download the local model."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli import output as show
 from everthread.cli.commands.setup.memory import setup_memory
-from everthread.cli.context import CliContext, home_option, json_option, pass_invocation
+from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.output import Result, render
 
 if TYPE_CHECKING:
-    from everthread.cli.commands.setup.local_model import Progress
+    from everthread.cli.commands.setup.installer import Progress
 
 _LABEL = "Downloading the local model"
 _STEP_PERCENT = 25
 
 
 @click.group(invoke_without_command=True)
-@click.option("--model", metavar="PROVIDER/MODEL", default="", help="Use this model, and ask nothing.")
-@click.option("--key-env", metavar="NAME", default="", help="The variable that has the key.")
-@click.option("--non-interactive", is_flag=True, help="Ask nothing: take what is configured, or given here.")
-@click.option("--offline", is_flag=True, help="Do not try the model.")
+@click.option("--model", metavar="PROVIDER/MODEL", default="", help="Use this model, without questions.")
+@click.option("--key-env", metavar="NAME", default="", help="Environment variable with the API key.")
+@click.option("--non-interactive", is_flag=True, help="Ask no questions: use the options and the current settings.")
+@click.option("--offline", is_flag=True, help="Do not test the model.")
 @json_option
 @home_option
 @click.pass_context
 def setup(
     context: click.Context, model: str, key_env: str, non_interactive: bool, offline: bool, as_json: bool
 ) -> None:
-    """Choose a model, its key and, if you like, memories; and try them. Nothing else that is configured is touched.
+    """Set up the model, its API key and memory. Other settings are not changed.
 
-    A key is typed without being shown, and written into .env, which only you can read; the model goes into config.toml.
-    Both are tried first, with one tiny request.
+    The key is entered hidden and written to .env, readable for your user only. The model is written to config.toml.
+    Both are tested first with one small request.
 
     \b
     Examples:
@@ -46,39 +46,41 @@ def setup(
     """
     if context.invoked_subcommand is not None:
         if model or key_env or non_interactive or offline or as_json:
-            raise click.UsageError(f"{context.invoked_subcommand}: give its options behind it")
+            raise click.UsageError(f"Give the options of {context.invoked_subcommand} after it")
         return
-    from everthread.cli.commands.setup.model import asked, carried_out, given
+    from everthread.cli.commands.setup.model import apply_choice, ask, choice_from_options
 
-    invocation = context.ensure_object(CliContext)
+    cli = context.ensure_object(CliContext)
     if model or key_env or non_interactive:
-        done = carried_out(invocation, given(invocation, model, key_env), offline=offline)
+        done = apply_choice(cli, choice_from_options(cli, model, key_env), offline=offline)
     elif sys.stdin.isatty() and not as_json:
-        done = asked(invocation, offline=offline)
-        if click.confirm("Choose other memories, or some more?", default=False):
+        done = ask(cli, offline=offline)
+        if click.confirm("Change the memory providers?", default=False):
             context.invoke(setup_memory, names=(), given=(), offline=offline, as_json=False)
     else:
-        raise click.UsageError("There is nobody to ask; give --model PROVIDER/MODEL, and --key-env NAME for a key")
-    if as_json:
-        show.print_json(done)
+        raise click.UsageError(
+            "No terminal to ask questions. Give --model PROVIDER/MODEL, and --key-env NAME for a key"
+        )
+    # The text was printed along the way.
+    render(Result(done, ""), as_json)
 
 
 setup.add_command(setup_memory)
 
 
 @setup.command()
-@click.option("--token-env", metavar="NAME", default="", help="The variable that has the token; nothing is asked then.")
-@click.option("--allow", metavar="USER", multiple=True, help="A user who may write, by number; may be repeated.")
-@click.option("--offline", is_flag=True, help="Do not try the token.")
+@click.option("--token-env", metavar="NAME", default="", help="Environment variable with the token.")
+@click.option("--allow", metavar="USER", multiple=True, help="Numeric id of a user who may write; may be repeated.")
+@click.option("--offline", is_flag=True, help="Do not test the token.")
 @json_option
 @home_option
-@pass_invocation
-def telegram(invocation: CliContext, token_env: str, allow: tuple[str, ...], offline: bool, as_json: bool) -> None:
-    """Have a bot on Telegram answered: its token, tried and kept.
+@pass_cli
+def telegram(cli: CliContext, token_env: str, allow: tuple[str, ...], offline: bool, as_json: bool) -> None:
+    """Set up a Telegram bot.
 
-    Ask @BotFather on Telegram for a bot (/newbot); it gives you the token. It is typed without being shown, tried, and
-    written into .env, which only you can read; config.toml gets a table [platforms.telegram]. Needs the extra:
-    python -m pip install 'everthread[telegram]'
+    Create a bot with @BotFather on Telegram (/newbot) to get its token. The token is entered hidden, tested, and
+    written to .env, readable for your user only. The table [platforms.telegram] is added to config.toml. Needs an
+    extra: python -m pip install 'everthread[telegram]'
 
     \b
     Examples:
@@ -89,22 +91,20 @@ def telegram(invocation: CliContext, token_env: str, allow: tuple[str, ...], off
     from everthread.cli.commands.setup.telegram import set_up
 
     if not token_env and (as_json or not sys.stdin.isatty()):
-        raise click.UsageError("There is nobody to ask; give --token-env NAME, with the token in that variable")
-    done = set_up(invocation, "telegram", token_env, allow, offline=offline)
-    if as_json:
-        show.print_json(done)
+        raise click.UsageError("No terminal to ask questions. Give --token-env NAME, with the token in that variable")
+    render(Result(set_up(cli, "telegram", token_env, allow, offline=offline), ""), as_json)
 
 
 @setup.command()
-@click.option("--if-needed", is_flag=True, help="Do nothing if a key or a model is configured; then say nothing.")
+@click.option("--if-needed", is_flag=True, help="Do nothing if a key or a model is configured.")
 @json_option
 @home_option
-@pass_invocation
-def local(invocation: CliContext, if_needed: bool, as_json: bool) -> None:
-    """Fetch the local model, SmolLM2-135M, into the home: a chat without a key, on this machine.
+@pass_cli
+def local(cli: CliContext, if_needed: bool, as_json: bool) -> None:
+    """Download the local model, SmolLM2-135M, to chat on this machine without an API key.
 
-    About 130 MB are downloaded, and 210 MB kept, in models/local under the home. If the model is there already, nothing
-    is done. To be rid of it, remove that folder.
+    The download has about 130 MB and takes 210 MB on disk, in models/local in the home. Nothing is done if the model
+    is installed already. To uninstall it, remove that folder.
 
     \b
     Examples:
@@ -115,33 +115,30 @@ def local(invocation: CliContext, if_needed: bool, as_json: bool) -> None:
     from everthread.cli.commands.setup.local_model import install
     from everthread.config import settings as config
 
-    settings = invocation.settings
+    settings = cli.settings
     folder = settings.local_model_path
     if if_needed and not config.wants_local_model(settings):
         changed = False
     else:
-        with _shown() as progress:
+        with _download_progress() as progress:
             changed = install(folder, progress)
-    if as_json:
-        show.print_json({"model": "local", "folder": str(folder), "installed": folder.is_dir(), "changed": changed})
-    elif changed:
-        click.echo(f"The local model is in {folder}.")
-    elif not if_needed:
-        click.echo(f"The local model is in {folder} already.")
+    text = f"The local model is {'now' if changed else 'already'} in {folder}." if changed or not if_needed else ""
+    data = {"model": "local", "folder": str(folder), "installed": folder.is_dir(), "changed": changed}
+    render(Result(data, text), as_json)
 
 
 @contextmanager
-def _shown() -> Generator[Progress]:
-    """A way to show how a download gets on, on stderr: a bar on a terminal, else a line now and then."""
+def _download_progress() -> Generator[Progress]:
+    """Show the progress of a download on stderr: a bar on a terminal, else a line now and then."""
     from everthread.cli.commands.setup.local_model import megabytes
 
     on_a_terminal = sys.stderr.isatty()
     last = -1
 
-    def show_progress(done: int, whole: int) -> None:
+    def show_progress(done: int, total: int) -> None:
         nonlocal last
-        percent = 100 * done // whole
-        numbers = f"{megabytes(done)} of {megabytes(whole)} MB ({percent} %)"
+        percent = 100 * done // total
+        numbers = f"{megabytes(done)} of {megabytes(total)} MB ({percent} %)"
         if on_a_terminal:
             last = percent
             click.echo(f"\r{_LABEL} [{'#' * (percent // 4):-<25}] {numbers}", nl=False, err=True)

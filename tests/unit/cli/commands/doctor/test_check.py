@@ -30,23 +30,23 @@ async def test_a_check_that_raises_or_hangs_has_failed_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = (Check("a", broken), Check("b", hanging, bound_s=0.05), Check("c", fine), Check("d", fine, "runtime"))
-    monkeypatch.setattr(doctor, "checks", lambda: table)
+    monkeypatch.setattr(doctor, "all_checks", lambda: table)
 
     def nothing(_: object) -> object:
         raise BadConfig("not readable")
 
-    invocation = CliContext(nothing)  # type: ignore[arg-type]
-    invocation.home = str(tmp_path / "none")
-    found = [(name, outcome.well, outcome.says) async for name, outcome in doctor.examined(invocation, True)]
+    cli = CliContext(nothing)  # type: ignore[arg-type]
+    cli.home = str(tmp_path / "none")
+    found = [(name, outcome.well, outcome.says) async for name, outcome in doctor.run_checks(cli, True)]
     assert found == [
         ("a", False, "'a bug'"),
         ("b", False, "no answer within 0.05 s"),
         ("c", True, "fine"),
-        ("d", None, "can't be looked at without a store"),
+        ("d", None, "skipped: there is no usable store"),
     ]
 
 
 def test_every_check_has_a_name_of_its_own_and_a_bound() -> None:
-    checks = doctor.checks()
+    checks = doctor.all_checks()
     assert len({check.name for check in checks}) == len(checks)
     assert sum(check.bound_s for check in checks) <= 300

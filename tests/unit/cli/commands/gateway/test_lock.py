@@ -7,68 +7,68 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli.commands.gateway import report as reporting
-from everthread.cli.commands.gateway.lock import FILE, Held, Holding, Seen, look
+from everthread.cli.commands.gateway import report as gateway_report
+from everthread.cli.commands.gateway.lock import FILE, GatewayLock, LockHolder, LockState, read_lock
 from everthread.cli.commands.gateway.systemd_notify import notify
 from everthread.domain.errors import Busy, StoreUnwritable
 
-ME = Held(1, "1-A", 1_790_000_000.0)
+ME = LockHolder(1, "1-A", 1_790_000_000.0)
 
 
 def test_whoever_holds_the_lock_is_seen_and_nobody_else(tmp_path: Path) -> None:
-    assert look(tmp_path) == Seen(False)
-    holding = Holding(tmp_path)
-    holding.take(ME)
-    assert look(tmp_path) == Seen(True, ME)
-    told = Held(1, "1-A", 1_790_000_000.0, port=8642)
-    holding.tell(told)
-    assert look(tmp_path) == Seen(True, told)
+    assert read_lock(tmp_path) == LockState(False)
+    lock = GatewayLock(tmp_path)
+    lock.acquire(ME)
+    assert read_lock(tmp_path) == LockState(True, ME)
+    told = LockHolder(1, "1-A", 1_790_000_000.0, port=8642)
+    lock.write_holder(told)
+    assert read_lock(tmp_path) == LockState(True, told)
     with pytest.raises(Busy, match="process 1, since"):
-        Holding(tmp_path).take(ME)
-    holding.leave()
-    holding.leave()
-    assert look(tmp_path) == Seen(False)
-    Holding(tmp_path).take(ME)
+        GatewayLock(tmp_path).acquire(ME)
+    lock.release()
+    lock.release()
+    assert read_lock(tmp_path) == LockState(False)
+    GatewayLock(tmp_path).acquire(ME)
 
 
 def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
-    first, second = Holding(tmp_path), Holding(tmp_path)
-    first.take(ME)
-    first.leave()
+    first, second = GatewayLock(tmp_path), GatewayLock(tmp_path)
+    first.acquire(ME)
+    first.release()
     (tmp_path / FILE).unlink()
-    second.take(ME)
-    assert look(tmp_path).running
+    second.acquire(ME)
+    assert read_lock(tmp_path).running
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"\xff" * 5000, b'{"pid": "x"}', b"null", b"[" * 500])
 def test_whatever_is_left_in_the_file_blocks_nobody(tmp_path: Path, left: bytes) -> None:
     (tmp_path / FILE).write_bytes(left)
-    assert look(tmp_path) == Seen(False)
-    holding = Holding(tmp_path)
-    holding.take(ME)
-    assert look(tmp_path) == Seen(True, ME)
-    holding.leave()
+    assert read_lock(tmp_path) == LockState(False)
+    lock = GatewayLock(tmp_path)
+    lock.acquire(ME)
+    assert read_lock(tmp_path) == LockState(True, ME)
+    lock.release()
 
 
 def test_a_home_that_can_not_be_written_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     with pytest.raises(StoreUnwritable, match="home"):
-        Holding(tmp_path / "home").take(ME)
+        GatewayLock(tmp_path / "home").acquire(ME)
 
 
 def test_what_another_gateway_has_reported_is_not_taken_for_this_ones(tmp_path: Path) -> None:
-    report = reporting.Report("1-A", 1.0, {"post": reporting.PlatformReport(False, "shut")}, taken=3)
-    reporting.write(tmp_path, report)
-    assert reporting.read(tmp_path, "1-A") == report
-    assert reporting.read(tmp_path, "2-B") is None
-    assert (tmp_path / reporting.FILE).stat().st_mode & 0o777 == 0o600
-    (tmp_path / reporting.FILE).write_text("{")
-    assert reporting.read(tmp_path, "1-A") is None
-    assert [path.name for path in tmp_path.iterdir()] == [reporting.FILE], "no draft is left"
+    report = gateway_report.GatewayReport("1-A", 1.0, {"post": gateway_report.PlatformReport(False, "shut")}, taken=3)
+    gateway_report.write_report(tmp_path, report)
+    assert gateway_report.read_report(tmp_path, "1-A") == report
+    assert gateway_report.read_report(tmp_path, "2-B") is None
+    assert (tmp_path / gateway_report.FILE).stat().st_mode & 0o777 == 0o600
+    (tmp_path / gateway_report.FILE).write_text("{")
+    assert gateway_report.read_report(tmp_path, "1-A") is None
+    assert [path.name for path in tmp_path.iterdir()] == [gateway_report.FILE], "no draft is left"
 
 
 def test_a_report_that_can_not_be_written_disturbs_nobody(tmp_path: Path) -> None:
-    reporting.write(tmp_path / "nowhere", reporting.Report("1-A", 1.0))
+    gateway_report.write_report(tmp_path / "nowhere", gateway_report.GatewayReport("1-A", 1.0))
 
 
 def test_a_service_manager_that_does_not_listen_disturbs_nobody(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from everthread.cli.commands.sessions.tree import drawn, grow
+from everthread.cli.commands.sessions.tree import build_trees, draw
 from everthread.domain.model import Cause, Kind, Session, SessionKey
 from everthread.store.sessions import BoundaryRow
 
@@ -28,8 +28,8 @@ FAMILY = [
 
 
 def test_branches_and_continuations_are_drawn_with_their_causes() -> None:
-    [root] = grow(FAMILY, {"a": 3, "b": 4, "c": 1, "d": 0}, [])
-    assert list(drawn(root, 100)) == [
+    [root] = build_trees(FAMILY, {"a": 3, "b": 4, "c": 1, "d": 0}, [])
+    assert list(draw(root, 100)) == [
         "Lisbon (3 turns, open) a",
         "├─ branch: Lisbon #2 (4 turns, open) b",
         "│  └─ continuation: Lisbon #3 (1 turn, open) c",
@@ -39,8 +39,8 @@ def test_branches_and_continuations_are_drawn_with_their_causes() -> None:
 
 def test_where_it_was_come_back_to_a_session_is_said_beneath_it_in_order() -> None:
     rows = [resumed(3, "d", "a"), resumed(2, "elsewhere", "a"), resumed(4, "c", "b"), resumed(5, "a", "a")]
-    [root] = grow(FAMILY, {}, rows)
-    lines = [re.sub(r" \d{4}-.*", "", line) for line in drawn(root, 100)]
+    [root] = build_trees(FAMILY, {}, rows)
+    lines = [re.sub(r" \d{4}-.*", "", line) for line in draw(root, 100)]
     assert lines[1:3] == ["│   ↩ from elsewhere", "│   ↩ from d"]
     assert lines[3].startswith("├─ branch: Lisbon #2")
     assert lines[4] == "│  │   ↩ from Lisbon #3"
@@ -48,27 +48,27 @@ def test_where_it_was_come_back_to_a_session_is_said_beneath_it_in_order() -> No
 
 def test_narrow_terminals_shorten_titles_and_nothing_else() -> None:
     long = [session("a", title="A journey through all of Portugal"), session("b", "a", Cause.BRANCH, "x" * 80)]
-    [root] = grow(long, {}, [resumed(1, "somewhere far away", "b")])
-    lines = list(drawn(root, 40))
+    [root] = build_trees(long, {}, [resumed(1, "somewhere far away", "b")])
+    lines = list(draw(root, 40))
     assert lines[0] == "A journey through a... (0 turns, open) a"
     assert lines[1] == "└─ branch: xxxxxxxx... (0 turns, open) b"
     assert max(len(line) for line in lines) <= 40
     # Narrower than what must be said: it is said all the same.
-    assert [line[-2:] for line in drawn(root, 10)][:2] == [" a", " b"]
+    assert [line[-2:] for line in draw(root, 10)][:2] == [" a", " b"]
 
 
 def test_a_session_whose_parent_is_gone_stands_by_itself() -> None:
-    roots = grow([session("b", "gone", Cause.BRANCH), session("c", "b", Cause.BRANCH)], {}, [])
+    roots = build_trees([session("b", "gone", Cause.BRANCH), session("c", "b", Cause.BRANCH)], {}, [])
     assert [root.session.id for root in roots] == ["b"]
     assert [child.session.id for child in roots[0].children] == ["c"]
 
 
 def test_a_title_can_not_move_the_cursor() -> None:
-    [root] = grow([session("a", title="x\x1b[31m\ny")], {}, [])
-    assert list(drawn(root, 80)) == ["x [31m y (0 turns, open) a"]
+    [root] = build_trees([session("a", title="x\x1b[31m\ny")], {}, [])
+    assert list(draw(root, 80)) == ["x [31m y (0 turns, open) a"]
 
 
 def test_a_line_of_thousands_is_drawn() -> None:
     line = [session("0")] + [session(str(n), str(n - 1), Cause.COMPRESSION) for n in range(1, 3000)]
-    [root] = grow(line, {}, [])
-    assert len(list(drawn(root, 80))) == 3000
+    [root] = build_trees(line, {}, [])
+    assert len(list(draw(root, 80))) == 3000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everthread.cli.commands.setup import hermes_env as hermes_environment
-from everthread.cli.commands.setup.hermes_env import is_made, make
+from everthread.cli.commands.setup.hermes_env import install, is_installed
+from everthread.cli.commands.setup.installer import exclusive_install
 from everthread.domain.errors import StoreBusy, Unavailable
 
 
@@ -19,10 +19,10 @@ def test_what_fails_leaves_nothing_behind_and_says_what_to_do(tmp_path: Path, mo
     monkeypatch.setattr(sys, "executable", str(program))
     folder = tmp_path / "home" / "hermes"
     with pytest.raises(
-        Unavailable, match=r"could not be installed \(exit code 4\): ERROR: no such thing; run this again"
+        Unavailable, match=r"could not install hermes-agent \(exit code 4\): ERROR: no such thing; try again"
     ):
-        make(folder, lambda done, whole: None)
-    assert not is_made(folder)
+        install(folder, lambda done, whole: None)
+    assert not is_installed(folder)
     assert [one.name for one in folder.parent.iterdir()] == [".hermes.lock"]
 
 
@@ -33,5 +33,5 @@ def test_two_do_not_make_it_at_once(tmp_path: Path) -> None:
         raise AssertionError
 
     folder.parent.mkdir()
-    with hermes_environment._alone(folder.with_name(".hermes.lock")), pytest.raises(StoreBusy):  # noqa: SLF001
-        make(folder, second)
+    with exclusive_install(folder, "Hermes Agent"), pytest.raises(StoreBusy):
+        install(folder, second)
