@@ -54,8 +54,8 @@ async def main() -> None:
         settle()
 
         def report() -> None:
-            tell(cpu_s=time.process_time(), stall_ms=gateway.stalls.longest_s * 1000, port=web.port)
-            gateway.stalls.longest_s = 0.0
+            tell(cpu_s=time.process_time(), stall_ms=gateway.loop_lag.longest_s * 1000, port=web.port)
+            gateway.loop_lag.longest_s = 0.0
 
         loop.add_signal_handler(signal.SIGUSR1, report)
         report()

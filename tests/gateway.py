@@ -44,7 +44,7 @@ class Plaza:
 
     async def rest(self) -> None:
         """Until nothing is done anywhere."""
-        await until(lambda: not self.gateway.working.busy and not self.gateway.delivery.waiting, "rest")
+        await until(lambda: not self.gateway.worker.busy and not self.gateway.outbox.waiting, "rest")
 
     async def later(self, seconds: float) -> None:
         """Let time pass, in no time."""

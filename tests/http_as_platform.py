@@ -252,7 +252,7 @@ class Callers:
         """So much was written that one more is taken after so many seconds."""
         place = await self._building.open()
         owner = place.gateway.settings.owner
-        while place.gateway.rates.refusal(owner, place.clock.now()) is None:
+        while place.gateway.rate_limiter.refusal(owner, place.clock.now()) is None:
             pass
         place.clock.ahead_s += 60.0 / PER_MINUTE - seconds
 

@@ -148,7 +148,7 @@ async def ended(there: Spot, session_id: str) -> None:
 async def running(there: Spot, text: str) -> str:
     """Say something that takes long, and wait until it is being answered; the session's id."""
     await there.say(text)
-    await until(lambda: there.gateway.working.running, "a turn that runs")
+    await until(lambda: there.gateway.worker.running, "a turn that runs")
     return (await session_of(there)).id
 
 

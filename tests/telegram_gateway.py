@@ -70,7 +70,7 @@ class Town:
 
     async def rest(self) -> None:
         """Until nothing is done anywhere."""
-        await until(lambda: not self.gateway.working.busy and not self.gateway.delivery.waiting, "rest")
+        await until(lambda: not self.gateway.worker.busy and not self.gateway.outbox.waiting, "rest")
 
     async def session(self, key: SessionKey = ANN_KEY) -> Session:
         found = await self.runtime.store.read(lambda uow: uow.sessions.at(key)[1])

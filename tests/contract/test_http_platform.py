@@ -66,7 +66,7 @@ async def test_what_is_said_while_others_wait_for_their_answer_comes_in_order(tm
         for number in range(6):
             chat = ("desk", "kitchen")[number % 2]
             asked.append(asyncio.ensure_future(there.say(f"word {number}", X_Session_Key=chat)))
-            await until(lambda number=number: there.gateway.working.waited_for > number, "it is taken in")
+            await until(lambda number=number: there.gateway.worker.subscribed > number, "it is taken in")
         assert [(await one).text for one in asked] == [f"You said: word {number}" for number in range(6)]
         assert await said_in(there, "desk") == ["word 0", "word 2", "word 4"]
         assert await said_in(there, "kitchen") == ["word 1", "word 3", "word 5"]
@@ -151,7 +151,7 @@ async def test_who_has_left_before_the_answer_can_ask_for_it_again(tmp_path: Pat
     """Whoever has lost the response asks again, and hears what was answered."""
     async with ModelServer(slow) as model, site(tmp_path, model) as there:
         asked = asyncio.ensure_future(there.say("one", X_Session_Key="desk", Idempotency_Key="1"))
-        await until(lambda: there.gateway.working.running == 1, "it is being answered")
+        await until(lambda: there.gateway.worker.running == 1, "it is being answered")
         asked.cancel()
         await asyncio.wait({asked})
         assert (await there.say("one", X_Session_Key="desk", Idempotency_Key="1")).text == "You said: one"
@@ -168,12 +168,12 @@ async def test_a_key_that_is_too_long_is_refused_before_anything_is_asked(tmp_pa
 async def test_who_leaves_is_answered_all_the_same_and_holds_up_nobody(tmp_path: Path) -> None:
     async with ModelServer(slow) as model, site(tmp_path, model) as there:
         asked = asyncio.ensure_future(there.say("one", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.running == 1, "it is being answered")
+        await until(lambda: there.gateway.worker.running == 1, "it is being answered")
         asked.cancel()
         await asyncio.wait({asked}, timeout=2.0)
         assert asked.cancelled()
         assert (await there.say("two", X_Session_Key="kitchen")).text == "You said: two"
-        await until(lambda: not there.gateway.working.busy, "the answer that nobody waits for")
+        await until(lambda: not there.gateway.worker.busy, "the answer that nobody waits for")
         assert await said_in(there, "desk") == ["one"]
 
 

@@ -39,7 +39,7 @@ async def shown(there: Plaza, user: str = "42", chat: str = "42") -> str:
     there.platform.say("let me in", user=user, chat=chat)
     await until(lambda: len(there.platform.texts(chat)) > before, "a code")
     # It is sent before it is written down for its whole time.
-    await until(lambda: not there.gateway.door._showing)  # noqa: SLF001 - nothing else tells that it is done
+    await until(lambda: not there.gateway.pairing_offers._tasks)  # noqa: SLF001 - nothing else tells that it is done
     return code_in(there.platform.texts(chat)[-1])
 
 
@@ -78,7 +78,7 @@ async def test_a_stranger_in_a_group_hears_nothing_and_only_three_have_a_code(tm
         there.platform.say("/status", user="root", chat="1")
         await until(lambda: there.platform.texts("1") != [])
         assert (there.platform.texts("g"), there.platform.texts("dm3")) == ([], [])
-        assert there.gateway.reception.turned_away == 7
+        assert there.gateway.inbound.rejected == 7
         assert not model.requests
 
 
@@ -105,12 +105,12 @@ async def test_a_code_that_could_not_be_sent_is_none_and_one_that_may_have_been_
     async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
         there.platform.faults.append(PlatformUnavailable("busy"))
         there.platform.say("hello")
-        await until(lambda: not there.platform.faults and not there.gateway.door._showing)  # noqa: SLF001
+        await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
         assert (await pairings(there).known()).waiting == ()
         await shown(there)
         there.platform.faults.append(SendUncertain("no answer"))
         there.platform.say("hello", user="bert", chat="7")
-        await until(lambda: not there.platform.faults and not there.gateway.door._showing)  # noqa: SLF001
+        await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
         assert [pairing.user for pairing in (await pairings(there).known()).waiting] == ["42", "bert"]
 
 
@@ -137,7 +137,7 @@ async def test_no_code_is_logged_and_none_is_in_the_file(tmp_path: Path, caplog:
     async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
         there.platform.faults.append(PlatformUnavailable("busy: ABCDEFGH"))
         there.platform.say("hello")
-        await until(lambda: not there.platform.faults and not there.gateway.door._showing)  # noqa: SLF001
+        await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
         right, wrong = await shown(there), "WRQNGCDE"
         there.platform.say(f"/pair {wrong}", user="root", chat="1")
         await until(lambda: len(there.platform.texts("1")) == 1)
@@ -146,8 +146,8 @@ async def test_no_code_is_logged_and_none_is_in_the_file(tmp_path: Path, caplog:
         await there.rest()
         written = bytes_in(tmp_path)
     logged = "\n".join(record.getMessage() + str(record.__dict__) for record in caplog.records)
-    assert "a stranger was shown a code" in logged
-    assert "a stranger was shown no code: PlatformUnavailable" in logged
+    assert "sent a pairing code" in logged
+    assert "could not send a pairing code: PlatformUnavailable" in logged
     for code in (right, wrong, "ABCDEFGH"):
         assert code not in logged
         assert code.encode() not in written

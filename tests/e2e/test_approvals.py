@@ -371,7 +371,7 @@ async def test_over_http_nobody_can_be_asked_and_that_is_said(tmp_path: Path) ->
     ):
         answer = await there.say("wipe the disk", X_Session_Key="mine")
         assert answer.status == 200
-        assert "nobody can be asked where this came from" in answer.text
+        assert "nobody can be asked here" in answer.text
         assert "tools.allow" in answer.text
         assert "Nothing is asked here" in (await there.say("/approve", X_Session_Key="mine")).text
         assert not wipe.wiped

@@ -45,7 +45,7 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
     """S30: m2 and m3 wait behind a running turn, then /new."""
     async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, plaza(tmp_path, model) as there:
         there.platform.say("m1")
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         old = await there.session()
         there.platform.say("m2")
         there.platform.say("m3")
@@ -54,7 +54,7 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
         await until(lambda: any("new conversation" in text for text in there.platform.texts()))
         assert any('Set aside without an answer: "m2", "m3"' in text for text in there.platform.texts())
         assert any('The answer to "m1" was stopped' in text for text in there.platform.texts())
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         new = await there.session()
         assert new.id != old.id
         assert [(turn.user_text, turn.status) for turn in await there.turns(old.id)] == [
@@ -67,7 +67,7 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
 async def test_each_of_many_messages_that_are_set_aside_is_named(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, plaza(tmp_path, model) as there:
         there.platform.say("m0")
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         for number in range(1, 13):
             there.platform.say(f"m{number}")
         there.platform.say("/new")

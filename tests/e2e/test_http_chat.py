@@ -161,7 +161,7 @@ async def test_words_are_streamed_as_they_are_written(tmp_path: Path) -> None:
             read = b""
             while b"words" not in read:
                 read += await response.content.readany()
-            assert there.gateway.working.running == 1
+            assert there.gateway.worker.running == 1
             read += await response.read()
         pieces = [line.removeprefix(b"data: ") for line in read.strip().split(b"\n\n")]
         deltas = [choice["delta"] for piece in pieces[:-1] for choice in msgspec.json.decode(piece)["choices"]]
@@ -175,13 +175,13 @@ async def test_whoever_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
             asking = asyncio.ensure_future(
                 there.ask("POST", "/v1/chat/completions", body, X_Session_Key=f"desk{stream}")
             )
-            await until(lambda: there.gateway.working.running == 1)
+            await until(lambda: there.gateway.worker.running == 1)
             asking.cancel()
             await asyncio.wait({asking})
             await there.rest()
             (turn,) = await there.turns(key=key(f"desk{stream}"))
             assert (turn.status, turn.assistant_text) == (TurnStatus.DONE, "slow words")
-        await until(lambda: not there.gateway.working.waited_for, "nobody is told any more")
+        await until(lambda: not there.gateway.worker.subscribed, "nobody is told any more")
 
 
 async def test_whoever_leaves_a_stateless_answer_stops_the_model(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ async def test_commands_act_as_on_any_platform(tmp_path: Path) -> None:
 async def test_a_message_behind_a_new_conversation_is_answered_with_409(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, site(tmp_path, model) as there:
         running = asyncio.ensure_future(there.say("m1", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         old = await there.session(key("desk"))
         waiting = asyncio.ensure_future(there.say("m2", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.waited_for == 2)
+        await until(lambda: there.gateway.worker.subscribed == 2)
         new = await there.say("/new", X_Session_Key="desk")
         for answer in (await waiting, await running):
             assert (answer.status, answer.code) == (409, "set_aside")
@@ -330,7 +330,7 @@ async def test_an_answer_that_is_cut_off_says_so_where_it_was_passed_on(tmp_path
 async def test_an_interface_that_is_stopped_first_lets_answers_end(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("slow", chunks=4, delay_s=0.1)) as model, site(tmp_path, model) as there:
         waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         await there.web.stop()
         assert (await waiting).text == "slow"
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -379,7 +379,7 @@ async def test_a_gateway_that_stops_takes_nothing_and_tells_whoever_waits(tmp_pa
     script = lambda _: Say("very slow", chunks=100, delay_s=0.1)  # noqa: E731
     async with ModelServer(script) as model, site(tmp_path, model, gateway=Gateway(drain_s=0.2)) as there:
         waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         stopping = asyncio.ensure_future(there.gateway.stop(0.3))
         await until(lambda: there.gateway.draining)
         assert (await there.ask("GET", "/ready")).status == 503

@@ -25,8 +25,8 @@ from tests.http_gateway import site
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.web.app import OPERATIONS, make_app
-from everthread.web.openapi import of
-from everthread.web.request import Site
+from everthread.web.openapi import describe
+from everthread.web.request import WebState
 
 SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 EXAMPLES = 8
@@ -35,13 +35,13 @@ ENDLESS = "/api/events"
 
 
 def test_every_route_is_described_and_nothing_else() -> None:
-    app = make_app(Site.__new__(Site))
+    app = make_app(WebState.__new__(WebState))
     served = {
         (method, route.path)  # type: ignore[attr-defined]
         for route in app.routes
         for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
     }
-    described = msgspec.json.decode(of(OPERATIONS))
+    described = msgspec.json.decode(describe(OPERATIONS))
     assert {(method.upper(), path) for path, one in described["paths"].items() for method in one} == served
     named = set(described["components"]["schemas"])
     used = {word for word in str(described).split("'") if word.startswith("#/components/schemas/")}

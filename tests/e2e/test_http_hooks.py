@@ -19,8 +19,8 @@ from everthread.config.settings import Gateway, Variables, Webhook
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
-from everthread.web.errors import Refused
-from everthread.web.webhooks import words
+from everthread.web.errors import HttpError
+from everthread.web.webhooks import render_text
 
 SECRET = "not for strangers"
 TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
@@ -134,8 +134,8 @@ def test_any_template_of_any_json_is_words_or_refused(sent: Any, path: list[str]
     hook = Webhook("X", f"{around}{{{'.'.join(path)}}}")
     status, text = 200, "words"
     try:
-        text = words(hook, msgspec.json.encode(sent))
-    except Refused as refused:
+        text = render_text(hook, msgspec.json.encode(sent))
+    except HttpError as refused:
         status = refused.status
     assert status in (200, 400)
     assert text.encode()

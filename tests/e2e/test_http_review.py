@@ -81,7 +81,7 @@ async def test_a_fork_goes_on_while_its_original_is_answered(tmp_path: Path) -> 
     async with ModelServer(script) as model, site(tmp_path, model) as there:
         old = await begun(there, "one")
         running = asyncio.ensure_future(there.say("slow one", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         fork = await there.ask("POST", f"/api/sessions/{old}/fork", {})
         child = fork.json["session"]["id"]
         assert (await there.say("two", X_Session_Key=fork.json["key"])).headers["X-Session-Id"] == child
@@ -159,18 +159,18 @@ async def test_a_message_for_a_named_session_is_not_taken_in_behind_a_command(
         old = await begun(there, "one")
         await there.say("two", X_Session_Id=old)
         with monkeypatch.context() as patched:
-            patched.setattr(there.gateway.working, "take", lambda *_: None)
+            patched.setattr(there.gateway.worker, "submit", lambda *_: None)
             new = asyncio.ensure_future(there.say("/new", X_Session_Id=old))
-            await until(lambda: there.gateway.working.waited_for == 1)
+            await until(lambda: there.gateway.worker.subscribed == 1)
             for text in ("three", "/title Three"):
                 answer = await there.say(text, X_Session_Id=old)
                 assert (answer.status, answer.code) == (409, "left"), text
             # Whoever wants it to stop need not wait for anything.
             stop = asyncio.ensure_future(there.say("/stop", X_Session_Id=old))
-            await until(lambda: there.gateway.working.waited_for == 2)
+            await until(lambda: there.gateway.worker.subscribed == 2)
             # A command says itself what it could not do.
             assert "send it again" in (await there.say("/queue three", X_Session_Id=old)).text
-        there.gateway.working.wake(key(f"id-{old}"))
+        there.gateway.worker.wake(key(f"id-{old}"))
         assert (await new).status == (await stop).status == 200
         await there.rest()
         assert not await there.turns(key=key(f"id-{old}"))
@@ -232,7 +232,7 @@ async def test_whoever_asks_for_the_head_alone_gets_it_and_goes_on(tmp_path: Pat
 async def test_a_number_that_was_used_for_other_words_is_refused(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("slow", chunks=5, delay_s=0.1)) as model, site(tmp_path, model) as there:
         first = asyncio.ensure_future(there.say("one", X_Session_Key="desk", Idempotency_Key="a"))
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         for _ in range(2):
             other = await there.say("two", X_Session_Key="desk", Idempotency_Key="a")
             assert (other.status, other.code) == (409, "idempotency_key_used")
@@ -262,7 +262,7 @@ async def test_a_client_that_tries_again_by_itself_does_not_say_it_twice(tmp_pat
                     extra_headers={"X-Session-Key": name},
                 )
             )
-            await until(lambda: there.gateway.working.running == 1)
+            await until(lambda: there.gateway.worker.running == 1)
             await there.say(command, X_Session_Key=name)
             with contextlib.suppress(openai.APIStatusError):
                 await asking
@@ -286,7 +286,7 @@ async def test_nothing_new_is_asked_of_a_model_while_it_stops(tmp_path: Path) ->
 async def test_a_message_that_is_stopped_before_its_first_word_is_no_fault_of_the_model(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("slow", delay_s=5)) as model, site(tmp_path, model) as there:
         asking = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
-        await until(lambda: there.gateway.working.running == 1)
+        await until(lambda: there.gateway.worker.running == 1)
         await there.say("/stop", X_Session_Key="desk")
         answer = await asking
         assert (answer.status, answer.code) == (409, "stopped")
@@ -401,9 +401,9 @@ async def test_whoever_does_not_read_is_dropped_and_the_turn_goes_on(
         body = b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
-        await until(lambda: there.gateway.working.waited_for == 1)
-        await until(lambda: not there.gateway.working.waited_for, "the client is dropped")
-        assert there.gateway.working.running == 1
+        await until(lambda: there.gateway.worker.subscribed == 1)
+        await until(lambda: not there.gateway.worker.subscribed, "the client is dropped")
+        assert there.gateway.worker.running == 1
         await there.rest()
         (turn,) = await there.turns(key=key("desk"))
         assert turn.assistant_text == text

@@ -77,7 +77,7 @@ async def test_whose_a_session_is_is_decided_in_one_place(
         def nobodys(uow: Any, session: str, owner: str) -> None:
             asked.append((session, owner))
 
-        monkeypatch.setattr(places, "theirs", nobodys)
+        monkeypatch.setattr(places, "owned_session", nobodys)
         body = BODIES.get((operation.method, operation.path))
         answer = await there.ask(operation.method, operation.path.format(session_id=session_id), body, anna)
         assert (answer.status, answer.code) == (404, "session_not_found")

@@ -113,7 +113,7 @@ async def test_s14_a_reset_while_an_answer_is_written_hands_over_what_there_is(t
     async with model(slow="long") as server, plaza(tmp_path, server, providers=(diary,)) as there:
         await there.hear("one")
         there.platform.say("long story")
-        await until(lambda: there.gateway.working.running)
+        await until(lambda: there.gateway.worker.running)
         old = (await there.session()).id
         await there.hear("/new")
         await there.settled()
@@ -267,8 +267,8 @@ async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_d
     async with ModelServer(script) as server:
         async with plaza(tmp_path, server, **more) as there:
             # As if it died once the review's end is written: nothing that it would do after that is done.
-            monkeypatch.setattr(there.gateway.delivery, "put", lambda *_: None)
-            monkeypatch.setattr(there.gateway.delivery, "sweep", nothing)
+            monkeypatch.setattr(there.gateway.outbox, "put", lambda *_: None)
+            monkeypatch.setattr(there.gateway.outbox, "sweep", nothing)
             for text in ("I sail", "a boat called Bruno"):
                 there.platform.say(text)
             store = there.runtime.store
@@ -351,7 +351,7 @@ async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: An
     account = PlatformAccount("fake", allow_all=True, busy=busy)
     async with model(slow="long") as server, plaza(tmp_path, server, account=account) as there:
         there.platform.say("long story")
-        await until(lambda: there.gateway.working.running)
+        await until(lambda: there.gateway.worker.running)
         await there.clock.sleep(0.2)
         there.platform.say("wait")
         wanted = 1 if busy == "steer" else 2
@@ -370,7 +370,7 @@ async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: An
 async def test_s29_stop_keeps_what_there_is(tmp_path: Path) -> None:
     async with model(slow="long") as server, plaza(tmp_path, server) as there:
         there.platform.say("long story")
-        await until(lambda: there.gateway.working.running)
+        await until(lambda: there.gateway.worker.running)
         await there.clock.sleep(0.3)
         there.platform.say("/stop")
         await until(lambda: any("Stopped" in text for text in there.platform.texts()))

@@ -46,7 +46,7 @@ async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_pat
         await there.hear("/help")
         await there.runtime.lifecycle.cross(there.ann, New(kind=Kind.CRON), owner="me")
         await there.runtime.lifecycle.accept(Inbound(there.ann, "me", "do your work"))
-        there.gateway.working.wake(there.ann)
+        there.gateway.worker.wake(there.ann)
         await seen(there, lambda texts: texts[1:] == ["You said: do your work"], "the work's answer")
         session = await session_of(there)
         await later(there, 2 * HOUR_S)
@@ -152,9 +152,9 @@ async def test_s22_what_is_private_is_not_shown_where_others_read_along(
         await there.hear("secret plan")
         await there.hear("/title My Project")
         await there.say_in_a_group(command)
-        await until(lambda: there.gateway.delivery.waiting == 0 and not there.gateway.working.busy, "rest")
+        await until(lambda: there.gateway.outbox.waiting == 0 and not there.gateway.worker.busy, "rest")
         for _ in range(1000):
             if await there.group_texts():
                 break
             await there.clock.sleep(0.01)
-        assert await there.group_texts() == ["Ask me that where we are alone: others would read here what is yours."]
+        assert await there.group_texts() == ["Ask me that in a private chat: here others would read it."]

@@ -138,7 +138,7 @@ async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
             async with plaza(home, model, clock=clock) as there:
                 skipped = {Missed.SKIP: 1, Missed.ONCE: 1, Missed.ALL: 0}[missed]
                 await over(there, expected + skipped)
-                await until(lambda there=there: there.gateway.schedules.doing == 0)
+                await until(lambda there=there: there.gateway.scheduler.running == 0)
                 await there.rest()
                 assert len(there.platform.texts()) == expected
                 states = [time.state for time in await times(there)]
@@ -152,7 +152,7 @@ async def test_a_clock_that_is_put_back_has_nothing_done_twice_and_nothing_left_
         await there.runtime.scheduling.add(WISH)
         there.clock.ahead_s += 3 * 365 * 24 * HOUR
         await until(lambda: len(there.platform.texts()) == 1)
-        await until(lambda: there.gateway.schedules.doing == 0)
+        await until(lambda: there.gateway.scheduler.running == 0)
         there.clock.ahead_s -= 3 * 365 * 24 * HOUR
         await asyncio.sleep(1.5)
         await there.later(HOUR)
@@ -293,7 +293,7 @@ async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:
         for count in (1, 2):
             await there.later(HOUR)
             await until(lambda count=count: log.exists() and len(log.read_text().splitlines()) == count)
-            await until(lambda: there.gateway.schedules.doing == 0)
+            await until(lambda: there.gateway.scheduler.running == 0)
         assert file.read_text() == "You said Say good morning (1)\n"
         assert log.read_text() == "You said Say good morning (1)\n" * 2
         assert [path.stat().st_mode & 0o777 for path in (file, log)] == [0o600, 0o600]
@@ -332,12 +332,12 @@ async def test_another_program_is_told_signed_and_again_if_it_was_not_there(tmp_
         await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.WEBHOOK, url, "HOOK_SECRET")))
         await there.later(HOUR)
         await until(lambda: len(listener.heard) == 1)
-        await until(lambda: there.gateway.schedules.doing == 0)
+        await until(lambda: there.gateway.scheduler.running == 0)
         (time,) = await times(there)
         assert time.state is OccurrenceState.DELIVERING
         await there.later(15)
         await until(lambda: len(listener.heard) == 2)
-        await until(lambda: there.gateway.schedules.doing == 0)
+        await until(lambda: there.gateway.scheduler.running == 0)
         (time,) = await times(there)
         assert (time.state, time.attempts) == (OccurrenceState.DONE, 2)
         first, second = listener.heard
@@ -377,19 +377,19 @@ async def test_handing_over_that_fails_in_ways_nobody_foresaw_is_given_up_in_the
         tries += 1
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(schedule, "hand_over", fail)
+    monkeypatch.setattr(schedule, "deliver", fail)
     async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
         await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.FILE, "told.txt")))
         await there.later(HOUR)
-        for number in range(1, schedule.HAND_OVER_MAX + 1):
+        for number in range(1, schedule.DELIVERY_ATTEMPTS_MAX + 1):
             await until(lambda number=number: tries == number)
-            await until(lambda: there.gateway.schedules.doing == 0)
+            await until(lambda: there.gateway.scheduler.running == 0)
             (time,) = await times(there)
             assert time.state is OccurrenceState.DELIVERING
             await there.later(schedule.CLAIM_S + 1)
         while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - only a row tells
             await asyncio.sleep(0.01)
-        assert (time.state, tries) == (OccurrenceState.FAILED, schedule.HAND_OVER_MAX)
+        assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
         assert "never came to an end" in time.problem
 
 
@@ -426,7 +426,7 @@ async def test_one_that_ends_while_the_gateway_stops_is_given_back_and_done_by_t
     async with ModelServer(lambda _: slow) as model, plaza(tmp_path, model, drain_s=0.1) as there:
         await there.runtime.scheduling.add(WISH)
         await there.later(HOUR)
-        await until(lambda: there.gateway.schedules.doing == 1)
+        await until(lambda: there.gateway.scheduler.running == 1)
         await until(lambda: len(model.received) == 1)
         clock = there.clock
     platform = FakePlatform()
@@ -474,7 +474,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
         await there.later(HOUR)
         await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
         await until(lambda: len(there.platform.texts("48")) == 2)
-        await until(lambda: there.gateway.schedules.doing == 0)
+        await until(lambda: there.gateway.scheduler.running == 0)
         assert there.platform.texts("42") == there.platform.texts("44") == []
         assert there.platform.texts("47") == ["You said hello (1)"]
         assert len(model.received) - asked == 4, "nothing is asked for them either"

@@ -72,7 +72,7 @@ async def test_an_answer_that_is_whole_before_its_beginning_is_out_is_seen_once(
         await until(lambda: platform.texts() != [], "a beginning")
         for _ in range(200):
             # As it comes every few seconds: what is being shown is not to be sent besides.
-            await there.gateway.delivery.sweep()
+            await there.gateway.outbox.sweep()
             await asyncio.sleep(0.005)
         await until(lambda: WORDS in platform.texts(), "the whole answer")
         await there.rest()
@@ -158,8 +158,8 @@ async def test_an_end_while_a_beginning_of_a_whole_answer_goes_out_leaves_one_me
     async with ModelServer(lambda _: SLOW) as model:
         async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
-            await until(lambda: there.gateway.working.running)
-            await until(lambda: not there.gateway.working.running, "that it is committed")
+            await until(lambda: there.gateway.worker.running)
+            await until(lambda: not there.gateway.worker.running, "that it is committed")
             assert platform.texts() != []
         async with plaza(tmp_path, model, platform) as there:
             await until(lambda: WORDS in platform.texts(), "the whole answer")

@@ -77,7 +77,7 @@ async def test_a_clock_that_jumps_neither_cuts_an_end_short_nor_draws_it_out(tmp
     async with ModelServer(lambda _: next(replies)) as model:
         async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
-            await until(lambda: there.gateway.working.running)
+            await until(lambda: there.gateway.worker.running)
             ending = asyncio.ensure_future(there.gateway.stop(5.0))
             await asyncio.sleep(0.1)
             there.clock.ahead_s += ahead_s
@@ -85,7 +85,7 @@ async def test_a_clock_that_jumps_neither_cuts_an_end_short_nor_draws_it_out(tmp
             assert len(platform.texts()) == 1, "the answer could end"
         async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("and then?")
-            await until(lambda: there.gateway.working.running)
+            await until(lambda: there.gateway.worker.running)
             ending, began = asyncio.ensure_future(there.gateway.stop(0.5)), time.monotonic()
             await asyncio.sleep(0.1)
             there.clock.ahead_s += ahead_s
@@ -183,10 +183,10 @@ async def test_a_stop_means_what_was_said_before_it(tmp_path: Path) -> None:
         await there.hear("hello")
         owner = (await there.session()).owner
         row, _ = await there.gateway.lifecycle.accept(Inbound(ANNA, owner, "go on"))
-        assert not await there.gateway.working.stop_next(ANNA, row.id - 1)
-        assert await there.gateway.working.stop_next(ANNA, row.id + 1)
+        assert not await there.gateway.worker.stop_next(ANNA, row.id - 1)
+        assert await there.gateway.worker.stop_next(ANNA, row.id + 1)
         await there.rest()
         *_, turn = await there.turns()
         assert (turn.user_text, turn.status) == ("go on", TurnStatus.INTERRUPTED)
-        assert not await there.gateway.working.stop_next(ANNA, row.id + 1)
+        assert not await there.gateway.worker.stop_next(ANNA, row.id + 1)
         assert await there.hear("and now?") == ["Yes."]

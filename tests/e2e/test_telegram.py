@@ -20,7 +20,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Gateway, PlatformAccount, Provider
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.model import SessionKey, ToolCall
-from everthread.gateway.attachments import NO_EARS, NOT_HEARD
+from everthread.gateway.attachments import NO_TRANSCRIBER, NOT_TRANSCRIBED
 from everthread.ports.model import ToolSchema
 from everthread.ports.platform import Address, Button, File, Media, Outbound
 from everthread.ports.tools import Tool, ToolUse
@@ -329,7 +329,7 @@ async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:
 async def test_without_an_endpoint_whoever_speaks_is_asked_to_write(tmp_path: Path) -> None:
     async with model() as server, town(tmp_path, server) as there:
         said = await there.people.say(ANN, "", file=VOICE)
-        await there.people.until(lambda: there.people.texts(ANN) == [NO_EARS], "a notice")
+        await there.people.until(lambda: there.people.texts(ANN) == [NO_TRANSCRIBER], "a notice")
         assert said.update_id is not None
         await there.people.redeliver(said.update_id)
         assert await there.hear("hello") == ["You said: hello"], "and nothing was asked of the model before"
@@ -342,7 +342,7 @@ async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
         speech = Gateway(transcription_model="ears/whisper-1")
         async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await there.people.say(ANN, "", file=VOICE)
-            await there.people.until(lambda: there.people.texts(ANN) == [NOT_HEARD], "a notice")
+            await there.people.until(lambda: there.people.texts(ANN) == [NOT_TRANSCRIBED], "a notice")
 
 
 # --- Nothing is lost, nothing comes twice ----------------------------------------------------------------------------

@@ -100,11 +100,11 @@ async def test_what_is_spoken_while_a_tool_runs_steers_the_turn_and_is_not_overt
         async with town(tmp_path, server, tools=tools, **hearing(ears, busy="steer")) as there:
             ears.open.clear()
             await there.people.say(ANN, "begin")
-            await until(lambda: there.gateway.working.running, "a turn runs")
+            await until(lambda: there.gateway.worker.running, "a turn runs")
             await there.people.say(ANN, "", file=VOICE)
             await there.people.say(ANN, "and eggs")
             await until(lambda: ears.asked, "it is being heard")
-            await until(lambda: there.gateway.reception.taken == 3, "all were taken")
+            await until(lambda: there.gateway.inbound.accepted == 3, "all were taken")
             ears.open.set()
             await asyncio.sleep(0.5)
             may_end.set()

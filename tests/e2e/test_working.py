@@ -50,7 +50,7 @@ async def test_a_turn_that_was_cut_off_is_kept_if_no_model_can_be_asked_any_more
     async with ModelServer(lambda _: Say("slowly " * 50, chunks=50, delay_s=0.1)) as model:
         async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
-            await until(lambda: there.gateway.working.running)
+            await until(lambda: there.gateway.worker.running)
             platform.say("and then?")
             await until(lambda: len(platform.taken) == 2)
         async with plaza(tmp_path, model, platform) as there:
@@ -58,8 +58,8 @@ async def test_a_turn_that_was_cut_off_is_kept_if_no_model_can_be_asked_any_more
             def none(model: str = "") -> Any:
                 raise BadConfig("no model is configured")
 
-            monkeypatch.setattr(there.gateway, "choices", none)
-            for task in there.gateway.working._tasks():  # noqa: SLF001
+            monkeypatch.setattr(there.runtime, "choices", none)
+            for task in there.gateway.worker._tasks():  # noqa: SLF001
                 task.cancel()
             await until(lambda: len(platform.texts()) == 2, "that both are told")
             assert all("is kept" in text for text in platform.texts())
@@ -77,7 +77,7 @@ async def test_what_is_steered_does_not_overtake_what_was_said_before_it(tmp_pat
     async with ModelServer(script) as model, plaza(tmp_path, model, account=account) as there:
         there.platform.say("one")
         there.platform.say("two")
-        await until(lambda: there.gateway.working.running)
+        await until(lambda: there.gateway.worker.running)
         there.platform.say("three")
         await until(lambda: len(there.platform.taken) == 3)
         await until(lambda: there.platform.texts() != [])
@@ -104,7 +104,7 @@ async def test_what_nobody_can_send_any_more_does_not_hide_what_can_be(
         news = Reply("new", ANNA, "", "me", "a notice", ReplyState.READY, 100.0)
         await there.runtime.store.write(lambda uow: uow.outbox.put_reply(news))
         for _ in range(10):
-            await there.gateway.delivery.sweep()
+            await there.gateway.outbox.sweep()
         await until(lambda: there.platform.texts() == ["a notice"])
 
 
@@ -119,7 +119,7 @@ async def test_what_a_handoff_sets_aside_elsewhere_is_named(tmp_path: Path) -> N
     ):
         await there.hear("hello")
         other.say("long story", chat="7")
-        await until(lambda: there.gateway.working.running)
+        await until(lambda: there.gateway.worker.running)
         other.say("a second thing", chat="7")
         await until(lambda: len(other.taken) == 2)
         (said,) = await there.hear("/handoff other")
@@ -133,7 +133,7 @@ async def test_a_command_that_leaves_comes_after_those_that_were_given_before_it
     slow = Say("slowly " * 50, chunks=50, delay_s=0.1)
     async with ModelServer(lambda _: slow) as model, plaza(tmp_path, model) as there:
         there.platform.say("long story")
-        await until(lambda: there.gateway.working.running)
+        await until(lambda: there.gateway.worker.running)
         old = (await there.session()).id
         there.platform.say("/title Trip to Rome")
         there.platform.say("/memory add likes trains")

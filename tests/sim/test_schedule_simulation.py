@@ -127,7 +127,7 @@ class Office(SimProcess):
             Settings(Path("/nonexistent")),
             lambda reply: None,
             lambda uow, owner: False,
-            look_s=300.0,
+            poll_s=300.0,
         )
 
     async def run(self) -> None:

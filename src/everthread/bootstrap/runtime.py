@@ -245,7 +245,7 @@ class Runtime:
         agent, choices = self._workshop.scheduled, self._workshop.models.choices
         access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
         return Scheduler(
-            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_turned_out
+            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_excluded
         )
 
     def web(self, gateway: Gateway) -> Web:

@@ -1,5 +1,17 @@
-"""The gateway: people write from elsewhere, many at once, and each is answered where they wrote.
+"""The gateway: serve many people on many platforms, and reply where they wrote.
 
-What comes in is stored before it is acknowledged; what goes out is stored before it is sent. So nothing here needs to
-be remembered: a process that dies leaves it all to the next one.
+An update is stored before it is acknowledged, and a reply before it is sent, so a dead process leaves all work to the
+next one. The modules, in the order of data flow:
+
+- `server`: starts and stops everything below; listens on the platforms.
+- `runtime`: the part of the runtime that the gateway uses.
+- `inbound`: handles an update; `access` admits its sender, `rate_limit` limits them, `routing` finds the session key.
+- `pairing`: offers pairing codes to strangers.
+- `attachments`: fetches files and voice messages.
+- `worker`: serves the inbox of each key; `command_runner` runs its commands, `approvals` asks about its tool calls.
+- `turn_events`: relays the events of a turn; `streaming` shows the answer while it is written.
+- `outbox`: sends replies; `outbox_rows` has their states, `message_split` splits them, `delivery_check` finds lost
+  parts.
+- `scheduler`: runs scheduled tasks; `schedule_output` delivers their results to files and webhooks.
+- `loop_lag`: measures how long the event loop was blocked.
 """

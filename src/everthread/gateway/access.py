@@ -1,4 +1,4 @@
-"""Who may write, and who they are. Whoever is not let in learns nothing."""
+"""Access control: admit or reject senders, and map their accounts to owners."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from everthread.ports.platform import Update
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 
-class Guest(Struct, frozen=True):
-    """Somebody who may write."""
+class Sender(Struct, frozen=True):
+    """A person who may write."""
 
     owner: str
-    """The person, whichever account they write from."""
+    """The same for all linked accounts of a person."""
     admin: bool = False
 
 
-class TurnedAway(Struct, frozen=True):
-    """Somebody who may not."""
+class RejectedSender(Struct, frozen=True):
+    """A person who may not write."""
 
     may_pair: bool = False
-    """They may be shown a code, with which they can be let in; else they hear nothing."""
+    """They may be shown a pairing code; otherwise they get no reply."""
 
 
 class Access:
-    """The door of every platform: whom the settings name, and who was let in by a code."""
+    """Admits the senders that the settings name and those that were paired."""
 
     def __init__(
         self, store: Store, gateway: Gateway, accounts: Mapping[str, PlatformAccount], home_owner: str = ""
     ) -> None:
-        """`home_owner` is the owner at this machine."""
+        """`home_owner` is the owner of this installation."""
         self._store = store
         self._home_owner = home_owner
         self._gateway = gateway
@@ -42,40 +42,40 @@ class Access:
         self._owners = {account: owner for owner, linked in gateway.links.items() for account in linked}
 
     def may_approve(self, platform: str, user: str, owner: str) -> bool:
-        """Whether somebody who writes there may allow a dangerous tool, in a conversation of that owner."""
+        """Return true if that user may approve a dangerous tool call in a session of that owner."""
         if self._gateway.approvals != "admins":
             return self._gateway.approvals == "everybody"
         account = self._accounts.get(platform)
         person = self._owners.get(account_of(platform, user), owner)
         return (account is not None and user in account.admins) or person == self._home_owner
 
-    async def admit(self, update: Update) -> Guest | TurnedAway:
-        """Whether the update is taken in, and as whose.
+    async def admit(self, update: Update) -> Sender | RejectedSender:
+        """Admit or reject the sender of an update.
 
-        Who a person is, the settings' links say first, then the pairing; without either an account is a person.
+        The owner comes from the links in the settings, then from the pairing; otherwise the account is the owner.
         """
         if update.platform not in self._accounts or not 0 < len(update.user) <= USER_CHARS_MAX:
-            return TurnedAway()
-        guest = await self._store.read_inline(lambda uow: self._guest(uow, update.platform, update.user))
-        if guest is None:
-            return TurnedAway(may_pair=self._gateway.pairing and update.chat_type is ChatType.DM)
-        return guest
+            return RejectedSender()
+        sender = await self._store.read_inline(lambda uow: self._find(uow, update.platform, update.user))
+        if sender is None:
+            return RejectedSender(may_pair=self._gateway.pairing and update.chat_type is ChatType.DM)
+        return sender
 
     def reaches(self, uow: UnitOfWork, key: SessionKey, owner: str) -> bool:
-        """Whether whoever writes at that key, in a chat of two, still may, and is that owner."""
+        """Return true if the user of that private chat may still write, and is that owner."""
         account = self._accounts.get(key.platform)
         if account is None or not account.enabled:
             return False
-        # Of what was said long ago it is not known who wrote it; most platforms call such a chat by the person.
-        guest = self._guest(uow, key.platform, uow.inbox.last_user(key) or key.chat)
-        return guest is not None and guest.owner == owner
+        # Old messages have no user; on most platforms a private chat has the id of its user.
+        sender = self._find(uow, key.platform, uow.inbox.last_user(key) or key.chat)
+        return sender is not None and sender.owner == owner
 
-    def is_turned_out(self, uow: UnitOfWork, owner: str) -> bool:
-        """Whether an owner is somebody who writes from a platform, and may do so no more.
+    def is_excluded(self, uow: UnitOfWork, owner: str) -> bool:
+        """Return true if an owner used to write from a platform, and may no longer.
 
-        Whoever is known by no account is not: a task may be kept for anybody at this machine.
+        An owner without an account is not excluded: a local user may own a task.
         """
-        # Who was let in under another name is known by where they wrote from, once they are no guest any more.
+        # A former guest with a name of their own is known only by the chats they wrote from.
         wrote_from = [
             account_of(key.platform, uow.inbox.last_user(key) or key.chat)
             for key in uow.sessions.keys_of(owner)
@@ -87,12 +87,12 @@ class Access:
         known = [(platform, user) for platform, user in theirs if platform in self._accounts]
         if not known or owner == self._home_owner:
             return False
-        return all(self._guest(uow, platform, user) is None for platform, user in known)
+        return all(self._find(uow, platform, user) is None for platform, user in known)
 
-    def _guest(self, uow: UnitOfWork, platform: str, user: str) -> Guest | None:
+    def _find(self, uow: UnitOfWork, platform: str, user: str) -> Sender | None:
         account, paired = self._accounts[platform], uow.access.guest(platform, user)
         admin = user in account.admins
         if not (admin or account.allow_all or user in account.allow or paired is not None):
             return None
         name = account_of(platform, user)
-        return Guest(self._owners.get(name) or (paired.owner if paired is not None else name), admin)
+        return Sender(self._owners.get(name) or (paired.owner if paired is not None else name), admin)

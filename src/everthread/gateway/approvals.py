@@ -1,7 +1,7 @@
-"""Asking in a chat whether a tool may do what could do harm.
+"""Ask in a chat for the approval of a dangerous tool call.
 
-A question goes out as every reply does, and its answer comes in as every command does. Whoever waits for it is a turn
-of this process: if that ends, nothing is asked any more, and an answer to it says so.
+A question is sent like a reply, and answered by a command. The turn that asks waits in this process: if the process
+ends, the question is void, and an answer to it says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from everthread.commands.registry import CommandResult
 from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
 from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall
 from everthread.domain.text_format import call_in_words, counted
-from everthread.gateway.message_split import parts_of
+from everthread.gateway.message_split import split_for
 from everthread.gateway.outbox import QUESTION, Outbox
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
@@ -34,8 +34,8 @@ _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 CLOSE_S_MAX = 10.0
 
 NOT_HERE = (
-    "this call needs approval, and nobody can be asked where this came from; tell the user that whoever runs you can "
-    "allow the tool in the settings (tools.allow)"
+    "this call needs approval, and nobody can be asked here; tell the user that whoever runs you can allow the tool in "
+    "the settings (tools.allow)"
 )
 NOT_YOU = (
     "this call needs approval, and whoever asked for it may not give it; tell them that whoever runs you decides who "
@@ -56,23 +56,23 @@ class _Question(Struct):
 
 
 class Approvals:
-    """The questions that are open: one at most at each key."""
+    """The open questions: at most one for each key."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        delivery: Outbox,
+        outbox: Outbox,
         platforms: Mapping[str, Platform],
         may_approve: Callable[[str, str, str], bool],
         choice: Callable[[str], str],
         *,
         wait_s: float,
     ) -> None:
-        """`may_approve` is asked with a platform, a user there and the owner of the conversation."""
+        """`may_approve` takes a platform, a user of it and the owner of the session."""
         self._store = store
         self._clock = clock
-        self._delivery = delivery
+        self._outbox = outbox
         self._platforms = platforms
         self._may_approve = may_approve
         self._choice = choice
@@ -81,7 +81,7 @@ class Approvals:
         self._closing: set[asyncio.Future[None]] = set()
 
     def of_turn(self, user: Callable[[], str]) -> Approve:
-        """Asks about the calls of one turn, one after another. `user` says whose turn it is, once it has begun."""
+        """Return a function that asks about the calls of one turn, one after another. `user` names the asking user."""
         one_at_a_time = asyncio.Lock()
 
         async def approve(call: ToolCall, ref: SessionRef) -> bool:
@@ -91,7 +91,7 @@ class Approvals:
         return approve
 
     def answer(self, key: SessionKey, user: str, code: str, yes: bool) -> CommandResult:
-        """What somebody is told who allows or denies. Only what was named is allowed: a late press means no other."""
+        """Handle /approve and /deny. Only the named question is approved: a late press answers no other."""
         question = self._open.get(key)
         if question is None or question.answer.done():
             return CommandResult(NO_LONGER if code else NOTHING_ASKED, ok=False)
@@ -104,12 +104,12 @@ class Approvals:
         question.answer.set_result(yes)
         platform = self._platforms.get(key.platform)
         if code and platform is not None and platform.capabilities.edits:
-            # Whoever names it has it before them, and there it is said.
+            # The question itself is edited to show the result.
             return CommandResult("")
         return CommandResult(f"{'Allowed' if yes else 'Denied'}: {question.wanted}")
 
     async def finish(self) -> None:
-        """Show nothing more of what became of questions."""
+        """Stop editing answered questions."""
         closing = list(self._closing)
         for task in closing:
             task.cancel()
@@ -131,11 +131,11 @@ class Approvals:
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
         outcome = "No longer asked."
         self._open[key] = question
-        log.info("asked whether %s may run", call.name, extra=log_fields(key, ref.session_id))
+        log.info("asked for approval of %s", call.name, extra=log_fields(key, ref.session_id))
         try:
             reply = Reply(name, key, ref.session_id, ref.owner, text, ReplyState.READY, self._clock.now())
             stored = await self._store.write(lambda uow: uow.outbox.put_reply(reply))
-            self._delivery.put(stored, (Button("Allow", f"/approve {code}"), Button("Deny", f"/deny {code}")))
+            self._outbox.put(stored, (Button("Allow", f"/approve {code}"), Button("Deny", f"/deny {code}")))
             async with asyncio.timeout(self._wait_s):
                 yes = await question.answer
             outcome = "Allowed." if yes else "Denied."
@@ -145,28 +145,28 @@ class Approvals:
         finally:
             if self._open.get(key) is question:
                 del self._open[key]
-            log.info("%s: %s", call.name, outcome, extra=log_fields(key, ref.session_id))
+            log.info("approval of %s: %s", call.name, outcome, extra=log_fields(key, ref.session_id))
             closing = asyncio.ensure_future(self._close(platform, name, f"{asked}\n{outcome}"))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         return yes
 
     async def _close(self, platform: Platform, name: str, text: str) -> None:
-        """A question that is not out stays in; one that is says what became of it, and has no buttons any more."""
+        """Withhold a question that was not sent; edit one that was to show the result, without buttons."""
         try:
-            reply = await self._store.write(lambda uow: _withdrawn(uow, name))
+            reply = await self._store.write(lambda uow: _withdraw(uow, name))
             if reply is not None and reply.platform_message_id and platform.capabilities.edits:
-                last = parts_of(text, platform.capabilities)[-1]
+                last = split_for(text, platform.capabilities)[-1]
                 with suppress(PlatformError):
                     async with asyncio.timeout(CLOSE_S_MAX):
                         await platform.edit(Address.of(reply.key), reply.platform_message_id, last)
         except (EverthreadError, TimeoutError) as error:
-            log.info("what became of a question is not shown: %s", error)
+            log.info("could not show the result of a question: %s", error)
         except Exception:
-            log.exception("what became of a question is not shown")
+            log.exception("could not show the result of a question")
 
 
-def _withdrawn(uow: UnitOfWork, name: str) -> Reply | None:
+def _withdraw(uow: UnitOfWork, name: str) -> Reply | None:
     reply = uow.outbox.reply(name)
     if reply is not None and reply.state is ReplyState.READY:
         uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
@@ -175,7 +175,7 @@ def _withdrawn(uow: UnitOfWork, name: str) -> Reply | None:
 
 
 def _fenced(text: str) -> str:
-    """As code, whatever is in it."""
+    """Format as a code block with a fence longer than any in the text."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     fence = max(fence, "```", key=len)
     return f"{fence}\n{text}\n{fence}"

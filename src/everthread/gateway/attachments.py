@@ -1,13 +1,8 @@
-"""What comes with a message: fetched and kept in the home, and what can be read or heard of it put into words.
+"""Fetch the attachments of messages, keep them in the home, and describe them in words for the model.
 
-That takes its time, so it is done after the message is stored and before its turn begins; within a bound, so that
-nobody waits long for a film. What can't be had is said to be so, and the message is answered without it.
-
-Fetching what came with messages that are stored: beside everything else, one after another at each key.
-
-What is to be fetched stands in the inbox: whoever dies in between leaves it to the next process.
-
-Room in memory for what is on its way to a file: there is so much of it, for all chats together.
+Fetching happens after a message is stored and before its turn begins, within a time limit. What cannot be fetched is
+described as such, and the message is answered without it. Pending attachments are rows of the inbox, so another process
+can fetch them after a crash.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ from everthread.domain.errors import ModelError, PlatformError, PlatformUnavaila
 from everthread.domain.media import Media
 from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, whole
 from everthread.gateway.outbox import Outbox
-from everthread.gateway.routing import unpacked_words
+from everthread.gateway.routing import text_with_attachments
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Platform, Update
@@ -38,38 +33,41 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 log = logging.getLogger("everthread.gateway")
 
 BYTES_MAX = 20_000_000
-AT_ONCE_BYTES_MAX = 3 * BYTES_MAX
-"""Of all that is being fetched, wherever it came from: what more there is waits for it."""
+IN_MEMORY_BYTES_MAX = 3 * BYTES_MAX
+"""Total size of the attachments that are being fetched at the same time, over all chats."""
 COUNT_MAX = 10
 READ_BYTES_MAX = 30_000
-"""Of a file that is text, what the model is shown."""
+"""Bytes of a text file that the model reads."""
 FETCH_S_MAX = 30.0
-HEAR_S_MAX = 45.0
+TRANSCRIBE_S_MAX = 45.0
 TRIES = 3
 PAUSE_S = 1.0
+STORE_PAUSE_S = 2.0
 
-NO_EARS = "I can't listen to voice messages here, so I don't know what you said. Please write it to me."
-NOT_HEARD = "I could not make out your voice message just now. Please try again in a while, or write it to me."
+NO_TRANSCRIBER = "I can't listen to voice messages here, so I don't know what you said. Please write it to me."
+NOT_TRANSCRIBED = "I could not make out your voice message just now. Please try again in a while, or write it to me."
 NOT_FETCHED = "(it could not be fetched)"
-_WHICH_CHARS_MAX = 40
+_ID_CHARS_MAX = 40
 _NAME_CHARS_MAX = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TEXT = re.compile(r"text/.*|application/(json|toml|xml|yaml|x-yaml|javascript|x-sh)")
 
 
-class Unpacked(Struct, frozen=True):
-    """What came with a message, as the model is told of it."""
+class Attachments(Struct, frozen=True):
+    """The attachments of a message, as they are described to the model."""
 
     media: tuple[Media, ...]
     notice: str = ""
-    """What whoever wrote it is to be told: mostly nothing. A voice that can't be heard is not among the media."""
+    """Text for the sender, mostly empty. A voice message that cannot be transcribed is not among the media."""
 
     @property
     def to_fetch(self) -> tuple[Media, ...]:
         return tuple(media for media in self.media if media.handle)
 
 
-class Luggage:
+class AttachmentFetcher:
+    """Fetches attachments from platforms into a folder."""
+
     def __init__(
         self, platforms: Mapping[str, Platform], folder: Path, transcriber: Transcriber | None, clock: Clock
     ) -> None:
@@ -77,49 +75,50 @@ class Luggage:
         self._folder = folder
         self._transcriber = transcriber
         self._clock = clock
-        self._room = ByteBudget(AT_ONCE_BYTES_MAX)
+        self._budget = ByteBudget(IN_MEMORY_BYTES_MAX)
 
-    def handed_over(self, update: Update) -> Unpacked:
-        """What is to be fetched later, and where each will be kept. Does nothing that takes time."""
+    def plan(self, update: Update) -> Attachments:
+        """Decide what to fetch later, and the path of each file. Does no I/O."""
         platform = self._platforms.get(update.platform)
         if not update.media or platform is None or not platform.capabilities.fetches:
-            return Unpacked(tuple(replace(media, handle="") for media in update.media))
-        heard = [media for media in update.media[:COUNT_MAX] if media.kind != "voice" or self._transcriber is not None]
-        unheard = len(heard) < len(update.media[:COUNT_MAX])
-        named = tuple(replace(media, path=_path(update, number, media)) for number, media in enumerate(heard))
-        return Unpacked(named, NO_EARS if unheard else "")
+            return Attachments(tuple(replace(media, handle="") for media in update.media))
+        usable = [media for media in update.media[:COUNT_MAX] if media.kind != "voice" or self._transcriber is not None]
+        has_unusable = len(usable) < len(update.media[:COUNT_MAX])
+        planned = tuple(replace(media, path=_path(update, number, media)) for number, media in enumerate(usable))
+        return Attachments(planned, NO_TRANSCRIBER if has_unusable else "")
 
-    async def unpacked(self, platform_name: str, packed: tuple[Media, ...]) -> Unpacked:
-        """Fetch what has a handle. Nothing of it can fail: what is not to be had is in words."""
+    async def fetch(self, platform_name: str, pending: tuple[Media, ...]) -> Attachments:
+        """Fetch what has a handle. Never fails: a missing file is described in words."""
         platform = self._platforms.get(platform_name)
-        made: list[Media | None] = []
-        for media in packed:
+        fetched: list[Media | None] = []
+        for media in pending:
             size = min(media.size or BYTES_MAX, BYTES_MAX)
-            async with self._room.taken(size):
-                made.append(await self._made(platform, media, size))
-        return Unpacked(tuple(one for one in made if one is not None), NOT_HEARD if None in made else "")
+            async with self._budget.reserve(size):
+                fetched.append(await self._fetch_one(platform, media, size))
+        media = tuple(one for one in fetched if one is not None)
+        return Attachments(media, NOT_TRANSCRIBED if None in fetched else "")
 
-    async def _made(self, platform: Platform | None, media: Media, size: int) -> Media | None:
-        """What is in it, kept or in words; none of a voice that was not heard."""
-        content = await self._fetched(platform, media, size) if platform is not None else None
+    async def _fetch_one(self, platform: Platform | None, media: Media, size: int) -> Media | None:
+        """Fetch, then keep or transcribe; return `None` for a voice message that was not transcribed."""
+        content = await self._download(platform, media, size) if platform is not None else None
         if content is None:
             return replace(media, handle="", path="", words=NOT_FETCHED)
         if media.kind != "voice":
-            return await self._kept(media, content)
-        heard = await self._heard(media, content)
-        return replace(media, handle="", path="", words=heard) if heard is not None else None
+            return await self._keep(media, content)
+        text = await self._transcribe(media, content)
+        return replace(media, handle="", path="", words=text) if text is not None else None
 
-    def place_of(self, media: Media) -> str:
-        """Where it is kept, for whoever opens it."""
+    def file_path(self, media: Media) -> str:
+        """Return the absolute path of a kept attachment."""
         return str(self._folder / media.path) if media.path else ""
 
     def remove(self, media: Media) -> None:
-        """It was fetched for nobody."""
+        """Remove the file of an attachment that is no longer needed."""
         if media.path:
             with suppress(OSError):
                 (self._folder / media.path).unlink(missing_ok=True)
 
-    async def _fetched(self, platform: Platform, media: Media, bytes_max: int) -> bytes | None:
+    async def _download(self, platform: Platform, media: Media, bytes_max: int) -> bytes | None:
         try:
             async with asyncio.timeout(FETCH_S_MAX):
                 for tried in range(1, TRIES + 1):
@@ -130,50 +129,50 @@ class Luggage:
                             raise
                         await self._clock.sleep(max(error.retry_after, tried * PAUSE_S))
         except (PlatformError, TimeoutError) as error:
-            log.warning("%s: what came with a message was not fetched: %s", platform.name, error or "too slow")
+            log.warning("%s: an attachment was not fetched: %s", platform.name, error or "timeout")
         except Exception:
-            # A mistake of an adapter's, and it would be one again: the message must not wait for ever.
-            log.exception("%s: what came with a message was not fetched", platform.name)
+            # A bug of an adapter, which would happen again: the message must not wait for ever.
+            log.exception("%s: an attachment was not fetched", platform.name)
         return None
 
-    async def _heard(self, media: Media, content: bytes) -> str | None:
+    async def _transcribe(self, media: Media, content: bytes) -> str | None:
         if self._transcriber is None:
             return None
         try:
-            async with asyncio.timeout(HEAR_S_MAX):
+            async with asyncio.timeout(TRANSCRIBE_S_MAX):
                 return whole(await self._transcriber.transcribe(content, media.name, media.mime)) or None
         except (ModelError, TimeoutError) as error:
-            log.warning("a voice message was not heard: %s", error or "too slow")
+            log.warning("a voice message was not transcribed: %s", error or "timeout")
         except Exception:
-            log.exception("a voice message was not heard")
+            log.exception("a voice message was not transcribed")
         return None
 
-    async def _kept(self, media: Media, content: bytes) -> Media:
+    async def _keep(self, media: Media, content: bytes) -> Media:
         media = replace(media, handle="")
         try:
             await asyncio.to_thread(_write, self._folder / media.path, content)
         except OSError as error:
-            # There may be the beginning of it.
+            # The file may be there in part.
             self.remove(media)
-            log.warning("what came with a message was not kept: %s", error.strerror)
+            log.warning("an attachment was not written: %s", error.strerror)
             return replace(media, path="", words="(it could not be kept)")
-        return replace(media, words=_words_in(media, content))
+        return replace(media, words=_text_in(media, content))
 
 
 def _path(update: Update, number: int, media: Media) -> str:
-    """Within the folder of such files. Delivered twice, it is kept once; a voice is not kept at all."""
+    """Name the file after its update, so that a repeated update overwrites it. Voice messages are not kept."""
     if media.kind == "voice":
         return ""
-    which = f"{update.account}-{update.update_id}-{number}"
-    if len(which) > _WHICH_CHARS_MAX or _UNSAFE.search(which) or which.startswith("."):
-        # Whatever it is called, no other may be called the same: it would take its place.
-        which = hashlib.sha256(which.encode(errors="replace")).hexdigest()[:_WHICH_CHARS_MAX]
+    file_id = f"{update.account}-{update.update_id}-{number}"
+    if len(file_id) > _ID_CHARS_MAX or _UNSAFE.search(file_id) or file_id.startswith("."):
+        # Hashed rather than cleaned: two different ids must not become the same file name.
+        file_id = hashlib.sha256(file_id.encode(errors="replace")).hexdigest()[:_ID_CHARS_MAX]
     name = _UNSAFE.sub("_", media.name or media.kind)[-_NAME_CHARS_MAX:]
-    return f"{_UNSAFE.sub('_', update.platform)}/{which}-{name}"
+    return f"{_UNSAFE.sub('_', update.platform)}/{file_id}-{name}"
 
 
-def _words_in(media: Media, content: bytes) -> str:
-    """What is in a file that is text."""
+def _text_in(media: Media, content: bytes) -> str:
+    """Return the beginning of a text file; empty for other files."""
     if not _TEXT.fullmatch(media.mime) or b"\0" in content[:READ_BYTES_MAX]:
         return ""
     text = whole(content[:READ_BYTES_MAX].decode("utf-8", "replace"))
@@ -188,33 +187,32 @@ def _write(path: Path, content: bytes) -> None:
         opened.write(content)
 
 
-STORE_PAUSE_S = 2.0
+class AttachmentQueue:
+    """Fetches the attachments of stored messages in the background, one message after another for each key."""
 
-
-class Unpacking:
-    def __init__(self, store: Store, clock: Clock, luggage: Luggage, delivery: Outbox) -> None:
+    def __init__(self, store: Store, clock: Clock, fetcher: AttachmentFetcher, outbox: Outbox) -> None:
         self._store = store
         self._clock = clock
-        self._luggage = luggage
-        self._delivery = delivery
-        self._doing: dict[int, asyncio.Future[None]] = {}
+        self._fetcher = fetcher
+        self._outbox = outbox
+        self._tasks: dict[int, asyncio.Future[None]] = {}
+        """By inbox id."""
         self._last: dict[SessionKey, asyncio.Future[None]] = {}
-        """Of each key, what is done last."""
+        """The last task of each key."""
 
-    def holds(self, inbox_id: int) -> bool:
-        """Whether that message is being unpacked."""
-        return inbox_id in self._doing
+    def is_pending(self, inbox_id: int) -> bool:
+        return inbox_id in self._tasks
 
-    def begin(self, row: InboxRow, done: Callable[[], None] = lambda: None) -> None:
-        """Have a message unpacked, behind those of its key; then `done` is called. Comes back at once."""
-        if not row.inbound.is_packed or row.id in self._doing:
+    def enqueue(self, row: InboxRow, done: Callable[[], None] = lambda: None) -> None:
+        """Fetch the attachments of a message behind those of its key, then call `done`. Does not block."""
+        if not row.inbound.is_packed or row.id in self._tasks:
             return
         key = row.inbound.key
-        task = asyncio.ensure_future(self._unpack(row, self._last.get(key)))
-        self._doing[row.id] = self._last[key] = task
+        task = asyncio.ensure_future(self._fetch(row, self._last.get(key)))
+        self._tasks[row.id] = self._last[key] = task
 
         def ended(task: asyncio.Future[None]) -> None:
-            del self._doing[row.id]
+            del self._tasks[row.id]
             if self._last.get(key) is task:
                 del self._last[key]
             if not task.cancelled():
@@ -223,58 +221,60 @@ class Unpacking:
         task.add_done_callback(ended)
 
     async def wait(self, row: InboxRow) -> None:
-        """Until that message is unpacked, or nobody unpacks it any more."""
-        self.begin(row)
-        if (task := self._doing.get(row.id)) is not None:
+        """Wait until the message's attachments are fetched or the queue is finished."""
+        self.enqueue(row)
+        if (task := self._tasks.get(row.id)) is not None:
             await asyncio.wait({task})
 
     async def finish(self) -> None:
-        """Fetch nothing more. What was not fetched is left to another process."""
-        tasks = list(self._doing.values())
+        """Stop fetching. Another process fetches the rest."""
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _unpack(self, row: InboxRow, before: asyncio.Future[None] | None) -> None:
+    async def _fetch(self, row: InboxRow, before: asyncio.Future[None] | None) -> None:
         if before is not None:
             await asyncio.wait({before})
         inbound = row.inbound
-        unpacked = await self._luggage.unpacked(inbound.key.platform, inbound.media)
-        shown = tuple(replace(media, path=self._luggage.place_of(media)) for media in unpacked.media)
-        text = unpacked_words(inbound.text, inbound.media, shown)
+        attachments = await self._fetcher.fetch(inbound.key.platform, inbound.media)
+        shown = tuple(replace(media, path=self._fetcher.file_path(media)) for media in attachments.media)
+        text = text_with_attachments(inbound.text, inbound.media, shown)
         while True:
             try:
-                await self._store_unpacked(row, text, unpacked)
+                await self._save(row, text, attachments)
                 return
             except StoreError as error:
-                log.warning("what came with a message has to wait: %s", error, extra=log_fields(inbound.key))
+                log.warning("could not store attachments; retrying: %s", error, extra=log_fields(inbound.key))
             except Exception:
-                # A mistake of ours; the message is not to be lost by it.
-                log.exception("what came with a message has to wait", extra=log_fields(inbound.key))
+                # A bug, which must not lose the message.
+                log.exception("could not store attachments; retrying", extra=log_fields(inbound.key))
             await self._clock.sleep(STORE_PAUSE_S)
 
-    async def _store_unpacked(self, row: InboxRow, text: str, unpacked: Unpacked) -> None:
-        inbound, name = row.inbound, f"unheard-{row.id}"
-        # Of what is in it nothing is kept a second time.
-        kept = tuple(Media(media.kind, path=media.path) for media in unpacked.media if media.path)
-        notice = Reply(name, inbound.key, "", inbound.owner, unpacked.notice, ReplyState.READY, self._clock.now())
+    async def _save(self, row: InboxRow, text: str, attachments: Attachments) -> None:
+        inbound, reply_id = row.inbound, f"unheard-{row.id}"
+        # Only kind and path are stored: the words are part of the text.
+        kept = tuple(Media(media.kind, path=media.path) for media in attachments.media if media.path)
+        notice = Reply(
+            reply_id, inbound.key, "", inbound.owner, attachments.notice, ReplyState.READY, self._clock.now()
+        )
 
-        def store(uow: UnitOfWork) -> tuple[bool, Reply | None]:
-            waits = uow.inbox.unpack(row.id, text, kept)
-            return waits, uow.outbox.put_reply(notice) if waits and unpacked.notice else None
+        def save(uow: UnitOfWork) -> tuple[bool, Reply | None]:
+            is_waiting = uow.inbox.unpack(row.id, text, kept)
+            return is_waiting, uow.outbox.put_reply(notice) if is_waiting and attachments.notice else None
 
-        waits, told = await self._store.write(store)
-        if told is not None:
-            self._delivery.put(told)
-        if not waits:
-            # It was set aside, or forgotten, meanwhile.
-            for media in unpacked.media:
-                self._luggage.remove(media)
+        is_waiting, reply = await self._store.write(save)
+        if reply is not None:
+            self._outbox.put(reply)
+        if not is_waiting:
+            # The message was set aside or forgotten meanwhile.
+            for media in attachments.media:
+                self._fetcher.remove(media)
 
 
 class ByteBudget:
-    """Whoever wants some waits until there is so much, behind those who came before."""
+    """FIFO byte-budget semaphore."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -283,8 +283,8 @@ class ByteBudget:
         self._freed = asyncio.Event()
 
     @asynccontextmanager
-    async def taken(self, size: int) -> AsyncGenerator[None]:
-        """Room for so many bytes, at most all there is."""
+    async def reserve(self, size: int) -> AsyncGenerator[None]:
+        """Reserve `size` bytes, at most the whole budget, while the context is entered."""
         size = min(size, self._bytes_max)
         async with self._queue:
             while self._free < size:

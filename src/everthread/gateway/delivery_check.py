@@ -1,11 +1,9 @@
-"""Whether a part that was handed over is out, asked of the platform: so nothing comes twice, and nothing is missing.
+"""Ask the platform whether a part was delivered when sending it failed without an answer: no duplicates, no gaps.
 
-A part of which nothing was heard is looked for behind what was known when it was handed over. What is found is made to
-be the part, and not sent again. What is not found is looked for once more when nothing of it can be on its way any
-longer; then it is sent again, and looked for a last time, between there and here. Where nobody can say, whoever waits
-for it gets it with a line that says so.
-
-What is done about a part that may be out, by what was found of it (see `finding`).
+The part is searched for after the newest message that was known before it was sent. A part that is found is edited to
+its final text and not sent again. A part that is not found is searched for once more when nothing can be in transit any
+longer; then it is sent again, and duplicates are searched for and removed. If the platform cannot tell, the part is
+sent again with a line that says it may be a duplicate.
 """
 
 from __future__ import annotations
@@ -22,56 +20,65 @@ from msgspec.structs import replace
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.model import Reply, ReplyState
-from everthread.gateway import outbox_rows as outgoing
-from everthread.gateway.message_split import parts_of
-from everthread.gateway.outbox_rows import Ledger
+from everthread.gateway import outbox_rows as rows
+from everthread.gateway.message_split import split_for
+from everthread.gateway.outbox_rows import ReplyWriter
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Finder, Outbound, Platform
 from everthread.store.unit_of_work import Store
 
-SETTLED_S = 2.0
-"""What a platform has not done by then of what it was handed, it never does."""
-KNOWN_S = 15.0
-"""What nobody can say by then, nobody is asked any more."""
-LOOK_S = 1.0
+log = logging.getLogger("everthread.gateway")
+
+IN_TRANSIT_S = 2.0
+"""A platform delivers what it was sent within this time, or never."""
+UNKNOWN_S = 15.0
+"""Stop asking a platform that cannot tell after this time."""
+POLL_S = 1.0
 RECORDED_S = 86_400.0
-"""Whatever is noted under the id of a message that is looked for is not older than that, by comparison."""
+"""Replies older than this, relative to the reply, cannot own the message that is searched for."""
 KNOWN_MAX = 1000
+RETRY_TIMES = 5
+RETRY_S = 0.5
+BACKOFF = Backoff(first_s=0.5, max_s=60.0)
+RETRY_AFTER_S_MAX = 60.0
+"""Longest time to obey `retry_after`; then the result counts as unknown."""
 MAY_BE_TWICE = "(This may be here twice: the connection broke off while it was being sent.)"
 
+T = TypeVar("T")
 
-class There(Struct, frozen=True):
-    """It is out, or a beginning of it is."""
+
+class Delivered(Struct, frozen=True):
+    """The part, or a beginning of it, was delivered."""
 
     message_id: str
     is_without_files: bool = False
-    """A text was found, and files go with it: nobody knows whether these are out."""
+    """Only the text was found; it is unknown whether its files were delivered."""
 
 
-class Nowhere(Struct, frozen=True):
-    """It is not out, and will not come."""
+class NotDelivered(Struct, frozen=True):
+    """The part was not delivered, and will not be."""
 
 
-class NobodyKnows(Struct, frozen=True):
+class DeliveryUnknown(Struct, frozen=True):
     why: str
-    for_good: bool = False
-    """Otherwise it may be known later: what comes in meanwhile leaves less to ask for."""
+    is_final: bool = False
+    """Otherwise it may become known later: new messages narrow the search."""
 
 
-Sighting = There | Nowhere | NobodyKnows
+DeliveryStatus = Delivered | NotDelivered | DeliveryUnknown
 
 
-class Finding:
-    """Looks for what may be out. Keeps nothing: whoever dies while looking leaves everything as it was."""
+class DeliveryCheck:
+    """Searches chats for messages that may have been delivered. It stores nothing but the range of the search."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._looking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def remind(self, platforms: Mapping[str, Platform]) -> None:
-        """Tell those that can look what is known from processes that are gone."""
+    async def load_known(self, platforms: Mapping[str, Platform]) -> None:
+        """Tell the finders the newest message ids that earlier processes stored."""
         finders = {name: platform.finder for name, platform in platforms.items()}
         if not any(finders.values()):
             return
@@ -79,217 +86,217 @@ class Finding:
         moved = await self._store.read(lambda uow: {(name, now) for (name, _), now in uow.inbox.moved_chats().items()})
         for key, message_id in known:
             finder = finders.get(key.platform)
-            # What was said before a chat has moved is numbered in another way than what is said there now.
+            # A moved chat numbers its messages anew.
             if finder is not None and (key.platform, key.chat) not in moved:
                 finder.know(Address.of(key), message_id)
 
-    async def look(self, platform: Platform, message: Outbound, reply: Reply, gone_at: float) -> Sighting:
-        """What is found reads as the message does from then on. `gone_at` is when whoever had handed it over was done
-        with it, by the loop's clock. Raises `PlatformUnavailable`.
+    async def find(self, platform: Platform, message: Outbound, reply: Reply, ended_at: float) -> DeliveryStatus:
+        """Search for a message and edit it to its final text. `ended_at`: when its sender gave up, by the loop's clock.
+
+        Raise `PlatformUnavailable`.
         """
         finder = platform.finder
-        assert finder is not None, "nobody looks where nothing can be found"
+        assert finder is not None, "the platform has no finder"
         if not reply.sent_after:
-            return NobodyKnows("nothing was known of that chat when it was handed over")
+            return DeliveryUnknown("nothing was known of that chat when it was handed over")
         began_at = asyncio.get_running_loop().time()
         while True:
-            # Before it is asked: what comes while it is asked may be missed.
-            passed_s, newest = asyncio.get_running_loop().time() - gone_at, finder.newest(message.to)
-            seen = await self._look(platform, finder, message, reply)
-            if isinstance(seen, NobodyKnows):
-                # Not from when the connection broke: while it was broken, nothing could become known.
+            # Read before the search: a message that arrives during the search may be missed by it.
+            passed_s, newest = asyncio.get_running_loop().time() - ended_at, finder.newest(message.to)
+            status = await self._search(platform, finder, message, reply)
+            if isinstance(status, DeliveryUnknown):
+                # Counted from the first search: while the connection was down, nothing could become known.
                 passed_s = min(passed_s, asyncio.get_running_loop().time() - began_at)
-            if passed_s >= _enough_s(seen):
-                return seen
-            if isinstance(seen, Nowhere) and newest != reply.sent_after:
-                # If it comes yet, it comes behind what is there by now: nobody has to ask for that again.
+            if passed_s >= _final_after_s(status):
+                return status
+            if isinstance(status, NotDelivered) and newest != reply.sent_after:
+                # If it still arrives, it arrives after this message: narrow the next search.
                 reply = replace(reply, sent_after=newest)
-                await self._store.write(lambda uow, reply=reply: outgoing.looked(uow, reply.turn_id, reply.sent_after))
-            await self._clock.sleep(LOOK_S)
+                await self._store.write(
+                    lambda uow, reply=reply: rows.narrow_search(uow, reply.turn_id, reply.sent_after)
+                )
+            await self._clock.sleep(POLL_S)
 
-    async def look_before(
+    async def find_duplicate(
         self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, message_id: str
-    ) -> Sighting:
-        """Whether what has gone out again under this id was there before. Raises `PlatformUnavailable`."""
-        return await self._look(platform, finder, message, reply, message_id)
+    ) -> DeliveryStatus:
+        """Search for an earlier copy of a message that was sent again as `message_id`. Raise `PlatformUnavailable`."""
+        return await self._search(platform, finder, message, reply, message_id)
 
-    async def _look(
+    async def _search(
         self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, until: str = ""
-    ) -> Sighting:
-        # One after another in a chat: two would find the same, and each make it to be its own.
-        looking = self._looking.setdefault((platform.name, message.to.chat), asyncio.Lock())
+    ) -> DeliveryStatus:
+        # One search at a time in a chat: two would claim the same message.
+        lock = self._locks.setdefault((platform.name, message.to.chat), asyncio.Lock())
         others: set[str] = set()
         try:
-            async with looking:
+            async with lock:
                 while (found := await finder.find(message, reply.sent_after, until, others)) is not None:
-                    there = None if await self._is_anothers(found, reply) else await _made(platform, message, found)
-                    if there is not None:
-                        # Otherwise the next part would be looked for behind the same mark, and this one taken for it.
+                    is_other = await self._belongs_to_other(found, reply)
+                    delivered = None if is_other else await _edit_to_final(platform, message, found)
+                    if delivered is not None:
+                        # Otherwise the search for the next part would start at the same mark and find this one.
                         finder.know(message.to, found)
-                        return there
+                        return delivered
                     others.add(found)
         except SendUncertain as error:
-            return NobodyKnows(str(error))
+            return DeliveryUnknown(str(error))
         except PlatformRefused as error:
-            return NobodyKnows(str(error), for_good=True)
-        return Nowhere()
+            return DeliveryUnknown(str(error), is_final=True)
+        return NotDelivered()
 
-    async def _is_anothers(self, message_id: str, reply: Reply) -> bool:
-        """Whether it is known as another reply's, or its beginning; or this one was forgotten, and becomes nothing."""
-        wanted = await self._store.read_inline(lambda uow: uow.outbox.reply(reply.turn_id))
-        if wanted is None or wanted.state is ReplyState.WITHHELD:
+    async def _belongs_to_other(self, message_id: str, reply: Reply) -> bool:
+        """Return true if the message is another reply's, or this reply was forgotten and claims nothing."""
+        current = await self._store.read_inline(lambda uow: uow.outbox.reply(reply.turn_id))
+        if current is None or current.state is ReplyState.WITHHELD:
             return True
         known = await self._store.read(lambda uow: uow.outbox.out_as(message_id, reply.at - RECORDED_S))
-        place = reply.key.platform, reply.key.chat
-        return any((one.key.platform, one.key.chat) == place and one.turn_id != reply.turn_id for one in known)
+        chat = reply.key.platform, reply.key.chat
+        return any((one.key.platform, one.key.chat) == chat and one.turn_id != reply.turn_id for one in known)
 
 
-def _enough_s(seen: Sighting) -> float:
-    """How long after nobody has it in hand any more this may be taken for the truth."""
-    if isinstance(seen, There) or (isinstance(seen, NobodyKnows) and seen.for_good):
+def _final_after_s(status: DeliveryStatus) -> float:
+    """Return how long after its sender gave up this status is final."""
+    if isinstance(status, Delivered) or (isinstance(status, DeliveryUnknown) and status.is_final):
         return 0.0
-    return SETTLED_S if isinstance(seen, Nowhere) else KNOWN_S
+    return IN_TRANSIT_S if isinstance(status, NotDelivered) else UNKNOWN_S
 
 
-async def _made(platform: Platform, message: Outbound, message_id: str) -> There | None:
-    """Let what was found read as it is to: it may be a beginning, or that of another answer. If that can't be done, it
-    is somebody else's after all, or a file that has its words under it.
+async def _edit_to_final(platform: Platform, message: Outbound, message_id: str) -> Delivered | None:
+    """Edit a found message to its final text: it may be a beginning.
+
+    A message that cannot be edited is somebody else's, or a file with a caption.
     """
     try:
         await platform.edit(message.to, message_id, message.text, message.buttons)
     except PlatformRefused:
-        return There(message_id) if message.files else None
-    return There(message_id, is_without_files=bool(message.files))
+        return Delivered(message_id) if message.files else None
+    return Delivered(message_id, is_without_files=bool(message.files))
 
 
-def doubtful(message: Outbound, platform: Platform) -> tuple[Outbound, ...]:
-    """What goes out where nobody can say whether it is there: it says so, in its first line if there is room."""
-    whole = f"{MAY_BE_TWICE}\n\n{message.text}".rstrip()
-    if len(parts_of(whole, platform.capabilities)) == 1:
-        return (replace(message, text=whole),)
+def with_duplicate_notice(message: Outbound, platform: Platform) -> tuple[Outbound, ...]:
+    """Add a line that the message may be a duplicate; as a message of its own if it does not fit."""
+    text = f"{MAY_BE_TWICE}\n\n{message.text}".rstrip()
+    if len(split_for(text, platform.capabilities)) == 1:
+        return (replace(message, text=text),)
     return replace(message, id=f"{message.id}.line", text=MAY_BE_TWICE, buttons=(), files=()), message
 
 
-log = logging.getLogger("everthread.gateway")
+class UncertainReplies:
+    """The replies whose next part may have been delivered, and their resolution."""
 
-PATIENT_TIMES = 5
-PATIENT_S = 0.5
-BACKOFF = Backoff(first_s=0.5, max_s=60.0)
-TOLD_TO_WAIT_S_MAX = 60.0
-"""Whoever is told to wait each time would begin to look for ever: after that, nobody can say."""
-
-T = TypeVar("T")
-
-
-class Settling:
-    def __init__(self, finding: Finding, ledger: Ledger, clock: Clock) -> None:
-        self._finding = finding
-        self._ledger = ledger
+    def __init__(self, check: DeliveryCheck, writer: ReplyWriter, clock: Clock) -> None:
+        self._check = check
+        self._writer = writer
         self._clock = clock
         self._since: dict[str, float] = {}
-        """Replies whose next part may be out, and since when nobody has it in hand any more, by the loop's clock."""
-        self._told_to_wait: dict[str, float] = {}
-        """Since when, of those that could not be looked for."""
+        """When the sender of each reply gave up, by the loop's clock."""
+        self._deferred_since: dict[str, float] = {}
+        """Since when the platform has answered searches with `retry_after`."""
 
-    def is_open(self, turn_id: str) -> bool:
+    def __contains__(self, turn_id: str) -> bool:
         return turn_id in self._since
 
-    def open(self, turn_id: str) -> None:
-        """Nobody has its next part in hand from now on, and it may be out."""
+    def add(self, turn_id: str) -> None:
+        """Its sender has given up now, and its next part may have been delivered."""
         self._since[turn_id] = asyncio.get_running_loop().time()
 
-    def leave(self, turn_id: str) -> None:
-        """Nothing is to become of it any more."""
+    def discard(self, turn_id: str) -> None:
         self._since.pop(turn_id, None)
-        self._told_to_wait.pop(turn_id, None)
+        self._deferred_since.pop(turn_id, None)
 
-    async def settle(self, platform: Platform, reply: Reply, message: Outbound, last: bool) -> bool | None:
-        """Whether that was the last of it; `None` if it is not out, and is to be sent again. Raises
-        `PlatformUnavailable` if that can't be told yet.
+    async def resolve(self, platform: Platform, reply: Reply, message: Outbound, is_last: bool) -> bool | None:
+        """Return true if nothing is left to send, false if parts are left, `None` if this part must be sent again.
+
+        Raise `PlatformUnavailable` if the platform cannot tell yet.
         """
-        seen = await self._look(platform, reply, message)
-        if not isinstance(seen, There) and not await self._ledger.has_its_words(reply):
+        status = await self._find(platform, reply, message)
+        if not isinstance(status, Delivered) and not await self._writer.is_unchanged(reply):
             return True
-        where = log_fields(reply.key, reply.session_id, reply.turn_id)
-        match seen:
-            case There(message_id, is_without_files):
-                await self._ledger.mark(outgoing.sent(reply, message_id, last))
+        fields = log_fields(reply.key, reply.session_id, reply.turn_id)
+        match status:
+            case Delivered(message_id, is_without_files):
+                await self._writer.save(rows.with_part_sent(reply, message_id, is_last))
                 if is_without_files:
-                    place = f"{reply.key.platform} chat {reply.key.chat}"
-                    await self._ledger.tell(reply, f"a file of a reply may not have reached {place}")
-                log.info("%s: a reply was found to be out", platform.name, extra=where)
-                settled = last
-            case Nowhere():
-                log.info("%s: a reply was not out, and is sent again", platform.name, extra=where)
-                settled = None
-            case NobodyKnows(why):
-                settled = await self._send_in_doubt(platform, reply, message, last, why)
-        return settled
+                    chat = f"{reply.key.platform} chat {reply.key.chat}"
+                    await self._writer.report(reply, f"a file of a reply may not have reached {chat}")
+                log.info("%s: a reply was found to be delivered", platform.name, extra=fields)
+                return is_last
+            case NotDelivered():
+                log.info("%s: a reply was not delivered; sending it again", platform.name, extra=fields)
+                return None
+            case DeliveryUnknown(why):
+                return await self._send_in_doubt(platform, reply, message, is_last, why)
 
-    async def _look(self, platform: Platform, reply: Reply, message: Outbound) -> Sighting:
+    async def _find(self, platform: Platform, reply: Reply, message: Outbound) -> DeliveryStatus:
         try:
-            return await self._finding.look(platform, message, reply, self._since[reply.turn_id])
+            return await self._check.find(platform, message, reply, self._since[reply.turn_id])
         except PlatformUnavailable as error:
             now = asyncio.get_running_loop().time()
-            if not error.retry_after or now - self._told_to_wait.setdefault(reply.turn_id, now) < TOLD_TO_WAIT_S_MAX:
+            if not error.retry_after or now - self._deferred_since.setdefault(reply.turn_id, now) < RETRY_AFTER_S_MAX:
                 raise
-            return NobodyKnows(str(error))
+            return DeliveryUnknown(str(error))
 
-    async def only_one(self, platform: Platform, finder: Finder, reply: Reply, message: Outbound, again_id: str) -> str:
-        """What has gone out again may have been there all the time, where nobody had looked: then one of them is taken
-        back. The id of the other.
-        """
+    async def remove_duplicate(
+        self, platform: Platform, finder: Finder, reply: Reply, message: Outbound, sent_id: str
+    ) -> str:
+        """Remove the copy that was sent again if an earlier one exists; return the id of the copy that stays."""
         try:
-            seen = await self._patiently(lambda: self._finding.look_before(platform, finder, message, reply, again_id))
-            if isinstance(seen, There):
-                await self._patiently(lambda: finder.take_back(message.to, again_id))
-                where = log_fields(reply.key, reply.session_id, reply.turn_id)
-                log.info("%s: a reply was there after all, and the second was taken back", platform.name, extra=where)
-                return seen.message_id
-            why = seen.why if isinstance(seen, NobodyKnows) else ""
+            status = await self._retry(lambda: self._check.find_duplicate(platform, finder, message, reply, sent_id))
+            if isinstance(status, Delivered):
+                await self._retry(lambda: finder.take_back(message.to, sent_id))
+                fields = log_fields(reply.key, reply.session_id, reply.turn_id)
+                log.info("%s: a reply was delivered before; removed the second copy", platform.name, extra=fields)
+                return status.message_id
+            why = status.why if isinstance(status, DeliveryUnknown) else ""
         except PlatformError as error:
             why = str(error)
         if why:
-            await self._ledger.tell(reply, f"a reply may be twice in {reply.key.platform} chat {reply.key.chat}: {why}")
-        return again_id
+            chat = f"{reply.key.platform} chat {reply.key.chat}"
+            await self._writer.report(reply, f"a reply may be twice in {chat}: {why}")
+        return sent_id
 
-    async def _send_in_doubt(self, platform: Platform, reply: Reply, message: Outbound, last: bool, why: str) -> bool:
-        """Marked before it is sent again: whatever becomes of that, it is not sent a third time."""
-        await self._ledger.give_up(reply, ReplyState.AMBIGUOUS, why)
+    async def _send_in_doubt(
+        self, platform: Platform, reply: Reply, message: Outbound, is_last: bool, why: str
+    ) -> bool:
+        """Send once more with a notice. Marked before it is sent, so that there is no third time."""
+        await self._writer.give_up(reply, ReplyState.AMBIGUOUS, why)
         message_id = ""
         try:
-            for one in doubtful(message, platform):
-                if (out := await self._whenever(reply, lambda one=one: platform.send(one))) is None:
+            for one in with_duplicate_notice(message, platform):
+                sent_id = await self._send_when_available(reply, lambda one=one: platform.send(one))
+                if sent_id is None:
                     return True
-                message_id = out
+                message_id = sent_id
         except PlatformError as error:
-            where = log_fields(reply.key, reply.session_id, reply.turn_id)
-            log.warning("%s: a reply that may be out was not sent again: %s", platform.name, error, extra=where)
+            fields = log_fields(reply.key, reply.session_id, reply.turn_id)
+            log.warning("%s: a reply in doubt was not sent again: %s", platform.name, error, extra=fields)
             return True
-        await self._ledger.mark(outgoing.sent(reply, message_id, last))
-        return last
+        await self._writer.save(rows.with_part_sent(reply, message_id, is_last))
+        return is_last
 
-    async def _whenever(self, reply: Reply, act: Callable[[], Awaitable[T]]) -> T | None:
-        """However long the platform is away; `None` if it was forgotten meanwhile. As long as it has certainly not gone
-        out, whoever comes next is to take it up; but not with a file, which is gone once it is marked.
+    async def _send_when_available(self, reply: Reply, send: Callable[[], Awaitable[T]]) -> T | None:
+        """Retry until the platform is available; return `None` if the reply was forgotten meanwhile.
+
+        While it is certainly not delivered, its state lets the next process resume. Not with a file, whose content is
+        removed when the reply is marked.
         """
         delays = BACKOFF.delays()
-        while await self._ledger.has_its_words(reply):
+        while await self._writer.is_unchanged(reply):
             try:
-                return await act()
+                return await send()
             except PlatformUnavailable as error:
                 if not reply.file:
-                    await self._ledger.mark(replace(reply, state=ReplyState.SENDING))
+                    await self._writer.save(replace(reply, state=ReplyState.SENDING))
                 await self._clock.sleep(max(error.retry_after, next(delays)))
                 if not reply.file:
-                    await self._ledger.mark(replace(reply, state=ReplyState.AMBIGUOUS))
+                    await self._writer.save(replace(reply, state=ReplyState.AMBIGUOUS))
         return None
 
-    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """If it is told to wait, it waits: what was done before would be done again otherwise."""
-        for _ in range(PATIENT_TIMES):
+    async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
+        for _ in range(RETRY_TIMES):
             try:
                 return await act()
             except PlatformUnavailable as error:
-                await self._clock.sleep(max(error.retry_after, PATIENT_S))
+                await self._clock.sleep(max(error.retry_after, RETRY_S))
         return await act()

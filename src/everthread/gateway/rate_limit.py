@@ -1,4 +1,4 @@
-"""How much one person may write: so many messages a minute, as many at once."""
+"""Rate limit of messages per person: a token bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from everthread.domain.text_format import counted
 
 MINUTE_S = 60.0
 KEPT_MAX = 10_000
-"""So many people are remembered before those who have been quiet are let go of."""
+"""Drop the full buckets when there are more than this many."""
 TOO_MANY = "That was too much at once, and is not kept; write again in {seconds}."
 
 
@@ -20,8 +20,8 @@ class _Bucket(Struct):
     told_at: float | None = None
 
 
-class Rates:
-    """Known to this process only: who has been quiet for a minute has all there is again anyway."""
+class RateLimiter:
+    """Holds one bucket per owner, in memory only: a bucket is full again after a minute anyway."""
 
     def __init__(self, messages_per_minute: int) -> None:
         self._size = float(messages_per_minute)
@@ -30,16 +30,18 @@ class Rates:
         self._kept_max = KEPT_MAX
 
     def refusal(self, owner: str, now: float) -> str | None:
-        """`None` if one more message of theirs is taken; else what they are told, which is nothing for a minute after
-        they were."""
+        """Count one message; return `None` if it is within the limit, otherwise the reply.
+
+        The reply is empty for a minute after the owner was told.
+        """
         bucket = self._buckets.get(owner)
         if bucket is None:
-            self._let_go(now)
+            self._drop_full(now)
             bucket = self._buckets[owner] = _Bucket(self._size, now)
-        # A clock that was put back gives nothing, and takes nothing.
+        # A clock that was set back adds nothing and takes nothing.
         bucket.left = min(bucket.left + max(now - bucket.at, 0.0) * self._per_s, self._size)
         bucket.at = now
-        # A hair's breadth is no reason to wait: what was waited for adds up to a little less than it should.
+        # Tolerate rounding errors: the refills add up to a little less than they should.
         if bucket.left > 1 - 1e-6:
             bucket.left -= 1
             return None
@@ -49,19 +51,19 @@ class Rates:
         return TOO_MANY.format(seconds=counted(self.wait_s(owner), "second"))
 
     def wait_s(self, owner: str) -> int:
-        """After how many seconds one more is taken of somebody who was refused just now."""
+        """Return the seconds until one more message is within the limit."""
         left = self._buckets[owner].left if owner in self._buckets else 1.0
         return max(math.ceil((1 - left) / self._per_s - 1e-6), 1)
 
-    def give_back(self, owner: str) -> None:
-        """The message that was just taken was none."""
+    def refund(self, owner: str) -> None:
+        """Return the token of a message that did not count."""
         if (bucket := self._buckets.get(owner)) is not None:
             bucket.left = min(bucket.left + 1, self._size)
 
-    def _let_go(self, now: float) -> None:
+    def _drop_full(self, now: float) -> None:
         if len(self._buckets) >= self._kept_max:
             self._buckets = {
                 owner: bucket for owner, bucket in self._buckets.items() if 0 <= now - bucket.at < MINUTE_S
             }
-            # Not to be gone through again for each newcomer while everybody writes.
+            # Do not scan again for each new owner while all buckets are in use.
             self._kept_max = max(KEPT_MAX, 2 * len(self._buckets))

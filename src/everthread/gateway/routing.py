@@ -1,4 +1,4 @@
-"""Which conversation a message belongs to, whose that is, and what the model reads of it. Pure."""
+"""Route a message: its session key, its owner, and the text that the model reads. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _QUOTED_CHARS_MAX = 300
 Sharing = Literal["per_user", "shared"]
 
 
-class Sharings(Struct, frozen=True):
-    """Whether those who write in one place have one conversation there, or each their own."""
+class SharingPolicy(Struct, frozen=True):
+    """Tells whether the members of a group share one session or have one each."""
 
     groups: Sharing = "per_user"
     threads: Sharing = "shared"
 
 
-def key_of(update: Update, profile: str, sharings: Sharings) -> SessionKey:
-    """Where the update's conversation takes place."""
-    shared = sharings.threads if update.chat_type is ChatType.THREAD else sharings.groups
+def key_of(update: Update, profile: str, policy: SharingPolicy) -> SessionKey:
+    """Derive the session key of an update."""
+    shared = policy.threads if update.chat_type is ChatType.THREAD else policy.groups
     alone = update.chat_type is ChatType.DM or shared == "shared"
     return SessionKey(
         profile, update.platform, update.chat_type, update.chat, update.thread or None, None if alone else update.user
@@ -33,46 +33,46 @@ def key_of(update: Update, profile: str, sharings: Sharings) -> SessionKey:
 
 
 def is_shared(key: SessionKey) -> bool:
-    """Whether several people have one conversation there."""
+    """Return true if several people share one session at this key."""
     return key.chat_type is not ChatType.DM and key.user is None
 
 
 def owner_of(key: SessionKey, person: str) -> str:
-    """Whose the conversation is: the person's who writes, or that of all who share the place."""
+    """Return the owner of the session: the person, or the group that shares it."""
     if not is_shared(key):
         return person
     parts = ("group", key.platform, key.chat, key.thread or "")
-    # An id may have a colon in it, and must not read like a chat and its thread.
+    # Escape colons: an id must not read like a chat and its thread.
     return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts if part)
 
 
-def words_of(update: Update, key: SessionKey) -> str:
-    """What the model reads; empty if nothing was said. Who wrote it is said only where several people do."""
-    said = [_quoted(update), whole(update.text), *(_named(media) for media in update.media)]
-    text = "\n".join(part for part in said if part)
+def message_text(update: Update, key: SessionKey) -> str:
+    """Return the text that the model reads; empty for an empty message. In a shared session it names the sender."""
+    parts = [_quote(update), whole(update.text), *(_describe(media) for media in update.media)]
+    text = "\n".join(part for part in parts if part)
     if not text.strip():
         return ""
     name = " ".join(whole(update.user_name).split())[:NAME_CHARS_MAX] or update.user
     return f"{name}: {text}" if is_shared(key) else text
 
 
-def unpacked_words(text: str, packed: tuple[Media, ...], unpacked: tuple[Media, ...]) -> str:
-    """What the model reads of a message once what came with it was fetched; empty if nothing is left of it."""
-    said = text.removesuffix("\n".join(map(_named, packed)))
-    named = "\n".join(map(_named, unpacked))
-    if named:
-        return f"{said}{named}" if said != text else f"{said}\n{named}"
-    # Only what was written by somebody ends in a line of its own: else the name of who speaks is all there is.
-    return said.removesuffix("\n") if said.endswith("\n") or said == text else ""
+def text_with_attachments(text: str, pending: tuple[Media, ...], fetched: tuple[Media, ...]) -> str:
+    """Replace the pending attachments in a message's text by the fetched ones; empty if nothing is left."""
+    written = text.removesuffix("\n".join(map(_describe, pending)))
+    described = "\n".join(map(_describe, fetched))
+    if described:
+        return f"{written}{described}" if written != text else f"{written}\n{described}"
+    # A written text ends in a line break before the attachments; without one, only the sender's name is left.
+    return written.removesuffix("\n") if written.endswith("\n") or written == text else ""
 
 
-def _quoted(update: Update) -> str:
+def _quote(update: Update) -> str:
     if update.reply_to is None or not update.reply_to.text.strip():
         return ""
     return f"(In answer to {excerpt(whole(update.reply_to.text), _QUOTED_CHARS_MAX)})"
 
 
-def _named(media: Media) -> str:
+def _describe(media: Media) -> str:
     about = ", ".join(
         part
         for part in (

@@ -1,4 +1,4 @@
-"""Where the answers of scheduled tasks go that are not said in a chat: files, and other programs."""
+"""Deliver the results of scheduled tasks to files and webhooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from everthread.config.checks import check_url, check_variable
+from everthread.config.secrets import check_url, check_variable
 from everthread.config.settings import Settings
 from everthread.domain.errors import BadSchedule, EverthreadError
 from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
@@ -22,25 +22,25 @@ ADDRESS_CHARS_MAX = 2000
 NAME_BYTES_MAX = 255
 
 
-class NotHandedOver(Exception):
-    """An answer did not get to where it was to go."""
+class OutputFailed(Exception):
+    """A result could not be delivered."""
 
-    def __init__(self, text: str, *, for_good: bool = False) -> None:
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
         super().__init__(text)
-        self.for_good = for_good
+        self.is_final = is_final
 
 
 def file_at(settings: Settings, path: str) -> Path:
-    """The file of that name, if it may be written. Raises `BadSchedule`."""
+    """Resolve the path of a file that may be written. Raise `BadSchedule`."""
     folders = [folder.resolve() for folder in settings.file_folders]
     if not path.isprintable() or any(len(part.encode()) > NAME_BYTES_MAX for part in path.split("/")):
-        raise BadSchedule(f"{path[:100]!r} is no path: a name has at most {NAME_BYTES_MAX} visible characters")
+        raise BadSchedule(f"{path[:100]!r} is not a path: a name has at most {NAME_BYTES_MAX} visible characters")
     try:
         file = (folders[0] / Path(path).expanduser()).resolve()
         is_folder = file.is_dir()
     except (RuntimeError, OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise BadSchedule(f"{path[:100]!r} is no path: {why}") from error
+        raise BadSchedule(f"{path[:100]!r} is not a path: {why}") from error
     if not any(folder in file.parents for folder in folders):
         raise BadSchedule(
             f"{file} is not under {' or '.join(map(str, folders))}; add its folder to schedule.folders in config.toml"
@@ -50,22 +50,22 @@ def file_at(settings: Settings, path: str) -> Path:
     return file
 
 
-async def hand_over(settings: Settings, schedule: Schedule, time: Occurrence, came: Outcome, now: float) -> None:
-    """Raises `NotHandedOver`."""
+async def deliver(settings: Settings, schedule: Schedule, time: Occurrence, outcome: Outcome, now: float) -> None:
+    """Deliver the result of an occurrence to its file or webhook. Raise `OutputFailed`."""
     target = schedule.target
     if target.kind is TargetKind.WEBHOOK:
-        await _post(settings, target, _told(schedule, time, came), f"{schedule.id}:{time.due_at:.0f}", now)
+        await _post(settings, target, _encode(schedule, time, outcome), f"{schedule.id}:{time.due_at:.0f}", now)
         return
     try:
         file = file_at(settings, target.to)
     except BadSchedule as error:
-        raise NotHandedOver(str(error), for_good=True) from error
-    text = came.text if came.text.endswith("\n") else f"{came.text}\n"
+        raise OutputFailed(str(error), is_final=True) from error
+    text = outcome.text if outcome.text.endswith("\n") else f"{outcome.text}\n"
     write = _append if target.kind is TargetKind.APPEND else _replace
     try:
         await asyncio.to_thread(write, file, text.encode(), time.attempts > 0)
     except OSError as error:
-        raise NotHandedOver(f"{file}: {error.strerror}") from error
+        raise OutputFailed(f"{file}: {error.strerror}") from error
 
 
 def _replace(file: Path, content: bytes, again: bool) -> None:
@@ -74,11 +74,11 @@ def _replace(file: Path, content: bytes, again: bool) -> None:
     try:
         replace_file(file, content.decode())
     except EverthreadError as error:
-        raise NotHandedOver(str(error)) from error
+        raise OutputFailed(str(error)) from error
 
 
 def _append(file: Path, content: bytes, again: bool) -> None:
-    """If somebody may have done it before, only if it does not stand there."""
+    """Append the content; after a failed attempt, only if the file does not end with it."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -91,7 +91,7 @@ def _append(file: Path, content: bytes, again: bool) -> None:
                 written += os.write(opened, content[written:])
             os.fsync(opened)
         except OSError:
-            # A full disk takes a part of it: that would stand before the whole, once there is room again.
+            # A full disk takes a part: remove it, so that the next attempt does not repeat it.
             if os.fstat(opened).st_size == size + written:
                 os.ftruncate(opened, size)
             raise
@@ -99,8 +99,8 @@ def _append(file: Path, content: bytes, again: bool) -> None:
         os.close(opened)
 
 
-class _Told(msgspec.Struct):
-    """What another program is sent."""
+class _WebhookBody(msgspec.Struct):
+    """The JSON that a webhook receives."""
 
     schedule: str
     due_at: float
@@ -110,20 +110,20 @@ class _Told(msgspec.Struct):
     problem: str
 
 
-def _told(schedule: Schedule, time: Occurrence, came: Outcome) -> bytes:
-    told = _Told(schedule.name, time.due_at, came.session_id, not time.problem, came.text, time.problem)
-    return msgspec.json.encode(told)
+def _encode(schedule: Schedule, time: Occurrence, outcome: Outcome) -> bytes:
+    body = _WebhookBody(schedule.name, time.due_at, outcome.session_id, not time.problem, outcome.text, time.problem)
+    return msgspec.json.encode(body)
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """As the gateway's own webhooks want it."""
+    """Sign a body as the gateway's own webhooks expect it."""
     return f"sha256={hmac.new(secret.encode(), timestamp.encode() + b'.' + body, hashlib.sha256).hexdigest()}"
 
 
 async def _post(settings: Settings, target: Target, body: bytes, delivery: str, now: float) -> None:
     secret = settings.secret(target.secret_env)
     if not secret:
-        raise NotHandedOver(f"{target.secret_env} is not set; put {target.secret_env}=... into {settings.env_path}")
+        raise OutputFailed(f"{target.secret_env} is not set; put {target.secret_env}=... into {settings.env_path}")
     import aiohttp  # noqa: PLC0415 - only tasks with a webhook need it
 
     timestamp = str(int(now))
@@ -141,28 +141,26 @@ async def _post(settings: Settings, target: Target, body: bytes, delivery: str, 
         ):
             status = response.status
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise NotHandedOver(f"{where}: {type(error).__name__}") from error
+        raise OutputFailed(f"{where}: {type(error).__name__}") from error
     if not 200 <= status < 300:
-        # What a program will not have today it will not have tomorrow, unless it says that it is busy.
-        raise NotHandedOver(
-            f"{where} answered with {status}", for_good=400 <= status < 500 and status not in (408, 429)
-        )
+        # A client error is final, unless the server asks to retry.
+        raise OutputFailed(f"{where} answered with {status}", is_final=400 <= status < 500 and status not in (408, 429))
 
 
-def target_at(text: str, secret_env: str, settings: Settings, chat: Callable[[str], str]) -> Target:
-    """What `--to` says: none, file:PATH, append:PATH, an address on the web, or else a chat. Raises `BadSchedule`."""
+def parse_target(text: str, secret_env: str, settings: Settings, chat: Callable[[str], str]) -> Target:
+    """Parse `--to`: none, file:PATH, append:PATH, a URL, or else a chat. Raise `BadSchedule`."""
     kind, _, rest = text.partition(":")
     if kind in ("http", "https"):
         whole = len(text) <= ADDRESS_CHARS_MAX and text.isprintable() and " " not in text
-        # Not quoted: there may be a password in it.
+        # Not quoted: it may contain a password.
         if not whole or check_url(text.partition("?")[0]):
             raise BadSchedule(
-                "that is no address of a webhook, or has a password in it; write one like https://example.com/told"
+                "that is not the URL of a webhook, or contains a password; write one like https://example.com/told"
             )
         if not secret_env:
             raise BadSchedule("a webhook is signed: say with --secret-env which variable of .env has the secret")
         if problem := check_variable(secret_env):
-            raise BadSchedule(f"what --secret-env says {problem}")
+            raise BadSchedule(f"--secret-env {problem}")
         return Target(TargetKind.WEBHOOK, text, secret_env)
     if secret_env:
         raise BadSchedule("--secret-env is for webhooks, whose address begins with https://")

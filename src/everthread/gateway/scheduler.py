@@ -1,7 +1,7 @@
-"""Doing what is scheduled: when a time comes it is written down, asked of the agent, and its answer handed over.
+"""Run scheduled tasks: record each due occurrence, run its turn, and deliver its result.
 
-All that is known here can be read again from the store. How often the store is looked at does not depend on how many
-tasks there are: it says when the next one is due, and which times are not over.
+All state can be read again from the store. The cost of polling does not depend on the number of tasks: the store tells
+when the next one is due, and which occurrences are open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from everthread.domain.model import InboxState, Reply, SessionKey
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
 from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
-from everthread.gateway.schedule_output import POST_S_MAX, NotHandedOver, hand_over
+from everthread.gateway.schedule_output import POST_S_MAX, OutputFailed, deliver
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.schedules import Outcome, Scheduling
 from everthread.ports.clock import Clock
@@ -31,27 +31,27 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
-LOOK_S = 1.0
-PUT_BACK_S = 30.0
-"""A clock that shows so much less than before was put back."""
+POLL_S = 1.0
+CLOCK_SET_BACK_S = 30.0
+"""A clock that goes back by more than this was set back."""
 PARALLEL_MAX = 4
 NOT_DONE = "something is not set up as it should be."
-TURNED_OUT = "it is paused, as {owner} may write to you no more"
+EXCLUDED = "it is paused, because {owner} may no longer write to you"
 OPEN_MAX = 256
-HAND_OVER_MAX = 12
+DELIVERY_ATTEMPTS_MAX = 12
 """About a day and a half, with the pauses between."""
-NEVER_ENDED = "to hand it over was tried {count} times and never came to an end; `everthread logs` says more"
+NEVER_ENDED = "its delivery was tried {count} times without a result; `everthread logs` says more"
 CLAIM_S = 2 * POST_S_MAX
-"""So long nobody else hands it over; after that, whoever wanted to is gone."""
+"""No other process delivers it for this time; after that, the claiming process counts as dead."""
 RETRY = Backoff(first_s=10.0, max_s=6 * 3600.0, factor=4.0)
 _OVER = ResetPolicy(idle_s=1.0)
-"""The session of one time expires as soon as that is over."""
+"""The session of an occurrence expires as soon as the occurrence is over."""
 
-Time = tuple[str, float]
+OccurrenceId = tuple[str, float]
 
 
 class Scheduler:
-    """Does what is due, for as long as it runs."""
+    """Runs the due tasks until it is stopped."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Scheduler:
         choices: Callable[[str], Sequence[ModelChoice]],
         settings: Settings,
         put: Callable[[Reply], None],
-        is_turned_out: Callable[[UnitOfWork, str], bool],
-        look_s: float = LOOK_S,
+        is_excluded: Callable[[UnitOfWork, str], bool],
+        poll_s: float = POLL_S,
     ) -> None:
-        """`put` has a reply sent that is in the outbox. Nothing is done for an owner who is turned out. Every `look_s`
-        it is seen what others have added or left.
+        """`put` sends a stored reply. Tasks of an excluded owner are paused. `poll_s` is the interval at which tasks of
+        other processes are noticed.
         """
         self._store = store
         self._clock = clock
@@ -77,171 +77,171 @@ class Scheduler:
         self._choices = choices
         self._settings = settings
         self._put = put
-        self._is_turned_out = is_turned_out
-        self._look_s = look_s
-        self._doing: dict[Time, asyncio.Future[None]] = {}
+        self._is_excluded = is_excluded
+        self._poll_s = poll_s
+        self._tasks: dict[OccurrenceId, asyncio.Future[None]] = {}
         self._seen_at = 0.0
 
     @property
-    def doing(self) -> int:
-        return len(self._doing)
+    def running(self) -> int:
+        return len(self._tasks)
 
     async def run(self) -> None:
-        """Until it is cancelled. What is being done then goes on until `finish`."""
+        """Poll until cancelled. Running tasks go on until `finish`."""
         while True:
-            wait_s = self._look_s
+            wait_s = self._poll_s
             try:
-                await self.look()
+                await self.poll()
                 next_at = await self._store.read_inline(lambda uow: uow.schedules.next_at())
                 if next_at is not None:
-                    wait_s = min(max(next_at - self._clock.now(), 0.0), self._look_s)
+                    wait_s = min(max(next_at - self._clock.now(), 0.0), self._poll_s)
             except StoreError as error:
-                log.warning("scheduled tasks have to wait: %s", error)
+                log.warning("scheduled tasks are delayed: %s", error)
             except Exception:
-                log.exception("scheduled tasks are looked at again later")
+                log.exception("polling scheduled tasks failed; retrying")
             await self._clock.sleep(wait_s)
 
-    async def look(self) -> None:
-        """Write down what has come, and begin what is not begun or was left behind."""
+    async def poll(self) -> None:
+        """Record due occurrences, and start those that are new or abandoned."""
         now = self._clock.now()
-        if now < self._seen_at - PUT_BACK_S or not self._seen_at:
+        if now < self._seen_at - CLOCK_SET_BACK_S or not self._seen_at:
             await self._scheduling.look_again()
         self._seen_at = now
-        # By the time that was noted: a clock put back after this must be seen to have been.
+        # With the recorded time: a clock that is set back after this must be noticed.
         await self._scheduling.fire_due(now)
-        # Some of one task wait for another time of it: look behind them.
+        # An occurrence may wait for another one of its task: look past it.
         for time in await self._store.read_inline(lambda uow: uow.schedules.open_times(now, OPEN_MAX)):
-            if len(self._doing) >= PARALLEL_MAX:
+            if len(self._tasks) >= PARALLEL_MAX:
                 break
-            self._take_up(time)
+            self._start(time)
 
-    def _take_up(self, time: Occurrence) -> None:
+    def _start(self, time: Occurrence) -> None:
         name = (time.schedule_id, time.due_at)
-        busy = any(schedule_id == time.schedule_id for schedule_id, _ in self._doing)
-        if name in self._doing or (busy and time.state is OccurrenceState.WAITING):
+        busy = any(schedule_id == time.schedule_id for schedule_id, _ in self._tasks)
+        if name in self._tasks or (busy and time.state is OccurrenceState.WAITING):
             return
-        self._doing[name] = task = asyncio.ensure_future(self._see_to(time))
-        task.add_done_callback(lambda _: self._doing.pop(name, None))
+        self._tasks[name] = task = asyncio.ensure_future(self._run(time))
+        task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     async def finish(self, deadline: float) -> None:
-        """Let what is being done end until then, by the loop's clock; the rest is given back for another process."""
-        while self._doing and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(self._doing.values(), timeout=left)
-        tasks = list(self._doing.values())
+        """Wait for running tasks until `deadline`, by the loop's clock; release the rest for another process."""
+        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks.values(), timeout=left)
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _see_to(self, time: Occurrence) -> None:
+    async def _run(self, time: Occurrence) -> None:
         try:
-            await self.see_to(time)
+            await self.run_occurrence(time)
         except StoreError as error:
-            log.warning("a scheduled task has to wait: %s", error, extra={"schedule": time.schedule_id})
+            log.warning("a scheduled task is delayed: %s", error, extra={"schedule": time.schedule_id})
         except Exception:
             log.exception("a scheduled task failed", extra={"schedule": time.schedule_id})
 
-    async def see_to(self, time: Occurrence) -> Occurrence | None:
-        """See one time through from wherever it is; what became of it. `None` if somebody else does it."""
+    async def run_occurrence(self, time: Occurrence) -> Occurrence | None:
+        """Run an occurrence from its current state to its end; return `None` if another process does."""
         schedule = await self._store.read_inline(lambda uow: uow.schedules.get(time.schedule_id))
         if schedule is None:
             return None
         if time.state is not OccurrenceState.DELIVERING:
-            came = await self._outcome(schedule, time)
-            ended = await self._scheduling.end(time, came) if came is not None else None
+            outcome = await self._outcome(schedule, time)
+            ended = await self._scheduling.end(time, outcome) if outcome is not None else None
             if ended is None:
                 return None
             time, reply = ended
             log.info("scheduled task %s: %s", schedule.name, time.problem or "done", extra={"schedule": schedule.id})
             if reply is not None:
                 self._put(reply)
-            await self._leave(schedule)
+            await self._expire_session(schedule)
         if time.state is OccurrenceState.DELIVERING:
-            await self._hand_over(schedule, time)
+            await self._deliver(schedule, time)
         return await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
 
     async def _outcome(self, schedule: Schedule, time: Occurrence) -> Outcome | None:
-        """What it comes to; `None` if another process is at it."""
+        """Run the turn and return its outcome; `None` if another process runs it."""
         begun = time.state is OccurrenceState.RUNNING
-        if begun and not await self._store.read_inline(lambda uow: self._is_left(uow, time)):
+        if begun and not await self._store.read_inline(lambda uow: self._is_abandoned(uow, time)):
             return None
-        if not begun and await self._store.read_inline(lambda uow: self._is_turned_out(uow, schedule.owner)):
+        if not begun and await self._store.read_inline(lambda uow: self._is_excluded(uow, schedule.owner)):
             await self._scheduling.pause(schedule)
-            return Outcome("", TURNED_OUT.format(owner=schedule.owner))
+            return Outcome("", EXCLUDED.format(owner=schedule.owner))
         try:
             choices = self._choices(schedule.model)
         except BadConfig as error:
-            # No turn was begun. Whoever waits for the answer is told all the same, under a name of its own.
+            # No turn was begun, so the reply gets an id of its own.
             name = f"undone-{schedule.id}-{time.due_at:.0f}"
             log.warning(
-                "%s: no model can be asked: %s", _reference(schedule.id), error, extra={"schedule": schedule.id}
+                "%s: no model can be called: %s", _reference(schedule.id), error, extra={"schedule": schedule.id}
             )
-            return Outcome("", str(error), turn_id=name, told=self._told(schedule, schedule.id))
+            return Outcome("", str(error), turn_id=name, told=self._guest_text(schedule, schedule.id))
         asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
         if asked is None:
             return None
         key, row = asked
         if row.state is not InboxState.DONE:
             tools = frozenset(schedule.tools) if schedule.tools is not None else None
-            # Of one that is over with its answer, nothing need be summarised for later.
-            manner = TurnOptions(choices, lasting=schedule.continues, tools=tools, spend=schedule.spend)
-            ended = await self._answer(key, manner)
+            # A session that ends with its answer needs no summary.
+            options = TurnOptions(choices, lasting=schedule.continues, tools=tools, spend=schedule.spend)
+            ended = await self._answer(key, options)
             if ended is not None:
                 turn_id = await self._turn_of(row.id)
-                session_id, told = ended.committed.ref.session_id, self._told(schedule, turn_id)
-                return Outcome(ended.text, ended.problem, session_id, turn_id, told)
+                session_id, text = ended.committed.ref.session_id, self._guest_text(schedule, turn_id)
+                return Outcome(ended.text, ended.problem, session_id, turn_id, text)
         known = await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
         return await self._scheduling.outcome(known) if known is not None else None
 
-    def _told(self, schedule: Schedule, name: str) -> str:
+    def _guest_text(self, schedule: Schedule, name: str) -> str:
         return "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, _reference(name))
 
-    async def _answer(self, key: SessionKey, manner: TurnOptions) -> TurnEnded | None:
+    async def _answer(self, key: SessionKey, options: TurnOptions) -> TurnEnded | None:
         try:
-            ended = await self._agent.answer(key, manner)
+            ended = await self._agent.answer(key, options)
             if ended is not None:
                 return ended
             _, session = await self._store.read_inline(lambda uow: uow.sessions.at(key))
             running = (
                 await self._store.read_inline(lambda uow: uow.slots.live(session.id)) if session is not None else None
             )
-            return await self._agent.resume(running.turn_id, manner) if running is not None else None
+            return await self._agent.resume(running.turn_id, options) if running is not None else None
         except Busy:
-            # Somebody has come to talk in its conversation: another time.
+            # Another turn runs in its session; try at the next poll.
             return None
 
     async def _turn_of(self, inbox_id: int) -> str:
         row = await self._store.read_inline(lambda uow: uow.inbox.get(inbox_id))
         return row.turn_id or "" if row is not None else ""
 
-    def _is_left(self, uow: UnitOfWork, time: Occurrence) -> bool:
-        """Whether nobody who is there is at it: not begun, ended without a word, or begun by a process that is gone."""
+    def _is_abandoned(self, uow: UnitOfWork, time: Occurrence) -> bool:
+        """Return true if no live process runs it: not begun, ended without a result, or begun by a dead process."""
         row = uow.inbox.get(time.inbox_id or 0)
         if row is None or row.state is not InboxState.RUNNING:
             return True
         return any(slot.turn_id == row.turn_id for slot in uow.slots.orphans(self._clock.now()))
 
-    async def _leave(self, schedule: Schedule) -> None:
-        """Unless it is gone on with, nobody will say anything in its conversation any more."""
+    async def _expire_session(self, schedule: Schedule) -> None:
+        """Expire the session of an occurrence, unless the task continues it."""
         if not schedule.continues:
             key, at = key_of(schedule, self._settings.profile), self._clock.now() + 2.0
-            # If that fails, it is only open until the next time.
+            # If this fails, the session stays open until the next occurrence.
             with suppress(StoreError):
                 await self._lifecycle.cross(key, Expire(_OVER, at), owner=schedule.owner, actor="schedule")
 
-    async def _hand_over(self, schedule: Schedule, time: Occurrence) -> None:
+    async def _deliver(self, schedule: Schedule, time: Occurrence) -> None:
         now = self._clock.now()
         if not await self._scheduling.claim(time, now + CLAIM_S):
             return
-        if time.attempts >= HAND_OVER_MAX:
-            # What failed in ways that nobody foresaw, or ended the process each time, has said nothing of it.
+        if time.attempts >= DELIVERY_ATTEMPTS_MAX:
+            # Every attempt failed in an unforeseen way or ended the process, so none recorded a problem.
             await self._scheduling.not_handed_over(time, NEVER_ENDED.format(count=time.attempts), None)
             return
-        came = await self._scheduling.outcome(time) or Outcome("", "its answer is gone")
+        outcome = await self._scheduling.outcome(time) or Outcome("", "its answer was removed")
         try:
-            await hand_over(self._settings, schedule, time, came, now)
-        except NotHandedOver as error:
-            last = error.for_good or time.attempts + 1 >= HAND_OVER_MAX
+            await deliver(self._settings, schedule, time, outcome, now)
+        except OutputFailed as error:
+            last = error.is_final or time.attempts + 1 >= DELIVERY_ATTEMPTS_MAX
             pause_s = RETRY.delay_s(time.attempts + 1)
             log.warning("scheduled task %s: %s", schedule.name, error, extra={"schedule": schedule.id})
             await self._scheduling.not_handed_over(time, str(error), None if last else now + pause_s)

@@ -1,4 +1,4 @@
-"""Passing on what becomes of a message: to what is shown of it, and to whoever waits to hear."""
+"""Relay the events of one turn to its live reply and to the subscribers of its messages."""
 
 from __future__ import annotations
 
@@ -12,63 +12,66 @@ from everthread.gateway.streaming import LiveReply
 from everthread.lifecycle import TurnClaim
 
 
-class SetAside(Struct, frozen=True):
-    """A message will not be answered: its conversation was left before its turn came."""
+class MessageSetAside(Struct, frozen=True):
+    """The message will not be answered: its session was left before its turn."""
 
     session_id: str
 
 
-class Answered(Struct, frozen=True):
-    """A command was carried out, and this is what is said to it."""
+class CommandAnswered(Struct, frozen=True):
+    """The command ran with this result."""
 
-    said: CommandResult
-
-
-Hear = Callable[[TurnEvent | SetAside | Answered], None]
-"""Told of what becomes of one message. Must return at once."""
+    result: CommandResult
 
 
-class Listener:
-    """Passes on what happens in one turn: to what is shown of it, and to whoever waits for it."""
+Subscriber = Callable[[TurnEvent | MessageSetAside | CommandAnswered], None]
+"""Receives the events of one message. Must not block."""
+
+
+class TurnEventRelay:
+    """Relays the events of one turn."""
 
     def __init__(
         self,
         began: Callable[[TurnClaim], None],
-        showing: LiveReply | None,
-        hearing: Mapping[int, Hear],
+        live_reply: LiveReply | None,
+        subscribers: Mapping[int, Subscriber],
         hold: Callable[[str], None],
     ) -> None:
-        """`began` is told which turn it is; `hold` keeps its reply from being sent as long as it is shown."""
+        """`began` receives the turn's claim. `hold` keeps its reply in the outbox while the live reply is shown.
+
+        `subscribers` are keyed by inbox id.
+        """
         self._began = began
         self._hold = hold
         self.turn_id = ""
-        self._showing = showing
-        self._hearing = hearing
-        self._concerned: list[Hear] = []
+        self._live_reply = live_reply
+        self._subscribers = subscribers
+        self._active: list[Subscriber] = []
         self.ended: TurnEnded | None = None
 
     def hear(self, event: TurnEvent) -> None:
         match event:
             case TurnBegan():
                 self._began(event.ticket)
-                self._also(event.ticket.message.id)
+                self._activate(event.ticket.message.id)
                 for row in event.ticket.steered:
-                    self._also(row.id)
-                if self._showing is not None:
+                    self._activate(row.id)
+                if self._live_reply is not None:
                     self.turn_id = event.ticket.turn_id
                     self._hold(self.turn_id)
-                    self._showing.begin(event.ticket)
+                    self._live_reply.begin(event.ticket)
             case Steered():
-                self._also(event.inbox_id)
+                self._activate(event.inbox_id)
             case TurnEnded():
                 self.ended = event
             case _:
                 pass
-        if self._showing is not None:
-            self._showing.hear(event)
-        for hear in self._concerned:
-            hear(event)
+        if self._live_reply is not None:
+            self._live_reply.hear(event)
+        for subscriber in self._active:
+            subscriber(event)
 
-    def _also(self, inbox_id: int) -> None:
-        if (hear := self._hearing.get(inbox_id)) is not None:
-            self._concerned.append(hear)
+    def _activate(self, inbox_id: int) -> None:
+        if (subscriber := self._subscribers.get(inbox_id)) is not None:
+            self._active.append(subscriber)

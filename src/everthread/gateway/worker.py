@@ -1,7 +1,6 @@
-"""Doing what waits at each key: messages are answered one after another, commands act in their place among them.
+"""Serve the inbox of every session key: answer its messages one after another, and run its commands in their place.
 
-Keys are served side by side, each by a task that lives while there is something to do. All that is known here can be
-read again from the store.
+Each busy key is a lane with a task of its own. All state can be read again from the store.
 """
 
 from __future__ import annotations
@@ -9,409 +8,382 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 
 from everthread.agent.events import TurnEnded
+from everthread.agent.inbox_worker import InboxWorker
 from everthread.agent.turn_options import TurnOptions
 from everthread.commands.registry import ParsedCommand, parse
 from everthread.concurrency import until_done
 from everthread.domain.errors import BadConfig, Busy, StoreError
-from everthread.domain.model import (
-    InboxRow,
-    Message,
-    Role,
-    SessionKey,
-    SessionRef,
-    TurnStatus,
-)
-from everthread.gateway.attachments import Unpacking
-from everthread.gateway.command_runner import Bench, Ordering, skips_queue
+from everthread.domain.model import InboxRow, SessionKey, SessionRef, TurnStatus
+from everthread.gateway.approvals import Approvals
+from everthread.gateway.attachments import AttachmentQueue
+from everthread.gateway.command_runner import CommandRunner, skips_queue
 from everthread.gateway.outbox import Outbox
-from everthread.gateway.turn_events import Hear, Listener
+from everthread.gateway.runtime import BuildContext, GatewayRuntime
+from everthread.gateway.streaming import LiveReply
+from everthread.gateway.turn_events import Subscriber, TurnEventRelay
 from everthread.lifecycle import TurnClaim
 from everthread.log_context import log_fields
 
 log = logging.getLogger("everthread.gateway")
 
-BUSY_LOOK_S = 0.25
 BUSY_S_MAX = 5.0
 STOPPED_FIRST = "stopped before it was begun"
 STORE_PAUSE_S = 2.0
-GIVE_BACK_S = 0.5
+CANCEL_S = 0.5
+NO_MODEL = "I can't answer now: no model is set up for me. Your message is kept."
 
 _UNSEEN = (TurnStatus.LATE, TurnStatus.HIDDEN)
 
 
-class _Place:
-    """A key while something is done there."""
+class _Lane:
+    """The inbox of one key while it is served."""
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
-        self.working: asyncio.Future[None] | None = None
+        self.task: asyncio.Future[None] | None = None
         self.woken = False
-        self.orders: deque[InboxRow] = deque()
-        """Commands that act at once, in their order."""
-        self.ordering: asyncio.Future[None] | None = None
-        self.doing: set[int] = set()
-        """Commands that are being carried out."""
+        self.commands: deque[InboxRow] = deque()
+        """Commands that skip the queue, in order."""
+        self.command_task: asyncio.Future[None] | None = None
+        self.running_commands: set[int] = set()
         self.cut_off: deque[str] = deque()
-        """Turns that a process which is gone had begun."""
-        self.at: SessionRef | None = None
-        """Where a turn runs."""
+        """Turns that a dead process had begun."""
+        self.session: SessionRef | None = None
+        """The session of the running turn."""
         self.user = ""
-        """Who wrote what it answers."""
-        self.behind: list[int] = []
-        """Messages that came in while none did, to be steered by if one does."""
-
-        self.beginning = False
-        """A turn is being begun, and nobody was told of it yet."""
+        """The user whose message the running turn answers."""
+        self.to_steer: list[int] = []
+        """Messages in steer mode that no turn has taken up yet."""
+        self.is_beginning = False
+        """A turn was requested, and has not announced itself yet."""
         self.stop_before: int | None = None
-        """A turn that is begun next is stopped at once, if its message came in before that."""
+        """Stop the next turn if its message arrived before this inbox id."""
 
-    def begin(self, ticket: TurnClaim) -> bool:
-        """A turn has begun; whether it is to be stopped at once."""
-        self.at, self.user = ticket.ref, ticket.message.inbound.user
-        self.beginning, stop_before, self.stop_before = False, self.stop_before, None
-        return stop_before is not None and ticket.message.id < stop_before
+    def begin(self, claim: TurnClaim) -> bool:
+        """Note that a turn has begun; return true if it must be stopped."""
+        self.session, self.user = claim.ref, claim.message.inbound.user
+        self.is_beginning, stop_before, self.stop_before = False, self.stop_before, None
+        return stop_before is not None and claim.message.id < stop_before
 
 
 class Worker:
-    """The keys where something is done now."""
+    """Owns the lanes of all busy keys."""
 
-    def __init__(self, bench: Bench, delivery: Outbox, served: Callable[[str], bool], unpacking: Unpacking) -> None:
-        """`served` says whether what is said on a platform goes out by way of the outbox."""
-        self._bench = bench
-        self._delivery = delivery
-        self._served = served
-        self._unpacking = unpacking
-        self._places: dict[SessionKey, _Place] = {}
-        self._hearing: dict[int, Hear] = {}
-        self._freed: dict[str, asyncio.Event] = {}
-        self._ordering = Ordering(bench, delivery, served, self._hearing)
+    def __init__(
+        self,
+        runtime: GatewayRuntime,
+        outbox: Outbox,
+        attachments: AttachmentQueue,
+        approvals: Approvals,
+        *,
+        uses_outbox: Callable[[str], bool],
+        live_reply: Callable[[str], LiveReply | None],
+        build_context: BuildContext,
+    ) -> None:
+        """`uses_outbox` tells whether replies on a platform go through the outbox. `live_reply` makes the reply that
+        is edited while it is written; `None` where nothing is sent.
+        """
+        self._runtime = runtime
+        self._store, self._agent = runtime.store, runtime.agent
+        self._outbox = outbox
+        self._attachments = attachments
+        self._approvals = approvals
+        self._uses_outbox = uses_outbox
+        self._live_reply = live_reply
+        self._inbox = InboxWorker(runtime.store, runtime.lifecycle, runtime.clock)
+        self._lanes: dict[SessionKey, _Lane] = {}
+        self._subscribers: dict[int, Subscriber] = {}
+        self._commands = CommandRunner(runtime, outbox, uses_outbox, self._subscribers, build_context)
         self._stopping = False
         self.answered = 0
 
     @property
     def busy(self) -> int:
-        """How many keys are being served."""
-        return len(self._places)
+        """The number of keys that are being served."""
+        return len(self._lanes)
 
     @property
     def running(self) -> int:
-        return sum(1 for place in self._places.values() if place.at is not None)
+        """The number of running turns."""
+        return sum(1 for lane in self._lanes.values() if lane.session is not None)
 
     @property
-    def waited_for(self) -> int:
-        """Of how many messages somebody waits to hear."""
-        return len(self._hearing)
+    def subscribed(self) -> int:
+        """The number of messages with a subscriber."""
+        return len(self._subscribers)
 
-    def hear(self, inbox_id: int, hear: Hear) -> None:
-        """Tell of what becomes of a message, until `unhear`. To be called before it is taken up."""
-        self._hearing[inbox_id] = hear
+    def subscribe(self, inbox_id: int, subscriber: Subscriber) -> None:
+        """Send the events of a message to `subscriber` until `unsubscribe`. Call it before `submit`."""
+        self._subscribers[inbox_id] = subscriber
 
-    def unhear(self, inbox_id: int) -> None:
-        self._hearing.pop(inbox_id, None)
+    def unsubscribe(self, inbox_id: int) -> None:
+        self._subscribers.pop(inbox_id, None)
 
-    def take(self, row: InboxRow, busy: str) -> None:
-        """Something came in: a command that skips the queue acts at once. `busy` says what to do while a turn runs."""
-        place = self._place(row.inbound.key)
+    def submit(self, row: InboxRow, busy_mode: str) -> None:
+        """Serve a stored message or command. `busy_mode` says what a message does to a running turn."""
+        lane = self._lane(row.inbound.key)
         if row.inbound.command and skips_queue(row):
-            self._order(place, row)
-        elif not row.inbound.command and busy == "steer":
-            place.behind.append(row.id)
-            self._unpacking.begin(row, lambda: self._steer(place))
-            self._steer(place)
-        elif not row.inbound.command and busy == "interrupt" and place.at is not None:
-            self._bench.agent.stop(place.at.session_id, "interrupted by a newer message")
-        self._unpacking.begin(row)
-        self._wake(place)
+            self._run_now(lane, row)
+        elif not row.inbound.command and busy_mode == "steer":
+            lane.to_steer.append(row.id)
+            self._attachments.enqueue(row, lambda: self._steer(lane))
+            self._steer(lane)
+        elif not row.inbound.command and busy_mode == "interrupt" and lane.session is not None:
+            self._agent.stop(lane.session.session_id, "interrupted by a newer message")
+        self._attachments.enqueue(row)
+        self._wake(lane)
 
-    def _steer(self, place: _Place) -> None:
-        """By what came in, in its order: nothing overtakes what is still being unpacked. What waits no longer steers
-        nothing.
+    def _steer(self, lane: _Lane) -> None:
+        """Steer the running turn by the messages that arrived, in order: none overtakes one with pending attachments.
+
+        A message that no longer waits in the inbox steers nothing.
         """
-        while place.at is not None and place.behind and not self._unpacking.holds(place.behind[0]):
-            self._bench.agent.steer(place.at.session_id, place.behind.pop(0))
+        while lane.session is not None and lane.to_steer and not self._attachments.is_pending(lane.to_steer[0]):
+            self._agent.steer(lane.session.session_id, lane.to_steer.pop(0))
 
     def wake(self, key: SessionKey) -> None:
-        """Something may wait there."""
-        self._wake(self._place(key))
+        """Look at the key's inbox."""
+        self._wake(self._lane(key))
 
-    async def recover(self, served: Callable[[str], bool]) -> None:
-        """Take up what processes that are gone have left on these platforms: turns, commands, messages."""
-        store, now = self._bench.store, self._bench.clock.now()
-        here = {turn for place in self._places.values() for turn in place.cut_off}
-        orphans = await store.read_inline(lambda uow: uow.slots.orphans(now))
-        mine = {slot.turn_id: slot for slot in orphans if served(slot.ref.key.platform)}
-        again = await self._bench.lifecycle.recover() if orphans else ()
-        for turn_id in again:
-            if turn_id in mine and turn_id not in here:
-                place = self._place(mine[turn_id].ref.key)
-                place.cut_off.append(turn_id)
-                self._wake(place)
-        for key in await store.read(lambda uow: uow.inbox.keys_waiting()):
-            if not served(key.platform) or key in self._places:
+    async def recover(self, is_served: Callable[[str], bool]) -> None:
+        """Resume the turns, commands and messages that dead processes left on the served platforms."""
+        known = {turn_id for lane in self._lanes.values() for turn_id in lane.cut_off}
+        for slot in await self._inbox.find_cut_off(lambda ref: is_served(ref.key.platform), lambda _: True):
+            if slot.turn_id not in known:
+                lane = self._lane(slot.ref.key)
+                lane.cut_off.append(slot.turn_id)
+                self._wake(lane)
+        for key in await self._store.read(lambda uow: uow.inbox.keys_waiting()):
+            if not is_served(key.platform) or key in self._lanes:
                 continue
-            rows = await store.read_inline(lambda uow, key=key: uow.inbox.commands(key))
-            place = self._place(key)
+            rows = await self._store.read_inline(lambda uow, key=key: uow.inbox.commands(key))
+            lane = self._lane(key)
             for row in rows:
                 if skips_queue(row):
-                    self._order(place, row)
-            self._wake(place)
+                    self._run_now(lane, row)
+            self._wake(lane)
 
     async def finish(self, deadline: float) -> None:
-        """Begin nothing more, let what runs end until then, by the loop's clock; what has not is given back for another
-        process.
+        """Begin nothing more and wait for the running work until `deadline`, by the loop's clock.
+
+        The rest is released for another process.
         """
         self._stopping = True
-        await self._unpacking.finish()
-        while (tasks := self._tasks()) and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(tasks, timeout=left)
+        await self._attachments.finish()
+        while (tasks := self._tasks()) and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(tasks, timeout=left_s)
         tasks = self._tasks()
         for task in tasks:
             task.cancel()
         if tasks:
-            # A turn is given back first; what takes longer is a platform that is shown the end of it.
-            await asyncio.wait(tasks, timeout=GIVE_BACK_S)
+            # Turns are released first. A task that takes longer waits for a platform to show the end of its reply.
+            await asyncio.wait(tasks, timeout=CANCEL_S)
 
     def _tasks(self) -> list[asyncio.Future[None]]:
-        both = [task for place in self._places.values() for task in (place.working, place.ordering)]
+        both = [task for lane in self._lanes.values() for task in (lane.task, lane.command_task)]
         return [task for task in both if task is not None and not task.done()]
 
-    # --- Places ------------------------------------------------------------------------------------------------------
+    # --- Lanes -------------------------------------------------------------------------------------------------------
 
-    def _place(self, key: SessionKey) -> _Place:
-        return self._places.setdefault(key, _Place(key))
+    def _lane(self, key: SessionKey) -> _Lane:
+        return self._lanes.setdefault(key, _Lane(key))
 
-    def _wake(self, place: _Place) -> None:
-        place.woken = True
-        if place.working is None and not self._stopping:
-            place.working = asyncio.ensure_future(self._work(place))
+    def _wake(self, lane: _Lane) -> None:
+        lane.woken = True
+        if lane.task is None and not self._stopping:
+            lane.task = asyncio.ensure_future(self._serve(lane))
         elif self._stopping:
-            self._leave(place)
+            self._drop_if_idle(lane)
 
-    def _leave(self, place: _Place) -> None:
-        if place.working is None and place.ordering is None:
-            self._places.pop(place.key, None)
+    def _drop_if_idle(self, lane: _Lane) -> None:
+        if lane.task is None and lane.command_task is None:
+            self._lanes.pop(lane.key, None)
 
-    async def _work(self, place: _Place) -> None:
+    async def _serve(self, lane: _Lane) -> None:
         try:
             while not self._stopping:
-                place.woken = False
+                lane.woken = False
                 try:
-                    more = await self._next(place)
+                    more = await self._next(lane)
                 except StoreError as error:
-                    log.warning(
-                        "what waits at %s has to wait longer: %s", place.key, error, extra=log_fields(place.key)
-                    )
-                    await self._bench.clock.sleep(STORE_PAUSE_S)
+                    log.warning("cannot serve %s; retrying: %s", lane.key, error, extra=log_fields(lane.key))
+                    await self._runtime.clock.sleep(STORE_PAUSE_S)
                     continue
-                if not more and not place.woken:
+                if not more and not lane.woken:
                     break
         except Exception:
-            # A mistake of ours. What waits is looked at again with the next message, or the next sweep.
-            log.exception("what waits at %s was left", place.key, extra=log_fields(place.key))
+            # A bug. The next message or the next sweep looks at the inbox again.
+            log.exception("serving %s failed", lane.key, extra=log_fields(lane.key))
         finally:
-            place.working = None
-            self._leave(place)
+            lane.task = None
+            self._drop_if_idle(lane)
 
-    async def _next(self, place: _Place) -> bool:
-        """Do the next thing there is to do; false if there is none."""
-        if place.cut_off:
-            turn_id = place.cut_off[0]
-            await self._answer(
-                place,
-                lambda manner: self._bench.agent.resume(turn_id, manner),
-                lambda: self._bench.lifecycle.resume_turn(turn_id),
-            )
-            place.cut_off.popleft()
+    async def _next(self, lane: _Lane) -> bool:
+        """Do the next piece of work; return false if there is none."""
+        if lane.cut_off:
+            await self._answer(lane, lane.cut_off[0])
+            lane.cut_off.popleft()
             return True
-        row = await self._bench.store.read_inline(lambda uow: uow.inbox.next(place.key))
+        row = await self._store.read_inline(lambda uow: uow.inbox.next(lane.key))
         if row is None:
             return False
         if row.inbound.command:
-            if skips_queue(row):
-                if place.ordering is None:
-                    self._order(place, row)
-                if place.ordering is not None:
-                    await asyncio.wait({place.ordering})
-            elif row.id in place.doing and place.ordering is not None:
-                await asyncio.wait({place.ordering})
-            else:
-                await self._carry_out(place, row)
+            await self._run_next(lane, row)
             return True
         if row.inbound.is_packed:
-            await self._unpacking.wait(row)
+            await self._attachments.wait(row)
             return True
-        return await self._answer(
-            place,
-            lambda manner: self._bench.agent.answer(place.key, manner),
-            lambda: self._bench.lifecycle.begin_turn(place.key),
-        )
+        return await self._answer(lane)
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
-    async def _answer(
-        self,
-        place: _Place,
-        ask: Callable[[TurnOptions], Awaitable[TurnEnded | None]],
-        take: Callable[[], Awaitable[TurnClaim | None]],
-    ) -> bool:
-        platform = place.key.platform
-        model = await self._bench.store.read_inline(lambda uow: uow.sessions.chosen_model(place.key))
+    async def _answer(self, lane: _Lane, turn_id: str = "") -> bool:
+        """Answer the next message, or resume the cut-off turn `turn_id`."""
+        platform = lane.key.platform
+        model = await self._store.read_inline(lambda uow: uow.sessions.chosen_model(lane.key))
         try:
-            choices = self._bench.choices(model)
+            choices = self._runtime.choices(model)
         except BadConfig as error:
-            return await self._keep_unanswered(place, take, error)
-        showing = self._bench.showing(platform)
-        listener = Listener(partial(self._begun, place), showing, self._hearing, self._delivery.hold)
-        approve = self._bench.approvals.of_turn(lambda: place.user)
-        manner = TurnOptions(
-            choices, listener.hear, approve, outbox=self._served(platform), is_guest=self._bench.is_guest
+            return await self._keep_unanswered(lane, turn_id, error)
+        live_reply = self._live_reply(platform)
+        relay = TurnEventRelay(partial(self._begun, lane), live_reply, self._subscribers, self._outbox.hold)
+        options = TurnOptions(
+            choices,
+            relay.hear,
+            self._approvals.of_turn(lambda: lane.user),
+            outbox=self._uses_outbox(platform),
+            is_guest=self._is_guest,
         )
-        place.beginning = True
+        lane.is_beginning = True
         try:
-            ended = await ask(manner)
+            ended = await (self._agent.resume(turn_id, options) if turn_id else self._agent.answer(lane.key, options))
         except Busy:
-            place.beginning = False
-            await self._until_free(place)
+            lane.is_beginning = False
+            await self._wait_until_free(lane)
             return True
         finally:
-            where, place.at, place.beginning = place.at, None, False
-            if where is not None:
-                self._free(where.session_id)
-            if showing is not None:
-                # One that has not ended was given back: somebody goes on with it, in the same message.
-                late = listener.ended is not None and listener.ended.committed.status in _UNSEEN
-                # Seen through: under which id something is out is known here alone until it is written down.
-                ending = asyncio.ensure_future(showing.end(withheld=late))
-                stopped = await until_done(ending)
-                self._delivery.release(listener.turn_id)
-                ending.result()
-                if stopped is not None:
-                    raise stopped
+            ref, lane.session, lane.is_beginning = lane.session, None, False
+            if ref is not None:
+                self._inbox.release(ref.session_id)
+            if live_reply is not None:
+                await self._end_live_reply(live_reply, relay)
         if ended is None:
             return True
         self.answered += 1
         if ended.committed.number == 1:
-            # That the conversation before it has ended by itself is said first.
-            await self._delivery.sweep()
+            # The notice that the session before it has expired goes out first.
+            await self._outbox.sweep()
         if ended.committed.reply is not None:
-            self._delivery.put(ended.committed.reply)
+            self._outbox.put(ended.committed.reply)
         return True
 
-    def _begun(self, place: _Place, ticket: TurnClaim) -> None:
-        if place.begin(ticket):
-            self._bench.agent.stop(ticket.ref.session_id, STOPPED_FIRST)
+    async def _end_live_reply(self, live_reply: LiveReply, relay: TurnEventRelay) -> None:
+        # A turn without an end was released: another process resumes it, in the same message.
+        is_late = relay.ended is not None and relay.ended.committed.status in _UNSEEN
+        # Not to be cancelled: until it is stored, only this task knows the id of the message on the platform.
+        ending = asyncio.ensure_future(live_reply.end(withheld=is_late))
+        cancelled = await until_done(ending)
+        self._outbox.release(relay.turn_id)
+        ending.result()
+        if cancelled is not None:
+            raise cancelled
 
-    async def stop_next(self, key: SessionKey, order: int) -> bool:
-        """Stop what is about to be answered there, and came in before that command. False if there is nothing."""
-        place = self._place(key)
-        if not place.beginning:
-            first = await self._bench.store.read_inline(lambda uow: uow.inbox.first_waiting(key))
-            if place.at is not None or first is None or first.id > order:
+    def _begun(self, lane: _Lane, claim: TurnClaim) -> None:
+        if lane.begin(claim):
+            self._agent.stop(claim.ref.session_id, STOPPED_FIRST)
+
+    def _is_guest(self, owner: str) -> bool:
+        return owner != self._runtime.settings.owner
+
+    async def stop_next(self, key: SessionKey, command_id: int) -> bool:
+        """Stop the turn that is about to begin for a message before that command; return false if there is none."""
+        lane = self._lane(key)
+        if not lane.is_beginning:
+            first = await self._store.read_inline(lambda uow: uow.inbox.first_waiting(key))
+            if lane.session is not None or first is None or first.id > command_id:
                 return False
-        place.stop_before = order
-        self._wake(place)
+        lane.stop_before = command_id
+        self._wake(lane)
         return True
 
-    async def _keep_unanswered(
-        self, place: _Place, take: Callable[[], Awaitable[TurnClaim | None]], error: BadConfig
-    ) -> bool:
-        """No model can be asked: the message is kept in its session, and whoever wrote it is told."""
+    async def _keep_unanswered(self, lane: _Lane, turn_id: str, error: BadConfig) -> bool:
+        """Commit the message without an answer, and tell its sender: no model can be called."""
+        reply = NO_MODEL if self._uses_outbox(lane.key.platform) else None
         try:
-            ticket = await take()
+            kept = await self._inbox.keep_unanswered(lane.key, reply, turn_id=turn_id)
         except Busy:
-            await self._until_free(place)
+            await self._wait_until_free(lane)
             return True
-        if ticket is None:
+        if kept is None:
             return True
-        messages = [Message(Role.USER, text) for text in ticket.texts]
-        log.error(
-            "no model can be asked: %s", error, extra=log_fields(place.key, ticket.ref.session_id, ticket.turn_id)
-        )
-        told = (
-            "I can't answer now: no model is set up for me. Your message is kept."
-            if self._served(place.key.platform)
-            else None
-        )
-        committed = await self._bench.lifecycle.commit_turn(ticket, messages, told, interrupted=True)
+        claim, committed = kept
+        log.error("no model can be called: %s", error, extra=log_fields(lane.key, claim.ref.session_id, claim.turn_id))
         if committed.reply is not None:
-            self._delivery.put(committed.reply)
-        if (hear := self._hearing.get(ticket.message.id)) is not None:
-            hear(TurnEnded(committed, "", str(error), error))
+            self._outbox.put(committed.reply)
+        if (subscriber := self._subscribers.get(claim.message.id)) is not None:
+            subscriber(TurnEnded(committed, "", str(error), error))
         return True
 
-    async def _until_free(self, place: _Place) -> None:
-        """Another key is answered in the same session: wait for it. That another process is done is seen by whether
-        anything was written at all, which is all that is asked while nothing is.
-        """
-        store, here = self._bench.store, await self._bench.lifecycle.current(place.key)
-        if here is None:
-            return
-        freed, seen = self._freed.setdefault(here.session_id, asyncio.Event()), -1
-        loop = asyncio.get_running_loop()
-        until = loop.time() + BUSY_S_MAX
-        while not (freed.is_set() or place.woken or self._stopping) and loop.time() < until:
-            if (now := await store.changed()) != seen:
-                seen = now
-                if await store.read_inline(lambda uow: uow.slots.live(here.session_id)) is None:
-                    break
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_LOOK_S):
-                    await freed.wait()
-        # Whoever else waits looks again as well.
-        if self._freed.get(here.session_id) is freed:
-            self._free(here.session_id)
-
-    def _free(self, session_id: str) -> None:
-        if (freed := self._freed.pop(session_id, None)) is not None:
-            freed.set()
+    async def _wait_until_free(self, lane: _Lane) -> None:
+        await self._inbox.wait_until_free(lane.key, BUSY_S_MAX, lambda: lane.woken or self._stopping)
 
     # --- Commands ----------------------------------------------------------------------------------------------------
 
-    def _order(self, place: _Place, row: InboxRow) -> None:
-        if all(known.id != row.id for known in place.orders):
-            place.orders.append(row)
-        if place.ordering is None:
-            place.ordering = asyncio.ensure_future(self._carry_out_all(place))
+    def _run_now(self, lane: _Lane, row: InboxRow) -> None:
+        if all(known.id != row.id for known in lane.commands):
+            lane.commands.append(row)
+        if lane.command_task is None:
+            lane.command_task = asyncio.ensure_future(self._run_commands(lane))
 
-    async def _carry_out_all(self, place: _Place) -> None:
+    async def _run_commands(self, lane: _Lane) -> None:
         try:
-            while place.orders:
+            while lane.commands:
                 try:
-                    await self._carry_out_before(place, place.orders[0])
-                    await self._carry_out(place, place.orders[0])
-                    place.orders.popleft()
+                    await self._run_earlier(lane, lane.commands[0])
+                    await self._run(lane, lane.commands[0])
+                    lane.commands.popleft()
                     continue
                 except StoreError as error:
-                    log.warning("a command at %s has to wait: %s", place.key, error, extra=log_fields(place.key))
+                    log.warning("a command at %s waits: %s", lane.key, error, extra=log_fields(lane.key))
                 except Exception:
-                    # A mistake of ours. It still stands in the inbox; those behind it come first now.
-                    log.exception("a command at %s was left", place.key, extra=log_fields(place.key))
-                    place.orders.popleft()
+                    # A bug. The command stays in the inbox, and those behind it run first.
+                    log.exception("a command at %s failed", lane.key, extra=log_fields(lane.key))
+                    lane.commands.popleft()
                 if self._stopping:
                     break
-                await self._bench.clock.sleep(STORE_PAUSE_S)
+                await self._runtime.clock.sleep(STORE_PAUSE_S)
         finally:
-            place.ordering = None
-            self._leave(place)
+            lane.command_task = None
+            self._drop_if_idle(lane)
 
-    async def _carry_out_before(self, place: _Place, row: InboxRow) -> None:
-        """What was asked for before a boundary is meant for the conversation that it leaves."""
+    async def _run_next(self, lane: _Lane, row: InboxRow) -> None:
+        """Run the command at the head of the queue, or wait for the task that does."""
+        if skips_queue(row):
+            if lane.command_task is None:
+                self._run_now(lane, row)
+        elif row.id not in lane.running_commands or lane.command_task is None:
+            await self._run(lane, row)
+            return
+        if lane.command_task is not None:
+            await asyncio.wait({lane.command_task})
+
+    async def _run_earlier(self, lane: _Lane, row: InboxRow) -> None:
+        """Before a command that crosses a boundary, run those given before it: they belong to the session it leaves."""
         found = parse(row.inbound.text)
         if not isinstance(found, ParsedCommand) or not found.command.crosses:
             return
-        for before in await self._bench.store.read_inline(lambda uow: uow.inbox.commands(place.key)):
-            if before.id < row.id and before.id not in place.doing and not skips_queue(before):
-                await self._carry_out(place, before)
+        for earlier in await self._store.read_inline(lambda uow: uow.inbox.commands(lane.key)):
+            if earlier.id < row.id and earlier.id not in lane.running_commands and not skips_queue(earlier):
+                await self._run(lane, earlier)
 
-    async def _carry_out(self, place: _Place, row: InboxRow) -> None:
-        place.doing.add(row.id)
+    async def _run(self, lane: _Lane, row: InboxRow) -> None:
+        lane.running_commands.add(row.id)
         try:
-            if await self._ordering.carry_out(row):
+            if await self._commands.run(row):
                 self.wake(row.inbound.key)
         finally:
-            place.doing.discard(row.id)
+            lane.running_commands.discard(row.id)

@@ -16,11 +16,11 @@ from everthread.web import completions, events, metrics, sessions
 from everthread.web import openapi as description
 from everthread.web import schemas as shapes
 from everthread.web import webhooks as hooks
-from everthread.web.auth import caller_of
-from everthread.web.errors import Refused, refused
-from everthread.web.openapi import Door, Operation, Parameter
-from everthread.web.ownership import ID_HEADER, KEY_HEADER, find_theirs
-from everthread.web.request import Call, Site
+from everthread.web.auth import authenticate
+from everthread.web.errors import HttpError, to_http_error
+from everthread.web.openapi import AuthMode, Operation, Parameter
+from everthread.web.ownership import ID_HEADER, KEY_HEADER, find_owned_session
+from everthread.web.request import ApiCall, WebState
 from everthread.web.sse import EventStream
 
 _JSON, _SSE = "application/json", "text/event-stream"
@@ -116,7 +116,7 @@ OPERATIONS = (
     Operation(
         "POST",
         "/hooks/{name}",
-        hooks.take,
+        hooks.receive,
         "Have something said to the agent; signed.",
         {202: hooks.Taken},
         body={},
@@ -124,11 +124,11 @@ OPERATIONS = (
             Parameter("X-Signature", "header", "sha256= and the HMAC of timestamp, dot, body.", {"type": "string"}),
             Parameter("X-Timestamp", "header", "Seconds since 1970.", {"type": "string"}),
         ),
-        door=Door.SIGNED,
+        door=AuthMode.SIGNED,
         refusals=(401, 413),
     ),
-    Operation("GET", "/health", metrics.health, "Whether it is alive.", {200: metrics.Health}, door=Door.OPEN),
-    Operation("GET", "/ready", metrics.ready, "Whether it takes messages.", {200: metrics.Health}, door=Door.OPEN),
+    Operation("GET", "/health", metrics.health, "Whether it is alive.", {200: metrics.Health}, door=AuthMode.OPEN),
+    Operation("GET", "/ready", metrics.ready, "Whether it takes messages.", {200: metrics.Health}, door=AuthMode.OPEN),
     Operation(
         "GET",
         "/metrics",
@@ -137,30 +137,32 @@ OPERATIONS = (
         {200: "text/plain"},
         refusals=(403,),
     ),
-    Operation("GET", "/openapi.json", description.show, "This description.", {200: _JSON}, door=Door.OPEN),
+    Operation(
+        "GET", "/openapi.json", description.show_description, "This description.", {200: _JSON}, door=AuthMode.OPEN
+    ),
 )
 
 
-def make_app(site: Site) -> Starlette:
+def make_app(site: WebState) -> Starlette:
     paths: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [Route(path, _endpoint(site, methods), methods=list(methods)) for path, methods in paths.items()]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _not_served})
     app.router.redirect_slashes = False
-    app.state.description = description.of(OPERATIONS)
+    app.state.description = description.describe(OPERATIONS)
     return app
 
 
-def _endpoint(site: Site, methods: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(site: WebState, methods: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            response = await _carried_out(Call(site, request), operation)
+            response = await _carried_out(ApiCall(site, request), operation)
             if request.method == "HEAD" and isinstance(response, EventStream):
                 response = await response.heads_only()
         except Exception as error:  # noqa: BLE001 - the end of the line: told to the client, in words
-            response = refused(error).response()
+            response = to_http_error(error).response()
         site.requests[response.status_code] = site.requests.get(response.status_code, 0) + 1
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
@@ -168,18 +170,18 @@ def _endpoint(site: Site, methods: dict[str, Operation]) -> Callable[[Request], 
     return answer
 
 
-async def _carried_out(call: Call, operation: Operation) -> Response:
-    if operation.door is Door.TOKEN:
-        call = replace(call, who=await caller_of(call))
+async def _carried_out(call: ApiCall, operation: Operation) -> Response:
+    if operation.door is AuthMode.TOKEN:
+        call = replace(call, who=await authenticate(call))
     if (session_id := call.request.path_params.get("session_id")) is not None:
-        call = replace(call, session=await find_theirs(call.gateway, session_id, call.caller.owner))
+        call = replace(call, session=await find_owned_session(call.gateway, session_id, call.caller.owner))
     try:
         return await operation.act(call)
     except ModelError as error:
-        raise refused(error, guest=call.guest) from error
+        raise to_http_error(error, guest=call.guest) from error
 
 
 async def _not_served(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "there is nothing here; GET /openapi.json says what there is", 405: "this can't be done here"}
-    return Refused(error.status_code, said.get(error.status_code, error.detail), headers=error.headers).response()
+    return HttpError(error.status_code, said.get(error.status_code, error.detail), headers=error.headers).response()

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from everthread.domain.api_key import hashed, is_token
 from everthread.store.api_keys import ApiKey
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import Refused
-from everthread.web.request import Call, Caller
+from everthread.web.errors import HttpError
+from everthread.web.request import ApiCall, ApiCaller
 
 LOCAL = "local"
 USED_EVERY_S = 3600.0
@@ -19,8 +19,8 @@ USED_EVERY_S = 3600.0
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
-async def caller_of(call: Call) -> Caller:
-    """Whoever asks, or `Refused`."""
+async def authenticate(call: ApiCall) -> ApiCaller:
+    """Whoever asks, or `HttpError`."""
     given = (call.header("authorization") or "").strip()
     scheme, _, token = given.partition(" ")
     token = token.strip() if scheme.lower() == "bearer" else ""
@@ -33,21 +33,21 @@ async def caller_of(call: Call) -> Caller:
     found, are_any = await call.gateway.store.read_inline(look)
     if found is not None:
         await _note_use(call, found)
-        return Caller(found.owner, found.name, found.token_hash)
+        return ApiCaller(found.owner, found.name, found.token_hash)
     # Clients of models can't do without a key: while there are no tokens, any other text will do.
     if are_any or wanted or not call.site.only_here:
-        raise Refused(
+        raise HttpError(
             401,
             "a token is needed: Authorization: Bearer et_...; `everthread tokens new NAME` makes one",
             "invalid_api_key",
             {"WWW-Authenticate": "Bearer"},
         )
     _check_from_here(call)
-    return Caller(call.gateway.settings.owner, LOCAL)
+    return ApiCaller(call.gateway.settings.owner, LOCAL)
 
 
 @lru_cache(256)
-def is_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether an address or a name is this machine's own, for nobody else to reach."""
     if host.lower() == "localhost":
         return True
@@ -57,15 +57,15 @@ def is_here(host: str) -> bool:
         return False
 
 
-def _check_from_here(call: Call) -> None:
+def _check_from_here(call: ApiCall) -> None:
     """A page in a browser must not get in, whichever name it gave to this machine; nor what a proxy hands on."""
     client = call.request.client
-    if client is None or not is_here(client.host) or any(call.header(name) for name in _FORWARDED):
+    if client is None or not is_loopback(client.host) or any(call.header(name) for name in _FORWARDED):
         raise _not_from_here("requests from elsewhere need a token")
-    if not is_here(_host(f"//{call.header('host') or ''}")):
+    if not is_loopback(_host(f"//{call.header('host') or ''}")):
         raise _not_from_here("it asks for another host")
     origin = call.header("origin")
-    if (origin is not None and not is_here(_host(origin))) or call.header("sec-fetch-site") == "cross-site":
+    if (origin is not None and not is_loopback(_host(origin))) or call.header("sec-fetch-site") == "cross-site":
         raise _not_from_here("it comes from a page of another site")
 
 
@@ -77,11 +77,11 @@ def _host(address: str) -> str:
         return ""
 
 
-def _not_from_here(why: str) -> Refused:
-    return Refused(403, f"{why}; `everthread tokens new NAME` makes a token", "not_from_here")
+def _not_from_here(why: str) -> HttpError:
+    return HttpError(403, f"{why}; `everthread tokens new NAME` makes a token", "not_from_here")
 
 
-async def _note_use(call: Call, token: ApiKey) -> None:
+async def _note_use(call: ApiCall, token: ApiKey) -> None:
     now = call.gateway.clock.now()
     if token.used_at is None or now - token.used_at > USED_EVERY_S:
         await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.used(token.token_hash, now)))

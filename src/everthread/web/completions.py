@@ -21,9 +21,9 @@ from everthread.ports.model import Answer, Prompt, Request
 from everthread.web import admission as limits
 from everthread.web import schemas as shapes
 from everthread.web.conversation import converse
-from everthread.web.errors import Refused, refused
-from everthread.web.ownership import place_of
-from everthread.web.request import Call, Stopping
+from everthread.web.errors import HttpError, to_http_error
+from everthread.web.ownership import conversation_of
+from everthread.web.request import ApiCall, ServerStopping
 from everthread.web.schemas import ChatRequest
 from everthread.web.sse import DONE, EventStream, event
 
@@ -40,25 +40,25 @@ class Models(Struct):
     object: str = "list"
 
 
-async def list_models(call: Call) -> Response:
+async def list_models(call: ApiCall) -> Response:
     gateway = call.gateway
     names = dict.fromkeys((*shapes.OUR_MODELS, *gateway.known_models()))
     found = Models([Model(name, int(gateway.started_at)) for name in names])
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
-async def chat(call: Call) -> Response:
+async def chat(call: ApiCall) -> Response:
     """A conversation if a header names one; else an answer to just what was sent."""
     asked = await call.read(ChatRequest)
     shapes.check(asked)
-    if (place := await place_of(call)) is not None:
+    if (place := await conversation_of(call)) is not None:
         return await converse(call, asked, place)
     limits.check(call)
     return await complete(call, asked)
 
 
-async def complete(call: Call, asked: ChatRequest) -> Response:
-    asking = _Asking(call, asked)
+async def complete(call: ApiCall, asked: ChatRequest) -> Response:
+    asking = _ModelRequest(call, asked)
     if not asked.stream:
         try:
             return Response(msgspec.json.encode(await asking.whole()), media_type="application/json")
@@ -72,13 +72,13 @@ async def complete(call: Call, asked: ChatRequest) -> Response:
     return EventStream(asking.chunks(first), ended=asking.leave)
 
 
-class _Asking:
+class _ModelRequest:
     """One request to a model, carried out by a task of its own so that its words can be passed on as they come."""
 
-    def __init__(self, call: Call, asked: ChatRequest) -> None:
+    def __init__(self, call: ApiCall, asked: ChatRequest) -> None:
         self._call, self._asked = call, asked
         self._gateway = call.gateway
-        self._system, self._messages = shapes.spoken(asked)
+        self._system, self._messages = shapes.to_messages(asked)
         self._tools = shapes.tools_of(asked)
         self._choices = self._chosen()
         limit = self._gateway.settings.limits
@@ -98,7 +98,7 @@ class _Asking:
         except BadConfig as error:
             if not name:
                 raise
-            raise Refused(
+            raise HttpError(
                 404, f"there is no model {name!r} here; GET /v1/models lists some", "model_not_found"
             ) from error
 
@@ -144,10 +144,10 @@ class _Asking:
         while not isinstance(answer, Answer):
             answer = await self._next()
         message = answer.message
-        calls = shapes.calls_said(message.tool_calls)
+        calls = shapes.encode_tool_calls(message.tool_calls)
         said = shapes.MessageSaid(message.content or (None if calls else ""), tool_calls=calls or msgspec.UNSET)
         choice = shapes.ChoiceSaid(said, shapes.FINISH[answer.finish])
-        usage = shapes.usage_said(answer.usage)
+        usage = shapes.encode_usage(answer.usage)
         return shapes.Completion(self._id, self._created, self._progress.model, [choice], usage)
 
     async def first(self) -> TextWritten | Answer:
@@ -166,15 +166,17 @@ class _Asking:
             if message.content and not written:
                 yield event(self._chunk(shapes.Delta(content=message.content)))
             if message.tool_calls:
-                yield event(self._chunk(shapes.Delta(tool_calls=shapes.calls_said(message.tool_calls, numbered=True))))
+                yield event(
+                    self._chunk(shapes.Delta(tool_calls=shapes.encode_tool_calls(message.tool_calls, numbered=True)))
+                )
             yield event(self._chunk(shapes.Delta(), shapes.FINISH[heard.finish]))
             await self.leave()
             if self._asked.wants_usage:
-                usage = shapes.usage_said(heard.usage)
+                usage = shapes.encode_usage(heard.usage)
                 yield event(shapes.Chunk(self._id, self._created, self._model, [], usage))
             yield DONE
         except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
-            yield event(refused(error, guest=self._call.guest).body)
+            yield event(to_http_error(error, guest=self._call.guest).body)
         finally:
             await self.leave()
 
@@ -189,8 +191,8 @@ class _Asking:
         heard = await self._heard.get()
         if isinstance(heard, asyncio.Task):
             return self._work.result()
-        if isinstance(heard, Stopping):
-            raise Refused(503, "this is being stopped; ask again in a moment", "stopping", {"Retry-After": "5"})
+        if isinstance(heard, ServerStopping):
+            raise HttpError(503, "this is being stopped; ask again in a moment", "stopping", {"Retry-After": "5"})
         assert isinstance(heard, TextWritten)
         return heard
 

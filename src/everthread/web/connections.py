@@ -10,7 +10,7 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from everthread.web.errors import Refused
+from everthread.web.errors import HttpError
 
 CONNECTIONS_MAX = 4096
 HEAD_S_MAX = 15.0
@@ -19,7 +19,7 @@ STUCK_S_MAX = 30.0
 """How long a client may take in nothing of what it is sent."""
 
 
-_TOO_MANY = Refused(503, "too many are connected; try again", "too_many_connections", {"Retry-After": "5"})
+_TOO_MANY = HttpError(503, "too many are connected; try again", "too_many_connections", {"Retry-After": "5"})
 
 
 def connections_max() -> int:
@@ -28,7 +28,7 @@ def connections_max() -> int:
     return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, files // 2)
 
 
-def _refusal(problem: Refused) -> bytes:
+def _refusal(problem: HttpError) -> bytes:
     """A whole answer, for whoever is not listened to any further."""
     body = msgspec.json.encode(problem.body)
     headers = {
@@ -84,7 +84,7 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is told so in the shape of all other refusals, as far as it can be."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(_refusal(Refused(400, "this is no HTTP request that can be read", "bad_request")))
+            self.transport.write(_refusal(HttpError(400, "this is no HTTP request that can be read", "bad_request")))
         self.transport.close()
 
     def _await_head(self) -> None:

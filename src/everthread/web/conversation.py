@@ -17,17 +17,17 @@ from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan,
 from everthread.agent.turn_outcome import INTERNAL_ERROR
 from everthread.commands.registry import CommandResult, ParsedCommand, carry_out, parse, withheld
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
-from everthread.gateway.inbound import FOR_ADMINS, NEVER_TOO_MANY
+from everthread.gateway.inbound import FOR_ADMINS, UNLIMITED_COMMANDS
 from everthread.gateway.server import HTTP
-from everthread.gateway.turn_events import Answered, SetAside
+from everthread.gateway.turn_events import CommandAnswered, MessageSetAside
 from everthread.ports.model import Usage
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web import admission as limits
 from everthread.web import errors as refusals
 from everthread.web import schemas as shapes
-from everthread.web.errors import Refused, refused
-from everthread.web.ownership import There, go_to, headers_of
-from everthread.web.request import Call, Stopping
+from everthread.web.errors import HttpError, to_http_error
+from everthread.web.ownership import Conversation, conversation_headers, move_to_session
+from everthread.web.request import ApiCall, ServerStopping
 from everthread.web.schemas import ChatRequest
 from everthread.web.sse import DONE, EventStream, event
 
@@ -42,16 +42,16 @@ DONE_BEFORE = "This was carried out before."
 BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
 
 
-class Begun(Struct, frozen=True):
+class TurnStarted(Struct, frozen=True):
     session_id: str
     turn_id: str
 
 
-class TooSlow(Struct, frozen=True):
+class ReaderTooSlow(Struct, frozen=True):
     """More was written than is kept for somebody who does not read it."""
 
 
-class Ended(Struct, frozen=True):
+class TurnResult(Struct, frozen=True):
     """What a message came to."""
 
     text: str
@@ -62,64 +62,64 @@ class Ended(Struct, frozen=True):
     finish: str = "stop"
 
 
-_ENDS = TurnBegan | TurnEnded | Answered | SetAside
-Heard = Begun | TextWritten | ToolBegan | Retrying | Ended
+_ENDS = TurnBegan | TurnEnded | CommandAnswered | MessageSetAside
+Heard = TurnStarted | TextWritten | ToolBegan | Retrying | TurnResult
 
 
-async def converse(call: Call, asked: ChatRequest, place: There) -> Response:
+async def converse(call: ApiCall, asked: ChatRequest, place: Conversation) -> Response:
     await _check_model(call, asked, place)
     if asked.tools:
-        raise Refused(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
-    text, update_id = shapes.last_words(asked), _update_id(call)
-    following = await _taken_in(call, place, text, update_id, every_word=bool(asked.stream))
-    said = _Said(call, place, asked)
-    if isinstance(following, Ended):
+        raise HttpError(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
+    text, update_id = shapes.last_user_text(asked), _update_id(call)
+    following = await _accept(call, place, text, update_id, every_word=bool(asked.stream))
+    said = _CompletionWriter(call, place, asked)
+    if isinstance(following, TurnResult):
         return said.at_once(following)
     try:
         heard = await following.next()
         # A status and the ids come before the first word: they are known once the turn has begun.
-        while not isinstance(heard, Ended) and not (asked.stream and isinstance(heard, Begun)):
+        while not isinstance(heard, TurnResult) and not (asked.stream and isinstance(heard, TurnStarted)):
             heard = await following.next()
     except BaseException as error:
         await following.leave()
         if update_id is not None or not isinstance(error, Exception):
             raise
-        raise _not_again(refused(error, guest=call.guest)) from error
-    if isinstance(heard, Begun):
+        raise _not_again(to_http_error(error, guest=call.guest)) from error
+    if isinstance(heard, TurnStarted):
         return EventStream(
-            said.chunks(following), headers_of(place, heard.session_id, heard.turn_id), ended=following.leave
+            said.chunks(following), conversation_headers(place, heard.session_id, heard.turn_id), ended=following.leave
         )
     await following.leave()
     return said.at_once(heard)
 
 
-def _not_again(problem: Refused) -> Refused:
+def _not_again(problem: HttpError) -> HttpError:
     """It is taken in: a client that sends it again by itself, with no number to know it by, would say it twice."""
     problem.headers["X-Should-Retry"] = "false"
     return problem
 
 
-async def _check_model(call: Call, asked: ChatRequest, place: There) -> None:
+async def _check_model(call: ApiCall, asked: ChatRequest, place: Conversation) -> None:
     if asked.model in shapes.OUR_MODELS:
         return
     gateway = call.gateway
     chosen = await gateway.store.read_inline(lambda uow: uow.sessions.chosen_model(place.key))
     if asked.model != gateway.choices(chosen)[0].name:
-        raise Refused(
+        raise HttpError(
             400, f"a conversation is answered by its own model; ask for {shapes.OUR_MODELS[0]!r}", "model_not_chosen"
         )
 
 
-def _update_id(call: Call) -> str | None:
+def _update_id(call: ApiCall) -> str | None:
     text = call.header(IDEMPOTENCY_HEADER)
     if text is not None and not 1 <= len(text) <= UPDATE_CHARS_MAX:
-        raise Refused(400, f"{IDEMPOTENCY_HEADER} must have 1 to {UPDATE_CHARS_MAX} characters", "bad_request")
+        raise HttpError(400, f"{IDEMPOTENCY_HEADER} must have 1 to {UPDATE_CHARS_MAX} characters", "bad_request")
     return text
 
 
-async def _taken_in(
-    call: Call, place: There, text: str, update_id: str | None, *, every_word: bool
-) -> _Following | Ended:
+async def _accept(
+    call: ApiCall, place: Conversation, text: str, update_id: str | None, *, every_word: bool
+) -> _TurnFollower | TurnResult:
     gateway, caller = call.gateway, call.caller
     found = parse(text)
     limits.check(call, found)
@@ -127,59 +127,61 @@ async def _taken_in(
     account = f"{caller.owner}/{caller.name}"
     inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
     if place.session is not None and not await _was_taken(call, inbound):
-        await go_to(call, place, place.session)
-    stops = isinstance(found, ParsedCommand) and found.command.name in NEVER_TOO_MANY
+        await move_to_session(call, place, place.session)
+    stops = isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS
     only_into = place.session.id if place.session is not None and not stops else ""
     if isinstance(found, ParsedCommand):
         command, settings = found.command, gateway.settings
         hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
         if command.name in hidden and not command.leaves:
-            return Ended(FOR_ADMINS, await _where(call, place))
+            return TurnResult(FOR_ADMINS, await _where(call, place))
         if command.unstored or (command.takes_message and found.argument):
             # The inbox is not to have it, or it stores what is said itself.
-            desk = gateway.desk_at(place.key, caller.owner, "")
+            desk = gateway.command_context(place.key, caller.owner)
             desk = replace(desk, account=account, update_id=update_id, only_into=only_into, withheld=hidden)
             said = await carry_out(desk, found)
-            gateway.working.wake(place.key)
-            return Ended(said.text, await _where(call, place))
+            gateway.worker.wake(place.key)
+            return TurnResult(said.text, await _where(call, place))
     row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)
-    gateway.reception.taken += new
+    gateway.inbound.accepted += new
     if not new:
-        gateway.rates.give_back(caller.owner)
+        gateway.rate_limiter.refund(caller.owner)
     if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner) or row.inbound.text not in ("", text):
         raise _used_before()
-    return _Following(call, place, text, row, new, every_word=every_word)
+    return _TurnFollower(call, place, text, row, new, every_word=every_word)
 
 
-async def _was_taken(call: Call, inbound: Inbound) -> bool:
+async def _was_taken(call: ApiCall, inbound: Inbound) -> bool:
     """What only comes again changes nothing, not even where the conversation is."""
     if inbound.update_id is None:
         return False
     return await call.gateway.store.read_inline(lambda uow: uow.inbox.known(inbound)) is not None
 
 
-def _used_before() -> Refused:
-    return Refused(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
+def _used_before() -> HttpError:
+    return HttpError(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
 
 
-async def _where(call: Call, place: There) -> str:
+async def _where(call: ApiCall, place: Conversation) -> str:
     here = await call.gateway.lifecycle.current(place.key)
     return here.session_id if here is not None and here.owner == call.caller.owner else ""
 
 
-class _Following:
+class _TurnFollower:
     """One message, and what becomes of it. To be left in any case."""
 
-    def __init__(self, call: Call, place: There, text: str, row: InboxRow, new: bool, *, every_word: bool) -> None:
+    def __init__(
+        self, call: ApiCall, place: Conversation, text: str, row: InboxRow, new: bool, *, every_word: bool
+    ) -> None:
         self._call, self._place, self._text, self._row, self._new = call, place, text, row, new
         self._heard = call.site.wait()
         self._turn_id = ""
-        working = call.gateway.working
+        worker = call.gateway.worker
         if new:
-            working.hear(row.id, self._hear_every_word if every_word else self._hear_the_ends)
-            working.take(row, call.gateway.reception.busy_mode(HTTP))
+            worker.subscribe(row.id, self._hear_every_word if every_word else self._hear_the_ends)
+            worker.submit(row, call.gateway.inbound.busy_mode(HTTP))
         elif row.state is InboxState.WAITING:
-            working.wake(row.inbound.key)
+            worker.wake(row.inbound.key)
 
     def _hear_every_word(self, heard: object) -> None:
         """Whoever does not read what is written is not waited for, nor is it kept for them."""
@@ -187,9 +189,9 @@ class _Following:
             # Nothing is said of it: words would be kept for as long as it is waited for what comes next.
             return
         if self._heard.qsize() >= HEARD_MAX:
-            self._call.gateway.working.unhear(self._row.id)
+            self._call.gateway.worker.unsubscribe(self._row.id)
         if self._heard.qsize() <= HEARD_MAX:
-            self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else TooSlow())
+            self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else ReaderTooSlow())
 
     def _hear_the_ends(self, heard: object) -> None:
         """Whoever waits for the whole answer need not be woken for each word of it."""
@@ -204,10 +206,10 @@ class _Following:
     async def leave(self) -> None:
         self._call.site.waits.discard(self._heard)
         if self._new:
-            self._call.gateway.working.unhear(self._row.id)
+            self._call.gateway.worker.unsubscribe(self._row.id)
 
     async def next(self) -> Heard:
-        """What is heard next; raises `Refused` if there will be no answer."""
+        """What is heard next; raises `HttpError` if there will be no answer."""
         while True:
             try:
                 heard = await self._soon()
@@ -218,14 +220,14 @@ class _Following:
             match heard:
                 case TurnBegan():
                     self._turn_id = heard.ticket.turn_id
-                    return Begun(heard.ref.session_id, heard.ticket.turn_id)
+                    return TurnStarted(heard.ref.session_id, heard.ticket.turn_id)
                 case TextWritten() | ToolBegan() | Retrying():
                     return heard
                 case TurnEnded():
                     return self._ended(heard)
-                case Answered():
-                    return Ended(_in_words(heard.said), await _where(self._call, self._place))
-                case SetAside() | TooSlow() | Stopping():
+                case CommandAnswered():
+                    return TurnResult(_in_words(heard.result), await _where(self._call, self._place))
+                case MessageSetAside() | ReaderTooSlow() | ServerStopping():
                     raise self._no_answer(heard)
                 case _:
                     pass
@@ -237,19 +239,19 @@ class _Following:
         async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
             return await self._heard.get()
 
-    def _ended(self, heard: TurnEnded) -> Ended:
+    def _ended(self, heard: TurnEnded) -> TurnResult:
         committed = heard.committed
         session_id = committed.ref.session_id
         if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(session_id)
         if not heard.text:
             problem = _unanswered(heard, guest=self._call.guest)
-            problem.headers |= headers_of(self._place, session_id, self._turn_id)
+            problem.headers |= conversation_headers(self._place, session_id, self._turn_id)
             raise problem
         finish = "length" if heard.problem else "stop"
-        return Ended(heard.text, session_id, self._turn_id, heard.model, heard.usage, finish)
+        return TurnResult(heard.text, session_id, self._turn_id, heard.model, heard.usage, finish)
 
-    async def _stored(self) -> Ended | None:
+    async def _stored(self) -> TurnResult | None:
         """What the store says that it came to, if it has come to anything yet."""
         row, turn = await self._call.gateway.store.read(self._look)
         if row is None:
@@ -259,15 +261,15 @@ class _Following:
         if row.state is not InboxState.DONE:
             return None
         if row.inbound.command:
-            return Ended(DONE_BEFORE, await _where(self._call, self._place))
+            return TurnResult(DONE_BEFORE, await _where(self._call, self._place))
         if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._left(row.session_id or "")
         if self._text not in [m.content for m in turn.messages if m.role is Role.USER]:
             raise _used_before()
         said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
         if not said:
-            raise Refused(502, "there was no answer", "no_answer", headers_of(self._place, turn.session_id))
-        return Ended(said[-1], turn.session_id, turn.turn_id)
+            raise HttpError(502, "there was no answer", "no_answer", conversation_headers(self._place, turn.session_id))
+        return TurnResult(said[-1], turn.session_id, turn.turn_id)
 
     def _look(self, uow: UnitOfWork) -> tuple[InboxRow | None, Turn | None]:
         row = uow.inbox.get(self._row.id)
@@ -277,19 +279,19 @@ class _Following:
         return row, uow.turns.get(row.session_id, number) if number is not None else None
 
     def _headers(self, session_id: str = "") -> dict[str, str]:
-        return headers_of(self._place, session_id)
+        return conversation_headers(self._place, session_id)
 
-    def _no_answer(self, heard: SetAside | TooSlow | Stopping) -> Refused:
+    def _no_answer(self, heard: MessageSetAside | ReaderTooSlow | ServerStopping) -> HttpError:
         match heard:
-            case SetAside():
+            case MessageSetAside():
                 return self._left(heard.session_id)
-            case TooSlow():
-                return Refused(408, "this was read too slowly; the answer stands in the session", "too_slow")
-            case Stopping():
+            case ReaderTooSlow():
+                return HttpError(408, "this was read too slowly; the answer stands in the session", "too_slow")
+            case ServerStopping():
                 return limits.stopping(self._headers())
 
-    def _left(self, session_id: str) -> Refused:
-        return Refused(
+    def _left(self, session_id: str) -> HttpError:
+        return HttpError(
             409,
             "the conversation was left before this was answered; the message is kept in the session it was in",
             "set_aside",
@@ -297,12 +299,12 @@ class _Following:
         )
 
 
-def _unanswered(heard: TurnEnded, *, guest: bool) -> Refused:
+def _unanswered(heard: TurnEnded, *, guest: bool) -> HttpError:
     if heard.error is not None:
-        return refused(heard.error, guest=guest)
+        return to_http_error(heard.error, guest=guest)
     if heard.committed.status is TurnStatus.INTERRUPTED:
-        return Refused(409, f"{_told(heard)}; the message is kept in its session", "stopped")
-    return Refused(502, _told(heard), "no_answer")
+        return HttpError(409, f"{_told(heard)}; the message is kept in its session", "stopped")
+    return HttpError(502, _told(heard), "no_answer")
 
 
 def _told(heard: TurnEnded) -> str:
@@ -314,30 +316,30 @@ def _in_words(said: CommandResult) -> str:
     return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
 
 
-class _Said:
+class _CompletionWriter:
     """An answer in the shape that clients know."""
 
-    def __init__(self, call: Call, place: There, asked: ChatRequest) -> None:
+    def __init__(self, call: ApiCall, place: Conversation, asked: ChatRequest) -> None:
         self._place, self._asked, self._guest = place, asked, call.guest
         self._created = int(call.gateway.clock.now())
         self._id = f"chatcmpl-{call.gateway.new_id()}"
 
-    def at_once(self, ended: Ended) -> Response:
-        headers = headers_of(self._place, ended.session_id, ended.turn_id)
+    def at_once(self, ended: TurnResult) -> Response:
+        headers = conversation_headers(self._place, ended.session_id, ended.turn_id)
         if self._asked.stream:
             return EventStream(self._few(ended), headers)
         choice = shapes.ChoiceSaid(shapes.MessageSaid(ended.text), ended.finish)
         said = shapes.Completion(
-            self._id, self._created, ended.model or shapes.OUR_MODELS[0], [choice], shapes.usage_said(ended.usage)
+            self._id, self._created, ended.model or shapes.OUR_MODELS[0], [choice], shapes.encode_usage(ended.usage)
         )
         return Response(msgspec.json.encode(said), 200, headers, "application/json")
 
-    async def _few(self, ended: Ended) -> AsyncGenerator[bytes, None]:
+    async def _few(self, ended: TurnResult) -> AsyncGenerator[bytes, None]:
         yield self._piece(shapes.Delta("assistant", ended.text))
         for piece in self._last(ended):
             yield piece
 
-    async def chunks(self, following: _Following) -> AsyncGenerator[bytes, None]:
+    async def chunks(self, following: _TurnFollower) -> AsyncGenerator[bytes, None]:
         """The words as they come, those that are there already in one go; the end once the turn is stored."""
         written, unsent = "", [self._piece(shapes.Delta("assistant"))]
         try:
@@ -346,7 +348,7 @@ class _Said:
                     yield b"".join(unsent)
                     unsent.clear()
                 heard = await following.next()
-                if isinstance(heard, Ended):
+                if isinstance(heard, TurnResult):
                     break
                 if isinstance(heard, TextWritten):
                     written += heard.text
@@ -359,13 +361,13 @@ class _Said:
                 unsent.append(self._piece(shapes.Delta(content=rest)))
             unsent += self._last(heard)
         except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
-            unsent.append(event(refused(error, guest=self._guest).body))
+            unsent.append(event(to_http_error(error, guest=self._guest).body))
         yield b"".join(unsent)
 
-    def _last(self, ended: Ended) -> list[bytes]:
+    def _last(self, ended: TurnResult) -> list[bytes]:
         pieces = [self._piece(shapes.Delta(), ended.finish)]
         if self._asked.wants_usage:
-            usage = shapes.usage_said(ended.usage)
+            usage = shapes.encode_usage(ended.usage)
             pieces.append(event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], [], usage)))
         return [*pieces, DONE]
 

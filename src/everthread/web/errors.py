@@ -29,7 +29,7 @@ class ProblemBody(Struct):
     error: Problem
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """The request is answered with this status, and says why."""
 
     def __init__(
@@ -49,14 +49,14 @@ class Refused(Exception):
         return Response(msgspec.json.encode(self.body), self.status, self.headers, "application/json")
 
 
-def no_such_session() -> Refused:
+def no_such_session() -> HttpError:
     """The same for one that never was, one that was forgotten and somebody else's."""
-    return Refused(404, "there is no such session; GET /api/sessions lists the ones there are", "session_not_found")
+    return HttpError(404, "there is no such session; GET /api/sessions lists the ones there are", "session_not_found")
 
 
-def refused(error: Exception, *, guest: bool = True) -> Refused:
+def to_http_error(error: Exception, *, guest: bool = True) -> HttpError:
     """What an error is to whoever asked. What only concerns whoever runs this goes to the log."""
-    if isinstance(error, Refused):
+    if isinstance(error, HttpError):
         return error
     told = str(error)
     if guest and isinstance(error, errors.ModelError):
@@ -65,13 +65,13 @@ def refused(error: Exception, *, guest: bool = True) -> Refused:
         told = to_a_guest(error.plain, reference)
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):
-            return Refused(status, told, code, _retry_after(error))
+            return HttpError(status, told, code, _retry_after(error))
     for kind, status, message, code in _UNSAID:
         if isinstance(error, kind):
             log.warning("a request could not be answered: %s", error)
-            return Refused(status, message, code, _retry_after(error) or {"Retry-After": "5"})
+            return HttpError(status, message, code, _retry_after(error) or {"Retry-After": "5"})
     log.error("a request failed", exc_info=error)
-    return Refused(500, WENT_WRONG, "internal_error")
+    return HttpError(500, WENT_WRONG, "internal_error")
 
 
 _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from everthread.store.activity import FeedPosition, TurnActivity
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import Refused
-from everthread.web.request import Call, Caller, Stopping
+from everthread.web.errors import HttpError
+from everthread.web.request import ApiCall, ApiCaller, ServerStopping
 from everthread.web.sse import EventStream, named_event
 
 LOOK_S = 0.25
@@ -23,12 +23,12 @@ LISTENERS_MAX = 16
 _ID = re.compile(r"b(\d{1,15})-l(\d{1,15})")
 
 
-async def follow(call: Call) -> Response:
+async def follow(call: ApiCall) -> Response:
     end = await call.gateway.store.read_inline(lambda uow: uow.activity.end())
     mark = _mark_of(call.header("last-event-id"), end)
     listeners, owner = call.site.listeners, call.caller.owner
     if listeners.get(owner, 0) >= LISTENERS_MAX:
-        raise Refused(429, f"at most {LISTENERS_MAX} may listen at once", "too_many_listeners", {"Retry-After": "30"})
+        raise HttpError(429, f"at most {LISTENERS_MAX} may listen at once", "too_many_listeners", {"Retry-After": "30"})
     listeners[owner] = listeners.get(owner, 0) + 1
     news = call.site.follow()
 
@@ -45,18 +45,18 @@ def _mark_of(text: str | None, end: FeedPosition) -> FeedPosition:
         return end
     found = _ID.fullmatch(text.strip())
     if found is None:
-        raise Refused(400, "Last-Event-ID must be the id of an event from here", "bad_event_id")
+        raise HttpError(400, "Last-Event-ID must be the id of an event from here", "bad_event_id")
     return FeedPosition(min(int(found[1]), end.boundary), min(int(found[2]), end.pos))
 
 
 def _news(
-    uow: UnitOfWork, caller: Caller, mark: FeedPosition
+    uow: UnitOfWork, caller: ApiCaller, mark: FeedPosition
 ) -> tuple[tuple[BoundaryRow | TurnActivity, ...], FeedPosition, FeedPosition] | None:
     """What is new, how far was looked and where it ends; nothing for somebody who has no business here any more."""
     return (*uow.activity.after(caller.owner, mark, WINDOW), uow.activity.end()) if caller.may_stay(uow) else None
 
 
-async def _events(call: Call, mark: FeedPosition, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
+async def _events(call: ApiCall, mark: FeedPosition, news: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
     store, loop = call.gateway.store, asyncio.get_running_loop()
     yield named_event("listening", _id(mark), {})
     seen, sent_at = -1, loop.time()
@@ -80,7 +80,7 @@ async def _events(call: Call, mark: FeedPosition, news: asyncio.Queue[object]) -
             yield f": still here\nid: {_id(mark)}\n\n".encode()
         try:
             async with asyncio.timeout(LOOK_S):
-                if isinstance(await news.get(), Stopping):
+                if isinstance(await news.get(), ServerStopping):
                     return
         except TimeoutError:
             pass

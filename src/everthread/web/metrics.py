@@ -12,8 +12,8 @@ from starlette.responses import Response
 from everthread.domain.errors import EverthreadError
 from everthread.store.cursors import LaneCount
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import Refused
-from everthread.web.request import Call
+from everthread.web.errors import HttpError
+from everthread.web.request import ApiCall
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -22,19 +22,19 @@ class Health(Struct):
     status: str
 
 
-async def health(call: Call) -> Response:
+async def health(call: ApiCall) -> Response:
     """Alive, whatever else."""
     return Response(b'{"status":"ok"}', media_type="application/json")
 
 
-async def ready(call: Call) -> Response:
+async def ready(call: ApiCall) -> Response:
     """Whether messages are taken in."""
     if call.gateway.draining or call.site.stopping:
-        raise Refused(503, "this is being stopped", "stopping", {"Retry-After": "5"})
+        raise HttpError(503, "this is being stopped", "stopping", {"Retry-After": "5"})
     try:
         await call.gateway.store.read_inline(lambda uow: uow.log.end())
     except EverthreadError:
-        raise Refused(503, "the store can't be read", "store_unavailable", {"Retry-After": "5"}) from None
+        raise HttpError(503, "the store can't be read", "store_unavailable", {"Retry-After": "5"}) from None
     return Response(b'{"status":"ready"}', media_type="application/json")
 
 
@@ -48,10 +48,10 @@ class Family(Struct, frozen=True):
     """Each with its labels as they are written, empty if it has none."""
 
 
-async def metrics(call: Call) -> Response:
+async def metrics(call: ApiCall) -> Response:
     """Of everybody's conversations together: for whoever runs this, and nobody else."""
     if call.guest:
-        raise Refused(403, "this is for whoever runs the gateway: it counts everybody's messages", "not_yours")
+        raise HttpError(403, "this is for whoever runs the gateway: it counts everybody's messages", "not_yours")
     lanes = await call.gateway.store.read(_lanes)
     return Response("".join(_written(family) for family in _families(call, lanes)), media_type=_TEXT)
 
@@ -60,19 +60,19 @@ def _lanes(uow: UnitOfWork) -> dict[str, LaneCount]:
     return {row.name: uow.cursors.count(row.name) for row in uow.cursors.providers()}
 
 
-def _families(call: Call, lanes: dict[str, LaneCount]) -> Iterable[Family]:
+def _families(call: ApiCall, lanes: dict[str, LaneCount]) -> Iterable[Family]:
     gateway, site = call.gateway, call.site
 
     def one(name: str, kind: str, help: str, value: float) -> Family:
         return Family(f"everthread_{name}", kind, help, (("", value),))
 
-    yield one("messages_taken_total", "counter", "Messages and commands taken in.", gateway.reception.taken)
-    yield one("messages_answered_total", "counter", "Turns that were answered.", gateway.working.answered)
+    yield one("messages_taken_total", "counter", "Messages and commands taken in.", gateway.inbound.accepted)
+    yield one("messages_answered_total", "counter", "Turns that were answered.", gateway.worker.answered)
     yield one("messages_turned_away_total", "counter", "Messages of people who may not write.", _turned_away(call))
-    yield one("turns_running", "gauge", "Turns that run now.", gateway.working.running)
-    yield one("keys_busy", "gauge", "Conversations in which something is done now.", gateway.working.busy)
-    yield one("replies_waiting", "gauge", "Replies that wait to be sent.", gateway.delivery.waiting)
-    yield one("loop_stall_seconds_max", "gauge", "The longest that nobody was served.", gateway.stalls.longest_s)
+    yield one("turns_running", "gauge", "Turns that run now.", gateway.worker.running)
+    yield one("keys_busy", "gauge", "Conversations in which something is done now.", gateway.worker.busy)
+    yield one("replies_waiting", "gauge", "Replies that wait to be sent.", gateway.outbox.waiting)
+    yield one("loop_stall_seconds_max", "gauge", "The longest that nobody was served.", gateway.loop_lag.longest_s)
     yield one("resident_memory_bytes", "gauge", "Memory of the process.", _resident())
     yield one("uptime_seconds", "gauge", "Since the gateway was started.", gateway.clock.now() - gateway.started_at)
     yield one("event_listeners", "gauge", "Who follows /api/events.", sum(site.listeners.values()))
@@ -102,8 +102,8 @@ def _families(call: Call, lanes: dict[str, LaneCount]) -> Iterable[Family]:
     )
 
 
-def _turned_away(call: Call) -> int:
-    return call.gateway.reception.turned_away
+def _turned_away(call: ApiCall) -> int:
+    return call.gateway.inbound.rejected
 
 
 def _label(name: str, value: str) -> str:

@@ -13,12 +13,12 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.web.errors import ProblemBody
-from everthread.web.request import Call
+from everthread.web.request import ApiCall
 
 _JSON = "application/json"
 
 
-class Door(StrEnum):
+class AuthMode(StrEnum):
     """Who may come in."""
 
     OPEN = "open"
@@ -38,24 +38,24 @@ class Operation(Struct, frozen=True):
 
     method: str
     path: str
-    act: Callable[[Call], Awaitable[Response]]
+    act: Callable[[ApiCall], Awaitable[Response]]
     summary: str
     answers: Mapping[int, Any]
     """By status: a shape, or the media type of what has none."""
     body: Any = None
     """A shape; an empty dict is any JSON."""
     parameters: tuple[Parameter, ...] = ()
-    door: Door = Door.TOKEN
+    door: AuthMode = AuthMode.TOKEN
     also: str = ""
     """Another media type of the answer."""
     refusals: tuple[int, ...] = ()
 
 
-async def show(call: Call) -> Response:
+async def show_description(call: ApiCall) -> Response:
     return Response(call.request.app.state.description, media_type=_JSON)
 
 
-def of(operations: Iterable[Operation]) -> bytes:
+def describe(operations: Iterable[Operation]) -> bytes:
     operations = tuple(operations)
     shapes = [shape for one in operations for shape in (*one.answers.values(), one.body) if isinstance(shape, type)]
     _, components = msgspec.json.schema_components(
@@ -80,7 +80,7 @@ def _described(one: Operation) -> dict[str, Any]:
         "summary": one.summary,
         "operationId": (one.method.lower() + re.sub(r"\W+", "_", one.path)).rstrip("_"),
         "parameters": [_parameter(parameter) for parameter in (*named, *one.parameters)],
-        "security": [{"token": []}] if one.door is Door.TOKEN else [],
+        "security": [{"token": []}] if one.door is AuthMode.TOKEN else [],
         "responses": {str(status): _answer(shape, one.also) for status, shape in one.answers.items()},
     }
     if one.body is not None:
@@ -94,7 +94,7 @@ def _refusals(one: Operation) -> set[int]:
     always = {500, 503}
     if one.body is not None or one.parameters:
         always |= {400, 408}
-    if one.door is Door.TOKEN:
+    if one.door is AuthMode.TOKEN:
         always |= {401, 403}
     if "{session_id}" in one.path:
         always |= {404}

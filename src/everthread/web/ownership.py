@@ -12,8 +12,8 @@ from everthread.domain.errors import Gone, NotFound
 from everthread.domain.model import ChatType, Kind, Session, SessionKey, SessionRef
 from everthread.gateway.server import HTTP, Gateway
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import Refused, no_such_session
-from everthread.web.request import Call
+from everthread.web.errors import HttpError, no_such_session
+from everthread.web.request import ApiCall
 
 KEY_HEADER, ID_HEADER, TURN_HEADER = "X-Session-Key", "X-Session-Id", "X-Turn-Id"
 NAME_CHARS_MAX = 128
@@ -21,7 +21,7 @@ SESSION_ID_CHARS_MAX = 128
 _NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?")
 
 
-class There(Struct, frozen=True):
+class Conversation(Struct, frozen=True):
     """A place of a caller's: the name they know it by, and the key it has here."""
 
     name: str
@@ -30,7 +30,7 @@ class There(Struct, frozen=True):
     """The one that the caller has named: nothing of theirs is to go to another."""
 
 
-def theirs(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
+def owned_session(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
     """The owner's conversation of that id. Everything that names a session to us comes by here."""
     session = uow.sessions.get(session_id) if len(session_id) <= SESSION_ID_CHARS_MAX else None
     if session is None or session.owner != owner or session.forgotten_seq is not None or session.kind is Kind.NOTES:
@@ -38,35 +38,35 @@ def theirs(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
     return session
 
 
-async def find_theirs(gateway: Gateway, session_id: str, owner: str) -> Session:
-    session = await gateway.store.read_inline(lambda uow: theirs(uow, session_id, owner))
+async def find_owned_session(gateway: Gateway, session_id: str, owner: str) -> Session:
+    session = await gateway.store.read_inline(lambda uow: owned_session(uow, session_id, owner))
     if session is None:
         raise no_such_session()
     return session
 
 
-def there(gateway: Gateway, owner: str, name: str) -> There:
+def conversation_named(gateway: Gateway, owner: str, name: str) -> Conversation:
     """Two people may use the same name: the key of whoever is not the owner of this machine says whose it is."""
     if not _NAME.fullmatch(name):
-        raise Refused(
+        raise HttpError(
             400, f"{KEY_HEADER} must be 1 to {NAME_CHARS_MAX} plain characters without spaces around them", "bad_key"
         )
     settings = gateway.settings
     user = None if owner == settings.owner else owner
-    return There(name, SessionKey(settings.profile, HTTP, ChatType.DM, name, None, user))
+    return Conversation(name, SessionKey(settings.profile, HTTP, ChatType.DM, name, None, user))
 
 
-async def place_of(call: Call) -> There | None:
+async def conversation_of(call: ApiCall) -> Conversation | None:
     """What the request's headers name, if any conversation. Nothing is changed by it."""
     name, session_id = call.header(KEY_HEADER), call.header(ID_HEADER)
     if session_id is None:
-        return None if name is None else there(call.gateway, call.caller.owner, name)
-    session = await find_theirs(call.gateway, session_id, call.caller.owner)
-    place = there(call.gateway, call.caller.owner, f"id-{session.id}" if name is None else name)
+        return None if name is None else conversation_named(call.gateway, call.caller.owner, name)
+    session = await find_owned_session(call.gateway, session_id, call.caller.owner)
+    place = conversation_named(call.gateway, call.caller.owner, f"id-{session.id}" if name is None else name)
     return replace(place, session=session)
 
 
-async def go_to(call: Call, place: There, session: Session) -> SessionRef:
+async def move_to_session(call: ApiCall, place: Conversation, session: Session) -> SessionRef:
     """Have the place be on that session, where its conversation goes on."""
     gateway, owner = call.gateway, call.caller.owner
 
@@ -81,13 +81,13 @@ async def go_to(call: Call, place: There, session: Session) -> SessionRef:
     except (NotFound, Gone):
         raise no_such_session() from None
     if crossed.ref is None or crossed.refusal not in (None, Refusal.ALREADY_THERE):
-        raise Refused(409, "there is nothing to go back to in that session", "nothing_there")
+        raise HttpError(409, "there is nothing to go back to in that session", "nothing_there")
     if crossed.left is not None and crossed.cancelled:
         gateway.agent.stop(crossed.left)
     return crossed.ref
 
 
-def headers_of(place: There, session_id: str = "", turn_id: str = "") -> dict[str, str]:
+def conversation_headers(place: Conversation, session_id: str = "", turn_id: str = "") -> dict[str, str]:
     """What an answer says of where it was given."""
     said = {KEY_HEADER: place.name, ID_HEADER: session_id, TURN_HEADER: turn_id}
     return {name: value for name, value in said.items() if value}

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from everthread.domain.model import Session
 from everthread.gateway.server import Gateway
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import Refused
+from everthread.web.errors import HttpError
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ POUR_S_MAX = 2.0
 _CLOSING = {"Connection": "close"}
 
 
-class Caller(Struct, frozen=True):
+class ApiCaller(Struct, frozen=True):
     """Somebody who may ask."""
 
     owner: str
@@ -37,11 +37,11 @@ class Caller(Struct, frozen=True):
         return uow.api_keys.get(self.token_hash) is not None if self.token_hash else not uow.api_keys.are_any()
 
 
-class Stopping(Struct, frozen=True):
+class ServerStopping(Struct, frozen=True):
     """No more comes: the process ends."""
 
 
-class Site:
+class WebState:
     def __init__(self, gateway: Gateway, *, only_here: bool) -> None:
         """`only_here`: nobody but programs on this machine can reach it."""
         self.gateway = gateway
@@ -66,26 +66,26 @@ class Site:
         queue: asyncio.Queue[object] = asyncio.Queue()
         among.add(queue)
         if self.stopping:
-            queue.put_nowait(Stopping())
+            queue.put_nowait(ServerStopping())
         return queue
 
     def dismiss(self) -> None:
         """Whoever only listens has no more to wait for."""
         for queue in self.followers:
-            queue.put_nowait(Stopping())
+            queue.put_nowait(ServerStopping())
 
     def stop(self) -> None:
         self.stopping = True
         for queue in (*self.followers, *self.waits):
-            queue.put_nowait(Stopping())
+            queue.put_nowait(ServerStopping())
 
 
-class Call(Struct, frozen=True):
+class ApiCall(Struct, frozen=True):
     """One request, from somebody who may ask it."""
 
-    site: Site
+    site: WebState
     request: Request
-    who: Caller | None = None
+    who: ApiCaller | None = None
     session: Session | None = None
     """The one that its path names, which is the caller's."""
 
@@ -94,14 +94,14 @@ class Call(Struct, frozen=True):
         return self.site.gateway
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> ApiCaller:
         assert self.who is not None
         return self.who
 
     @property
     def guest(self) -> bool:
         """Whether it is somebody else than the owner at this machine."""
-        return self.who is None or self.gateway.is_guest(self.who.owner)
+        return self.who is None or self.who.owner != self.gateway.settings.owner
 
     @property
     def its_session(self) -> Session:
@@ -126,11 +126,11 @@ class Call(Struct, frozen=True):
             if size > bytes_max:
                 await self._pour_away()
         except TimeoutError:
-            raise Refused(408, "the body did not come in time", "timeout", _CLOSING) from None
+            raise HttpError(408, "the body did not come in time", "timeout", _CLOSING) from None
         except ClientDisconnect:
-            raise Refused(400, "the body was cut off", "cut_off", _CLOSING) from None
+            raise HttpError(400, "the body was cut off", "cut_off", _CLOSING) from None
         if size > bytes_max:
-            raise Refused(413, f"a body has at most {bytes_max:,} bytes", "too_large", _CLOSING)
+            raise HttpError(413, f"a body has at most {bytes_max:,} bytes", "too_large", _CLOSING)
         return b"".join(parts)
 
     async def _pour_away(self) -> None:
@@ -148,7 +148,7 @@ class Call(Struct, frozen=True):
 
     async def read(self, kind: type[T]) -> T:
         """The body as JSON of that shape."""
-        return decoded(await self.body(), kind)
+        return decode_body(await self.body(), kind)
 
     def number(self, name: str, usual: int, most: int) -> int:
         """A number in the query."""
@@ -156,14 +156,14 @@ class Call(Struct, frozen=True):
         if text is None:
             return usual
         if not (text.isascii() and text.isdigit() and len(text) < 8 and 1 <= int(text) <= most):
-            raise Refused(400, f"{name} must be a number from 1 to {most}", "bad_request")
+            raise HttpError(400, f"{name} must be a number from 1 to {most}", "bad_request")
         return int(text)
 
 
-def decoded(body: bytes, kind: type[T]) -> T:
+def decode_body(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise Refused(400, f"the body is not as it must be: {error}", "bad_request") from None
+        raise HttpError(400, f"the body is not as it must be: {error}", "bad_request") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refused(400, "the body is no JSON", "bad_json") from None
+        raise HttpError(400, "the body is no JSON", "bad_json") from None

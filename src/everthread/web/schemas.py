@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from everthread.domain.model import Message, Role, ToolCall, whole
 from everthread.ports.model import Finish, ToolSchema, Usage
-from everthread.web.errors import Refused
+from everthread.web.errors import HttpError
 
 MESSAGES_MAX = 10_000
 TOOLS_MAX = 512
@@ -96,28 +96,28 @@ def check(asked: ChatRequest) -> None:
     }
     for name, given in cannot.items():
         if given:
-            raise Refused(400, f"{name} can't be had here with this value; leave it out", "unsupported_parameter")
+            raise HttpError(400, f"{name} can't be had here with this value; leave it out", "unsupported_parameter")
 
 
 def text_of(message: ChatMessage) -> str:
     if isinstance(message.content, list):
         if any(part.type != "text" for part in message.content):
-            raise Refused(400, "only text can be sent, no images and the like", "unsupported_content")
+            raise HttpError(400, "only text can be sent, no images and the like", "unsupported_content")
         return whole("".join(part.text or "" for part in message.content))
     return whole(message.content or "")
 
 
-def last_words(asked: ChatRequest) -> str:
+def last_user_text(asked: ChatRequest) -> str:
     """The last message of the user."""
     for message in reversed(asked.messages):
         if message.role == "user":
             if not (text := text_of(message)).strip():
-                raise Refused(400, "the last message of the user is empty", "bad_request")
+                raise HttpError(400, "the last message of the user is empty", "bad_request")
             return text
     raise _nobody_asks()
 
 
-def spoken(asked: ChatRequest) -> tuple[str, list[Message]]:
+def to_messages(asked: ChatRequest) -> tuple[str, list[Message]]:
     """The system prompt, and the other messages in our words."""
     system = [text_of(message) for message in asked.messages if message.role in ("system", "developer")]
     messages = [_message(message) for message in asked.messages if message.role not in ("system", "developer")]
@@ -136,12 +136,12 @@ def tools_of(asked: ChatRequest) -> tuple[ToolSchema, ...]:
 def _message(message: ChatMessage) -> Message:
     calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
     if message.role == "tool" and not message.tool_call_id:
-        raise Refused(400, "a message of a tool needs its tool_call_id", "bad_request")
+        raise HttpError(400, "a message of a tool needs its tool_call_id", "bad_request")
     return Message(Role(message.role), text_of(message), calls, message.tool_call_id)
 
 
-def _nobody_asks() -> Refused:
-    return Refused(400, "messages has no message of the user", "bad_request")
+def _nobody_asks() -> HttpError:
+    return HttpError(400, "messages has no message of the user", "bad_request")
 
 
 # --- What is answered ------------------------------------------------------------------------------------------------
@@ -196,11 +196,11 @@ class Chunk(Struct):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
-def usage_said(usage: Usage) -> UsageSaid:
+def encode_usage(usage: Usage) -> UsageSaid:
     return UsageSaid(usage.input_tokens, usage.output_tokens, usage.input_tokens + usage.output_tokens)
 
 
-def calls_said(calls: tuple[ToolCall, ...], *, numbered: bool = False) -> list[dict[str, Any]]:
+def encode_tool_calls(calls: tuple[ToolCall, ...], *, numbered: bool = False) -> list[dict[str, Any]]:
     return [
         ({"index": index} if numbered else {})
         | {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -12,9 +12,9 @@ import uvicorn
 from everthread.domain.errors import BadConfig
 from everthread.gateway.server import Gateway
 from everthread.web.app import make_app
-from everthread.web.auth import is_here
+from everthread.web.auth import is_loopback
 from everthread.web.connections import Connection
-from everthread.web.request import Site
+from everthread.web.request import WebState
 
 KEEP_ALIVE_S = 75
 END_S_MAX = 2.0
@@ -27,7 +27,7 @@ class Web:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._http = gateway.settings.gateway.http
-        self._site = Site(gateway, only_here=is_here(self._http.host))
+        self._site = WebState(gateway, only_here=is_loopback(self._http.host))
         self._server: _Server | None = None
         self._serving: asyncio.Future[None] | None = None
         self._port = 0

@@ -24,9 +24,15 @@ from everthread.lifecycle.export import write_out
 from everthread.log_file import empty
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web import schemas as shapes
-from everthread.web.errors import Refused
-from everthread.web.ownership import NAME_CHARS_MAX, There, find_theirs, go_to, there
-from everthread.web.request import Call
+from everthread.web.errors import HttpError
+from everthread.web.ownership import (
+    NAME_CHARS_MAX,
+    Conversation,
+    conversation_named,
+    find_owned_session,
+    move_to_session,
+)
+from everthread.web.request import ApiCall
 from everthread.web.sse import EventStream
 
 log = logging.getLogger("everthread.web")
@@ -106,7 +112,7 @@ class Deleted(Struct):
     deleted: bool = True
 
 
-async def list_sessions(call: Call) -> Response:
+async def list_sessions(call: ApiCall) -> Response:
     limit = call.number("limit", SESSIONS_USUAL, SESSIONS_MAX)
     before, owner = _cursor_of(call), call.caller.owner
 
@@ -119,11 +125,11 @@ async def list_sessions(call: Call) -> Response:
     return _json(SessionPage(said, _cursor(last) if last is not None else None))
 
 
-async def show_session(call: Call) -> Response:
+async def show_session(call: ApiCall) -> Response:
     return _json(await call.gateway.store.read(lambda uow: _said(uow, call.its_session)))
 
 
-async def list_messages(call: Call) -> Response:
+async def list_messages(call: ApiCall) -> Response:
     limit = call.number("limit", TURNS_USUAL, TURNS_MAX)
     after = _number_of(call)
     session, first = call.its_session, after == 0
@@ -142,40 +148,40 @@ async def list_messages(call: Call) -> Response:
     return _json(MessagePage(said, str(after) if after < session.last_turn else None, summary))
 
 
-async def fork_session(call: Call) -> Response:
+async def fork_session(call: ApiCall) -> Response:
     asked, gateway, session = await call.read(Fork), call.gateway, call.its_session
     if asked.title:
         titles.clean(asked.title)
-    place = there(gateway, call.caller.owner, asked.key or f"fork-{gateway.new_id()}")
+    place = conversation_named(gateway, call.caller.owner, asked.key or f"fork-{gateway.new_id()}")
     branch = Branch(asked.title or "", parent=session.id, as_it_was=asked.as_it_was)
     crossed = await gateway.lifecycle.cross(place.key, branch, owner=call.caller.owner)
     if crossed.cancelled and crossed.left:
         gateway.agent.stop(crossed.left, "stopped by a fork")
     if crossed.refusal is not None or crossed.ref is None:
-        raise Refused(409, "there is nothing to fork in that session", "nothing_there")
+        raise HttpError(409, "there is nothing to fork in that session", "nothing_there")
     return await _gone(call, place, crossed.ref.session_id, 201)
 
 
-async def resume_session(call: Call) -> Response:
-    place = there(call.gateway, call.caller.owner, (await call.read(Go)).key)
-    ref = await go_to(call, place, call.its_session)
+async def resume_session(call: ApiCall) -> Response:
+    place = conversation_named(call.gateway, call.caller.owner, (await call.read(Go)).key)
+    ref = await move_to_session(call, place, call.its_session)
     return await _gone(call, place, ref.session_id, 200)
 
 
-async def rename_session(call: Call) -> Response:
+async def rename_session(call: ApiCall) -> Response:
     asked, session = await call.read(Rename), call.its_session
     await call.gateway.lifecycle.rename(session.id, asked.title, owner=call.caller.owner)
-    now = await find_theirs(call.gateway, session.id, call.caller.owner)
+    now = await find_owned_session(call.gateway, session.id, call.caller.owner)
     return _json(await call.gateway.store.read(lambda uow: _said(uow, now)))
 
 
-async def delete_session(call: Call) -> Response:
+async def delete_session(call: ApiCall) -> Response:
     """Forget it, as `everthread forget` does."""
     gateway, session, owner = call.gateway, call.its_session, call.caller.owner
     gateway.agent.stop(session.id, "stopped because its session is forgotten")
     await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
     try:
-        await gateway.desk_at(session.key, owner, "").notebook.sync(owner)
+        await gateway.command_context(session.key, owner).notebook.sync(owner)
         # An error in the log may quote what was said.
         await asyncio.to_thread(empty, gateway.settings.home)
     except OSError as error:
@@ -183,7 +189,7 @@ async def delete_session(call: Call) -> Response:
     return _json(Deleted(session.id))
 
 
-async def export_session(call: Call) -> Response:
+async def export_session(call: ApiCall) -> Response:
     """The lines that `everthread sessions export` writes."""
     gateway, session = call.gateway, call.its_session
     chosen = await gateway.store.read(lambda uow: export.chosen(uow, [session.id]))
@@ -222,14 +228,14 @@ def _message(turn: Turn, message: Message) -> StoredMessage:
         turn.status.value,
         message.role.value,
         message.content,
-        shapes.calls_said(message.tool_calls),
+        shapes.encode_tool_calls(message.tool_calls),
         message.tool_call_id or "",
         turn.inherited,
     )
 
 
-async def _gone(call: Call, place: There, session_id: str, status: int) -> Response:
-    session = await find_theirs(call.gateway, session_id, call.caller.owner)
+async def _gone(call: ApiCall, place: Conversation, session_id: str, status: int) -> Response:
+    session = await find_owned_session(call.gateway, session_id, call.caller.owner)
     said = await call.gateway.store.read(lambda uow: _said(uow, session))
     return _json(Continued(said, place.name), status)
 
@@ -249,7 +255,7 @@ def _cursor(session: Session) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((session.active_at, session.id))).decode()
 
 
-def _cursor_of(call: Call) -> tuple[float, str] | None:
+def _cursor_of(call: ApiCall) -> tuple[float, str] | None:
     text = call.request.query_params.get("cursor")
     if text is None:
         return None
@@ -259,12 +265,12 @@ def _cursor_of(call: Call) -> tuple[float, str] | None:
         raise _no_cursor() from None
 
 
-def _number_of(call: Call) -> int:
+def _number_of(call: ApiCall) -> int:
     text = call.request.query_params.get("cursor", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise _no_cursor()
     return min(int(text), _LAST)
 
 
-def _no_cursor() -> Refused:
-    return Refused(400, "cursor must be the next_cursor of an answer before", "bad_cursor")
+def _no_cursor() -> HttpError:
+    return HttpError(400, "cursor must be the next_cursor of an answer before", "bad_cursor")

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from everthread.config.settings import Webhook
 from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, whole
-from everthread.web.errors import Refused
-from everthread.web.request import Call
+from everthread.web.errors import HttpError
+from everthread.web.request import ApiCall
 
 HOOKS = "hooks"
 _NOBODYS = token_bytes(32)
@@ -34,28 +34,28 @@ class Taken(Struct):
     """False if it came before."""
 
 
-async def take(call: Call) -> Response:
+async def receive(call: ApiCall) -> Response:
     gateway, name = call.gateway, call.request.path_params["name"]
     hook = gateway.settings.gateway.webhooks.get(name)
     secret = gateway.settings.secret(hook.secret_env) if hook is not None else None
     body = await call.body()
     # Whoever can't sign is not to learn which names there are, nor from how long it takes: nobody knows this secret.
-    signature = signed(call, secret.encode() if secret else _NOBODYS, body, gateway.clock.now())
+    signature = verify_signature(call, secret.encode() if secret else _NOBODYS, body, gateway.clock.now())
     if hook is None or not secret:
         raise _unsigned("the signature does not fit")
-    text = f"(From the webhook {name})\n{words(hook, body)}"
+    text = f"(From the webhook {name})\n{render_text(hook, body)}"
     if gateway.draining:
-        raise Refused(503, "this is being stopped; send it again", "stopping", {"Retry-After": "5"})
+        raise HttpError(503, "this is being stopped; send it again", "stopping", {"Retry-After": "5"})
     key = SessionKey(gateway.settings.profile, HOOKS, ChatType.DM, name)
     owner = hook.owner or gateway.settings.owner
     row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, signature))
-    gateway.reception.taken += new
+    gateway.inbound.accepted += new
     if new or row.state is InboxState.WAITING:
-        gateway.working.take(row, gateway.reception.busy_mode(HOOKS))
+        gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS))
     return Response(msgspec.json.encode(Taken(row.id, new)), 202, media_type="application/json")
 
 
-def signed(call: Call, secret: bytes, body: bytes, now: float) -> str:
+def verify_signature(call: ApiCall, secret: bytes, body: bytes, now: float) -> str:
     """The signature, if it is right and not too old: also what a delivery is known again by.
 
     Nothing else will do for that: whoever has got hold of a delivery could give it another number.
@@ -73,11 +73,11 @@ def signed(call: Call, secret: bytes, body: bytes, now: float) -> str:
     return right
 
 
-def _unsigned(why: str) -> Refused:
-    return Refused(401, why, "bad_signature")
+def _unsigned(why: str) -> HttpError:
+    return HttpError(401, why, "bad_signature")
 
 
-def words(hook: Webhook, body: bytes) -> str:
+def render_text(hook: Webhook, body: bytes) -> str:
     """What is said: the template with what was sent put in, or all that was sent."""
     if not hook.template:
         text = whole(body.decode("utf-8", "replace"))
@@ -85,11 +85,11 @@ def words(hook: Webhook, body: bytes) -> str:
         try:
             sent = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Refused(400, "the body is no JSON", "bad_json") from None
+            raise HttpError(400, "the body is no JSON", "bad_json") from None
         text = _FIELD.sub(lambda found: _field(sent, found[1].split(".")[:DEPTH_MAX]), hook.template)
     text = whole(text.replace("\0", ""))[:TEXT_CHARS_MAX]
     if not text.strip():
-        raise Refused(400, "what was sent says nothing", "bad_request")
+        raise HttpError(400, "what was sent says nothing", "bad_request")
     return text
 
 

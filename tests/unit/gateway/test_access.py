@@ -26,8 +26,8 @@ from everthread.domain.pairing import (
     person_problem,
 )
 from everthread.gateway import rate_limit as rates
-from everthread.gateway.access import Access, Guest, TurnedAway
-from everthread.gateway.rate_limit import Rates
+from everthread.gateway.access import Access, RejectedSender, Sender
+from everthread.gateway.rate_limit import RateLimiter
 from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, told_name
 from everthread.ports.platform import Update
 from everthread.store.unit_of_work import Store
@@ -246,35 +246,35 @@ ACCOUNTS = {
 async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as house:
         access = Access(house.store, Gateway(), ACCOUNTS)
-        assert await access.admit(update("1")) == Guest("telegram:1")
-        assert await access.admit(update("9")) == Guest("telegram:9", admin=True)
-        assert await access.admit(update("anybody", "matrix")) == Guest("matrix:anybody")
-        assert await access.admit(update("7")) == TurnedAway(may_pair=True)
+        assert await access.admit(update("1")) == Sender("telegram:1")
+        assert await access.admit(update("9")) == Sender("telegram:9", admin=True)
+        assert await access.admit(update("anybody", "matrix")) == Sender("matrix:anybody")
+        assert await access.admit(update("7")) == RejectedSender(may_pair=True)
         for chat_type in (ChatType.GROUP, ChatType.CHANNEL, ChatType.THREAD):
-            assert await access.admit(update("7", chat_type=chat_type)) == TurnedAway()
+            assert await access.admit(update("7", chat_type=chat_type)) == RejectedSender()
         for stranger in (update("1", "discord"), update(""), update("7" * 129), update("", "matrix")):
-            assert await access.admit(stranger) == TurnedAway()
-        assert await Access(house.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == TurnedAway()
+            assert await access.admit(stranger) == RejectedSender()
+        assert await Access(house.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
         guest = await house.pairings.approve(await house.shown(), scope=TERMINAL)
         for gateway in (Gateway(), Gateway(pairing=False)):
             for chat_type in (ChatType.DM, ChatType.GROUP):
                 found = await Access(house.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
-                assert found == Guest(guest.owner)
-        assert await access.admit(update("7", "discord")) == TurnedAway(), "an account is one platform's"
+                assert found == Sender(guest.owner)
+        assert await access.admit(update("7", "discord")) == RejectedSender(), "an account is one platform's"
         await house.pairings.revoke("telegram", "7")
-        assert await access.admit(update("7")) == TurnedAway(may_pair=True)
+        assert await access.admit(update("7")) == RejectedSender(may_pair=True)
 
 
 async def test_one_person_on_two_platforms_is_one_owner(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as house:
         gateway = Gateway(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
         access = Access(house.store, gateway, ACCOUNTS)
-        assert await access.admit(update("1")) == Guest("ann")
-        assert await access.admit(update("@ann:home.org", "matrix")) == Guest("ann")
+        assert await access.admit(update("1")) == Sender("ann")
+        assert await access.admit(update("@ann:home.org", "matrix")) == Sender("ann")
         await house.pairings.approve(await house.shown("7"), scope=TERMINAL, owner="ann")
-        assert await access.admit(update("7")) == Guest("ann")
+        assert await access.admit(update("7")) == Sender("ann")
         await house.pairings.approve(await house.shown("1"), scope=TERMINAL, owner="bea")
-        assert await access.admit(update("1")) == Guest("ann"), "what the settings say counts first"
+        assert await access.admit(update("1")) == Sender("ann"), "what the settings say counts first"
 
 
 async def test_what_is_sent_reaches_only_whoever_may_still_write(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_what_is_sent_reaches_only_whoever_may_still_write(tmp_path: Path)
 
 
 def test_so_many_messages_a_minute_are_taken_and_more_is_told_of_once_a_minute() -> None:
-    limits = Rates(6)
+    limits = RateLimiter(6)
     assert [limits.refusal("ann", 0.0) for _ in range(6)] == [None] * 6
     assert limits.refusal("bea", 0.0) is None
     assert "10 seconds" in (limits.refusal("ann", 0.0) or "")
@@ -311,7 +311,7 @@ def test_so_many_messages_a_minute_are_taken_and_more_is_told_of_once_a_minute()
 
 
 def test_a_clock_that_is_put_back_gives_nothing_and_takes_nothing() -> None:
-    limits = Rates(2)
+    limits = RateLimiter(2)
     assert [limits.refusal("ann", 1000.0) for _ in range(2)] == [None, None]
     assert "30 seconds" in (limits.refusal("ann", 100.0) or "")
     assert limits.refusal("ann", 130.0) is None
@@ -319,7 +319,7 @@ def test_a_clock_that_is_put_back_gives_nothing_and_takes_nothing() -> None:
 
 def test_those_who_have_been_quiet_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "KEPT_MAX", 10)
-    limits = Rates(1)
+    limits = RateLimiter(1)
     for number in range(10):
         assert limits.refusal(str(number), 0.0) is None
     assert limits.refusal("late", 61.0) is None

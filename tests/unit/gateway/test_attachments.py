@@ -11,10 +11,10 @@ from tests.runtime import MovableClock
 
 from everthread.domain.media import Media
 from everthread.domain.model import ChatType
-from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, Luggage
+from everthread.gateway.attachments import BYTES_MAX, IN_MEMORY_BYTES_MAX, AttachmentFetcher
 from everthread.ports.platform import Capabilities, Platform, Update
 
-AT_ONCE_MAX = AT_ONCE_BYTES_MAX // BYTES_MAX
+AT_ONCE_MAX = IN_MEMORY_BYTES_MAX // BYTES_MAX
 """Of those that do not say how large they are."""
 
 
@@ -35,8 +35,8 @@ class Carrier:
         return media.handle.encode()
 
 
-def luggage(folder: Path, carrier: Carrier) -> Luggage:
-    return Luggage({"telegram": cast(Platform, carrier)}, folder / "media", None, MovableClock())
+def luggage(folder: Path, carrier: Carrier) -> AttachmentFetcher:
+    return AttachmentFetcher({"telegram": cast(Platform, carrier)}, folder / "media", None, MovableClock())
 
 
 def said(path: str) -> str:
@@ -57,15 +57,15 @@ async def test_files_of_one_name_are_kept_apart(tmp_path: Path, name: str, one: 
     bags = luggage(tmp_path, carrier)
     kept: list[Media] = []
     for number, user in ((one, "ann"), (other, "bea")):
-        packed = bags.handed_over(update(number, user, name)).media
-        kept += (await bags.unpacked("telegram", packed)).media
-    assert [said(bags.place_of(media)) for media in kept] == ["of ann", "of bea"]
+        packed = bags.plan(update(number, user, name)).media
+        kept += (await bags.fetch("telegram", packed)).media
+    assert [said(bags.file_path(media)) for media in kept] == ["of ann", "of bea"]
     assert all(len(Path(media.path).name) <= 130 for media in kept)
 
 
 async def test_only_so_much_is_in_hand_at_once_however_many_send_something(tmp_path: Path) -> None:
     carrier = Carrier()
     bags = luggage(tmp_path, carrier)
-    packed = [bags.handed_over(update(str(number), str(number), "a.txt")).media for number in range(3 * AT_ONCE_MAX)]
-    done: list[Any] = await asyncio.gather(*(bags.unpacked("telegram", media) for media in packed))
+    packed = [bags.plan(update(str(number), str(number), "a.txt")).media for number in range(3 * AT_ONCE_MAX)]
+    done: list[Any] = await asyncio.gather(*(bags.fetch("telegram", media) for media in packed))
     assert (len(done), carrier.most) == (3 * AT_ONCE_MAX, AT_ONCE_MAX)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from everthread.bootstrap.runtime import SystemClock
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.media import Media
-from everthread.gateway.attachments import AT_ONCE_BYTES_MAX, BYTES_MAX, ByteBudget, Luggage
+from everthread.gateway.attachments import BYTES_MAX, IN_MEMORY_BYTES_MAX, AttachmentFetcher, ByteBudget
 from everthread.ports.platform import Platform
 
 
@@ -41,9 +41,9 @@ class Depot:
             self.out.remove(bytes_max)
 
 
-def luggage(depot: Depot, folder: Path) -> Luggage:
+def luggage(depot: Depot, folder: Path) -> AttachmentFetcher:
     platforms = {"depot": cast("Platform", cast("Any", depot))}
-    return Luggage(platforms, folder / "media", None, SystemClock())
+    return AttachmentFetcher(platforms, folder / "media", None, SystemClock())
 
 
 def file(number: int, size: int | None, really: int | None = None) -> tuple[Media, ...]:
@@ -54,22 +54,22 @@ def file(number: int, size: int | None, really: int | None = None) -> tuple[Medi
 async def test_large_files_from_many_chats_wait_for_each_other(tmp_path: Path) -> None:
     depot = Depot()
     carried = luggage(depot, tmp_path)
-    all_of_them = [asyncio.ensure_future(carried.unpacked("depot", file(n, BYTES_MAX))) for n in range(12)]
+    all_of_them = [asyncio.ensure_future(carried.fetch("depot", file(n, BYTES_MAX))) for n in range(12)]
     # One that does not say how large it is may be as large as any.
-    all_of_them += [asyncio.ensure_future(carried.unpacked("depot", file(n, None))) for n in range(12, 16)]
+    all_of_them += [asyncio.ensure_future(carried.fetch("depot", file(n, None))) for n in range(12, 16)]
     await asyncio.sleep(0.05)
-    assert depot.asked == AT_ONCE_BYTES_MAX // BYTES_MAX, "as many as there is room for"
+    assert depot.asked == IN_MEMORY_BYTES_MAX // BYTES_MAX, "as many as there is room for"
     depot.open.set()
     unpacked = await asyncio.gather(*all_of_them)
     assert depot.asked == 16
-    assert depot.bytes_at_once_max <= AT_ONCE_BYTES_MAX
+    assert depot.bytes_at_once_max <= IN_MEMORY_BYTES_MAX
     assert all((tmp_path / "media" / one.media[0].path).is_file() for one in unpacked)
 
 
 async def test_small_ones_do_not_wait_for_each_other(tmp_path: Path) -> None:
     depot = Depot()
     carried = luggage(depot, tmp_path)
-    all_of_them = [asyncio.ensure_future(carried.unpacked("depot", file(n, 100_000))) for n in range(200)]
+    all_of_them = [asyncio.ensure_future(carried.fetch("depot", file(n, 100_000))) for n in range(200)]
     await asyncio.sleep(0.05)
     assert depot.asked_at_once_max == 200
     depot.open.set()
@@ -79,7 +79,7 @@ async def test_small_ones_do_not_wait_for_each_other(tmp_path: Path) -> None:
 async def test_one_that_is_larger_than_was_said_is_not_taken(tmp_path: Path) -> None:
     depot = Depot()
     depot.open.set()
-    unpacked = await luggage(depot, tmp_path).unpacked("depot", file(1, 1000, really=2000))
+    unpacked = await luggage(depot, tmp_path).fetch("depot", file(1, 1000, really=2000))
     assert unpacked.media[0].words == "(it could not be fetched)"
     assert not (tmp_path / "media").exists()
 
@@ -89,7 +89,7 @@ async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
     order: list[str] = []
 
     async def use(name: str, size: int, until: asyncio.Event) -> None:
-        async with room.taken(size):
+        async with room.reserve(size):
             order.append(name)
             await until.wait()
 
@@ -106,7 +106,7 @@ async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
     assert order == ["first", "small"]
     first_may_go.set()
     await first
-    async with asyncio.timeout(2.0), room.taken(100):
+    async with asyncio.timeout(2.0), room.reserve(100):
         order.append("all of it")
     assert order[-1] == "all of it"
 
@@ -118,7 +118,7 @@ async def test_of_one_that_could_not_be_kept_no_part_is_left(tmp_path: Path) -> 
     there.mkdir(parents=True)
     (there / "elsewhere").write_bytes(b"of somebody else")
     (there / "1.bin").symlink_to(there / "elsewhere")
-    unpacked = await luggage(depot, tmp_path).unpacked("depot", file(1, 50))
+    unpacked = await luggage(depot, tmp_path).fetch("depot", file(1, 50))
     assert unpacked.media[0].words == "(it could not be kept)"
     assert [path.name for path in there.iterdir()] == ["elsewhere"]
     assert (there / "elsewhere").read_bytes() == b"of somebody else"

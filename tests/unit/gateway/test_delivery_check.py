@@ -31,11 +31,11 @@ CHAT = Address("42")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF", Backoff(0.01, 60.0))
     monkeypatch.setattr(module, "STORE_RETRY_S", 0.02)
-    monkeypatch.setattr(settling, "PATIENT_S", 0.005)
+    monkeypatch.setattr(settling, "RETRY_S", 0.005)
     monkeypatch.setattr(settling, "BACKOFF", Backoff(0.005, 0.02))
-    monkeypatch.setattr(finding, "SETTLED_S", 0.1)
-    monkeypatch.setattr(finding, "KNOWN_S", 0.2)
-    monkeypatch.setattr(finding, "LOOK_S", 0.02)
+    monkeypatch.setattr(finding, "IN_TRANSIT_S", 0.1)
+    monkeypatch.setattr(finding, "UNKNOWN_S", 0.2)
+    monkeypatch.setattr(finding, "POLL_S", 0.02)
 
 
 class Findable(FakePlatform):
@@ -297,7 +297,7 @@ async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
 
 
 async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "SETTLED_S", 60.0)
+    monkeypatch.setattr(finding, "IN_TRANSIT_S", 60.0)
     platform = Findable()
     async with outbox(tmp_path, platform) as (house, delivery):
         await stored(house, 1, ReplyState.SENDING, sent_after="0")
@@ -308,7 +308,7 @@ async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monk
         await delivery.finish(0.0)
         left = await row(house, 1)
         assert (left.state, left.sent_after) == (ReplyState.SENDING, "3"), "where it is not is known"
-        monkeypatch.setattr(finding, "SETTLED_S", 0.0)
+        monkeypatch.setattr(finding, "IN_TRANSIT_S", 0.0)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
@@ -433,7 +433,7 @@ async def test_a_mistake_while_it_is_looked_for_leaves_it_marked_and_told_of(tmp
 async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "TOLD_TO_WAIT_S_MAX", 0.1)
+    monkeypatch.setattr(settling, "RETRY_AFTER_S_MAX", 0.1)
     platform = Findable()
     platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)] * 999
     async with outbox(tmp_path, platform) as (house, delivery):
@@ -481,10 +481,10 @@ async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path
         platform.known.clear()
         replies = [await stored(house, number, ReplyState.SENDING, sent_after="0") for number in (1, 2)]
         looking = [
-            delivery.finding.look(platform, Outbound(f"{reply.turn_id}.0", CHAT, reply.text), reply, 0.0)
+            delivery.delivery_check.find(platform, Outbound(f"{reply.turn_id}.0", CHAT, reply.text), reply, 0.0)
             for reply in replies
         ]
-        assert await asyncio.gather(*looking) == [finding.There("0"), finding.Nowhere()]
+        assert await asyncio.gather(*looking) == [finding.Delivered("0"), finding.NotDelivered()]
 
 
 async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_p
 async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "LATER_S", 0.01)
+    monkeypatch.setattr(ledger, "RETRY_S", 0.01)
     platform = Findable()
     async with outbox(tmp_path, platform) as (house, delivery):
         await stored(house, 1, ReplyState.SENDING)
@@ -529,4 +529,4 @@ async def test_after_a_long_outage_what_came_in_is_waited_for_as_well(tmp_path: 
         platform.refusals = [SendUncertain("100 messages that came in are not known yet")] * 3
         lost = Outbound("turn-1.0", CHAT, "reply 1")
         long_ago = asyncio.get_running_loop().time() - 3600.0
-        assert await delivery.finding.look(platform, lost, reply, long_ago) == finding.There("0")
+        assert await delivery.delivery_check.find(platform, lost, reply, long_ago) == finding.Delivered("0")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.gateway.message_split import room_of, split
+from everthread.gateway.message_split import chars_that_fit, split
 from everthread.ports.platform import Capabilities
 
 TEXTS = st.lists(
@@ -111,9 +111,9 @@ def test_where_some_characters_count_twice_no_part_is_too_long(text: str, chars_
 
 def test_a_beginning_that_is_shown_has_room_for_what_goes_on() -> None:
     able = Capabilities(100, counts_utf16=True)
-    assert room_of(able, "x" * 500, 2) == 98
-    assert room_of(able, "🙂" * 500, 2) == 49
-    assert room_of(Capabilities(100), "🙂" * 500, 2) == 98
+    assert chars_that_fit(able, "x" * 500, 2) == 98
+    assert chars_that_fit(able, "🙂" * 500, 2) == 49
+    assert chars_that_fit(Capabilities(100), "🙂" * 500, 2) == 98
 
 
 def left_open(text: str) -> str:

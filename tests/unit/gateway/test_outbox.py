@@ -27,7 +27,7 @@ from everthread.store.unit_of_work import Store
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF", Backoff(0.01, 60.0))
     monkeypatch.setattr(module, "STORE_RETRY_S", 0.02)
-    monkeypatch.setattr(ledger, "LATER_S", 0.02)
+    monkeypatch.setattr(ledger, "RETRY_S", 0.02)
 
 
 @asynccontextmanager
@@ -130,22 +130,22 @@ class Waiting(FakePlatform):
 async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HAND_OVER_S_MAX", 3600.0)
+    monkeypatch.setattr(module, "SENDING_S_MAX", 3600.0)
     platform = Waiting()
     async with outbox(tmp_path, platform) as (house, delivery):
         for number in range(20):
             delivery.put(await stored(house, number, chat=f"chat-{number}"))
-        await until(lambda: len(platform.asked) == module.HANDED_OVER_MAX)
+        await until(lambda: len(platform.asked) == module.SENDING_MAX)
         await asyncio.sleep(0.05)
         handed_over = await house.store.read(lambda uow: uow.outbox.replies(ReplyState.SENDING, 99))
-        assert len(handed_over) == len(platform.asked) == module.HANDED_OVER_MAX
+        assert len(handed_over) == len(platform.asked) == module.SENDING_MAX
         platform.goes.set()
         await until(lambda: not delivery.waiting)
         assert len(platform.sent) == 20
 
 
 async def test_chats_where_sending_takes_long_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HAND_OVER_S_MAX", 0.01)
+    monkeypatch.setattr(module, "SENDING_S_MAX", 0.01)
     platform = Waiting()
     async with outbox(tmp_path, platform) as (house, delivery):
         for number in range(20):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everthread.domain.model import ChatType
-from everthread.gateway.routing import Sharings, is_shared, key_of, owner_of, words_of
+from everthread.gateway.routing import SharingPolicy, is_shared, key_of, message_text, owner_of
 from everthread.ports.platform import Media, Quoted, Update
 
 DM = Update("telegram", "bot", "1", "42", ChatType.DM, "42", "hello", user_name="Anna")
@@ -12,32 +12,32 @@ THREAD = Update("telegram", "bot", "3", "-7", ChatType.THREAD, "42", "hello", "9
 
 
 def test_the_key_of_a_direct_message_names_the_chat_and_its_thread() -> None:
-    assert str(key_of(DM, "main", Sharings())) == "agent:main:telegram:dm:42"
+    assert str(key_of(DM, "main", SharingPolicy())) == "agent:main:telegram:dm:42"
     threaded = Update("telegram", "bot", "1", "42", ChatType.DM, "42", "hello", "5")
-    assert str(key_of(threaded, "main", Sharings())) == "agent:main:telegram:dm:42:5"
+    assert str(key_of(threaded, "main", SharingPolicy())) == "agent:main:telegram:dm:42:5"
 
 
 def test_in_a_group_each_has_a_conversation_unless_they_share_one() -> None:
-    assert str(key_of(GROUP, "main", Sharings())) == "agent:main:telegram:group:-7::42"
-    assert str(key_of(GROUP, "main", Sharings(groups="shared"))) == "agent:main:telegram:group:-7"
+    assert str(key_of(GROUP, "main", SharingPolicy())) == "agent:main:telegram:group:-7::42"
+    assert str(key_of(GROUP, "main", SharingPolicy(groups="shared"))) == "agent:main:telegram:group:-7"
 
 
 def test_a_thread_is_shared_unless_each_has_their_own() -> None:
-    assert str(key_of(THREAD, "main", Sharings())) == "agent:main:telegram:thread:-7:9"
-    assert str(key_of(THREAD, "main", Sharings(threads="per_user"))) == "agent:main:telegram:thread:-7:9:42"
+    assert str(key_of(THREAD, "main", SharingPolicy())) == "agent:main:telegram:thread:-7:9"
+    assert str(key_of(THREAD, "main", SharingPolicy(threads="per_user"))) == "agent:main:telegram:thread:-7:9:42"
 
 
 def test_what_is_shared_belongs_to_the_place_and_the_rest_to_the_person() -> None:
-    assert owner_of(key_of(DM, "main", Sharings()), "anna") == "anna"
-    assert owner_of(key_of(GROUP, "main", Sharings()), "anna") == "anna"
-    thread = key_of(THREAD, "main", Sharings())
+    assert owner_of(key_of(DM, "main", SharingPolicy()), "anna") == "anna"
+    assert owner_of(key_of(GROUP, "main", SharingPolicy()), "anna") == "anna"
+    thread = key_of(THREAD, "main", SharingPolicy())
     assert is_shared(thread)
     assert owner_of(thread, "anna") == "group:telegram:-7:9"
 
 
 def test_where_several_write_it_is_said_who_did() -> None:
-    assert words_of(DM, key_of(DM, "main", Sharings())) == "hello"
-    assert words_of(THREAD, key_of(THREAD, "main", Sharings())) == "Anna: hello"
+    assert message_text(DM, key_of(DM, "main", SharingPolicy())) == "hello"
+    assert message_text(THREAD, key_of(THREAD, "main", SharingPolicy())) == "Anna: hello"
 
 
 def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> None:
@@ -46,30 +46,30 @@ def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> No
         media=(Media("image", "cat.png", "image/png", 34_500), Media("audio")),
         reply_to=Quoted("shall I?"),
     )
-    assert words_of(update, key_of(update, "main", Sharings())) == (
+    assert message_text(update, key_of(update, "main", SharingPolicy())) == (
         '(In answer to "shall I?")\nlook\n[image: cat.png, image/png, 34 kB]\n[audio]'
     )
 
 
 def test_names_and_sizes_are_kept_short_and_whole() -> None:
     long = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "x", "9"), user_name="A\nb " + "c" * 200)
-    words = words_of(long, key_of(long, "main", Sharings()))
+    words = message_text(long, key_of(long, "main", SharingPolicy()))
     assert words == f"A b {'c' * 76}: x"
     nameless = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "x", "9"))
-    assert words_of(nameless, key_of(nameless, "main", Sharings())) == "42: x"
+    assert message_text(nameless, key_of(nameless, "main", SharingPolicy())) == "42: x"
     sizes = tuple(Media("file", size=size) for size in (0, 1, 1_000_000, None))
     sent = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", ""), media=sizes)
-    assert words_of(sent, key_of(sent, "main", Sharings())) == "[file]\n[file: 1 kB]\n[file: 1.0 MB]\n[file]"
+    assert message_text(sent, key_of(sent, "main", SharingPolicy())) == "[file]\n[file: 1 kB]\n[file: 1.0 MB]\n[file]"
     quoted = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", "yes"), reply_to=Quoted("q" * 1000))
-    assert len(words_of(quoted, key_of(quoted, "main", Sharings()))) < 400
+    assert len(message_text(quoted, key_of(quoted, "main", SharingPolicy()))) < 400
 
 
 def test_what_says_nothing_is_nothing() -> None:
     for text, quoted in (("", None), ("  \n", None), ("", Quoted("  "))):
         blank = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", text), reply_to=quoted)
-        assert words_of(blank, key_of(blank, "main", Sharings())) == ""
+        assert message_text(blank, key_of(blank, "main", SharingPolicy())) == ""
         in_thread = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", text, "9"), reply_to=quoted)
-        assert words_of(in_thread, key_of(in_thread, "main", Sharings())) == ""
+        assert message_text(in_thread, key_of(in_thread, "main", SharingPolicy())) == ""
 
 
 def test_half_a_character_does_not_get_in() -> None:
@@ -79,14 +79,14 @@ def test_half_a_character_does_not_get_in() -> None:
         media=(Media("file", "f\ud83d", "m\ud83d"),),
         reply_to=Quoted("q\ud83d"),
     )
-    words_of(half, key_of(half, "main", Sharings())).encode()
+    message_text(half, key_of(half, "main", SharingPolicy())).encode()
 
 
 def test_a_channel_is_as_a_group_and_an_empty_thread_is_none() -> None:
     channel = Update(*("telegram", "bot", "1", "-7", ChatType.CHANNEL, "42", "x", ""))
-    assert str(key_of(channel, "main", Sharings())) == "agent:main:telegram:channel:-7::42"
-    shared = key_of(channel, "main", Sharings(groups="shared"))
+    assert str(key_of(channel, "main", SharingPolicy())) == "agent:main:telegram:channel:-7::42"
+    shared = key_of(channel, "main", SharingPolicy(groups="shared"))
     assert str(shared) == "agent:main:telegram:channel:-7"
     assert is_shared(shared)
     assert owner_of(shared, "anna") == "group:telegram:-7"
-    assert not is_shared(key_of(DM, "main", Sharings(groups="shared")))
+    assert not is_shared(key_of(DM, "main", SharingPolicy(groups="shared")))

@@ -17,7 +17,7 @@ from everthread.config.settings import Schedule, Settings, load
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
-from everthread.gateway.schedule_output import _append, file_at, target_at  # pyright: ignore[reportPrivateUsage]
+from everthread.gateway.schedule_output import _append, file_at, parse_target  # pyright: ignore[reportPrivateUsage]
 from everthread.lifecycle.schedules import OVER_KEPT, Outcome, Scheduling, Wish
 from everthread.ports.tools import ToolUse
 
@@ -109,7 +109,7 @@ def test_a_webhook_is_signed_or_refused_and_what_it_shows_has_no_secret(tmp_path
         raise AssertionError
 
     settings = Settings(tmp_path)
-    target = target_at("https://h/x?key=1", "SECRET", settings, chat)
+    target = parse_target("https://h/x?key=1", "SECRET", settings, chat)
     assert target == Target(TargetKind.WEBHOOK, "https://h/x?key=1", "SECRET")
     assert str(target) == "https://h/x"
     for to, secret in (
@@ -117,7 +117,7 @@ def test_a_webhook_is_signed_or_refused_and_what_it_shows_has_no_secret(tmp_path
         *(("https://me:geheim@h/x", "S"), ("https://h:99999/x", "S"), ("https://h/x", "no name"), ("https://h/x", "9")),
     ):
         with pytest.raises(BadSchedule) as refused:
-            target_at(to, secret, settings, chat)
+            parse_target(to, secret, settings, chat)
         assert "geheim" not in str(refused.value)
     assert str(Target(TargetKind.WEBHOOK, "https://me:geheim@h:1/x?key=1#2", "S")) == "https://h:1/x"
 

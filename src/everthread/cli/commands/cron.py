@@ -251,7 +251,7 @@ def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
             return schedule, None, None
         await runtime.ready()
         time = await runtime.scheduling.want_now(schedule)
-        ended = await runtime.scheduler(lambda reply: None).see_to(time)
+        ended = await runtime.scheduler(lambda reply: None).run_occurrence(time)
         return schedule, ended, await runtime.scheduling.outcome(ended) if ended is not None else None
 
     schedule, ended, outcome = cli.open_home(work)
@@ -334,10 +334,10 @@ def _reply_state(uow: UnitOfWork, time: Occurrence) -> str:
 
 def _target(settings: Settings, to: str, secret_env: str) -> Target:
     from everthread.domain.schedule import chat_at
-    from everthread.gateway.schedule_output import target_at
+    from everthread.gateway.schedule_output import parse_target
 
     platforms = [name for name, account in settings.platforms.items() if account.enabled]
-    return target_at(to, secret_env, settings, lambda text: str(chat_at(text, settings.profile, platforms)))
+    return parse_target(to, secret_env, settings, lambda text: str(chat_at(text, settings.profile, platforms)))
 
 
 def _owner(owner: str) -> str:

@@ -43,11 +43,11 @@ def make_report(gateway: Gateway, holder: str) -> GatewayReport:
         holder,
         gateway.clock.now(),
         {name: PlatformReport(state.up, "" if state.up else state.problem) for name, state in gateway.states.items()},
-        gateway.reception.taken,
-        gateway.working.answered,
-        gateway.reception.turned_away,
-        gateway.working.running,
-        round(gateway.stalls.longest_s * 1000, 1),
+        gateway.inbound.accepted,
+        gateway.worker.answered,
+        gateway.inbound.rejected,
+        gateway.worker.running,
+        round(gateway.loop_lag.longest_s * 1000, 1),
         gateway.draining,
     )
 
