@@ -52,7 +52,7 @@ class _Lane:
         self.running_commands: set[int] = set()
         self.cut_off: deque[str] = deque()
         """Turns that a dead process had begun."""
-        self.session: SessionRef | None = None
+        self.turn_ref: SessionRef | None = None
         """The session of the running turn."""
         self.user = ""
         """The user whose message the running turn answers."""
@@ -65,7 +65,7 @@ class _Lane:
 
     def begin(self, claim: TurnClaim) -> bool:
         """Note that a turn has begun; return true if it must be stopped."""
-        self.session, self.user = claim.ref, claim.message.inbound.user
+        self.turn_ref, self.user = claim.ref, claim.message.inbound.user
         self.is_beginning, stop_before, self.stop_before = False, self.stop_before, None
         return stop_before is not None and claim.message.id < stop_before
 
@@ -109,7 +109,7 @@ class Worker:
     @property
     def running(self) -> int:
         """The number of running turns."""
-        return sum(1 for lane in self._lanes.values() if lane.session is not None)
+        return sum(1 for lane in self._lanes.values() if lane.turn_ref is not None)
 
     @property
     def subscribed(self) -> int:
@@ -132,8 +132,8 @@ class Worker:
             lane.to_steer.append(row.id)
             self._attachments.enqueue(row, lambda: self._steer(lane))
             self._steer(lane)
-        elif not row.inbound.command and busy_mode == "interrupt" and lane.session is not None:
-            self._agent.stop(lane.session.session_id, "interrupted by a newer message")
+        elif not row.inbound.command and busy_mode == "interrupt" and lane.turn_ref is not None:
+            self._agent.stop(lane.turn_ref.session_id, "interrupted by a newer message")
         self._attachments.enqueue(row)
         self._wake(lane)
 
@@ -142,8 +142,8 @@ class Worker:
 
         A message that no longer waits in the inbox steers nothing.
         """
-        while lane.session is not None and lane.to_steer and not self._attachments.is_pending(lane.to_steer[0]):
-            self._agent.steer(lane.session.session_id, lane.to_steer.pop(0))
+        while lane.turn_ref is not None and lane.to_steer and not self._attachments.is_pending(lane.to_steer[0]):
+            self._agent.steer(lane.turn_ref.session_id, lane.to_steer.pop(0))
 
     def wake(self, key: SessionKey) -> None:
         """Look at the key's inbox."""
@@ -266,7 +266,7 @@ class Worker:
             await self._wait_until_free(lane)
             return True
         finally:
-            ref, lane.session, lane.is_beginning = lane.session, None, False
+            ref, lane.turn_ref, lane.is_beginning = lane.turn_ref, None, False
             if ref is not None:
                 self._inbox.release(ref.session_id)
             if live_reply is not None:
@@ -304,7 +304,7 @@ class Worker:
         lane = self._lane(key)
         if not lane.is_beginning:
             first = await self._store.read_inline(lambda uow: uow.inbox.first_waiting(key))
-            if lane.session is not None or first is None or first.id > command_id:
+            if lane.turn_ref is not None or first is None or first.id > command_id:
                 return False
         lane.stop_before = command_id
         self._wake(lane)
