@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from everthread.config.secrets import check_url, check_variable
+from everthread.config.checks import check_url, check_variable
 from everthread.config.settings import Settings
 from everthread.domain.errors import BadSchedule, EverthreadError
 from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
