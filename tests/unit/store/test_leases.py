@@ -1,0 +1,42 @@
+import pytest
+
+from everthread.domain.errors import Fenced
+from everthread.domain.model import SessionKey, Timer
+from everthread.store import leases
+from everthread.store.leases import Incident
+from everthread.store.unit_of_work import UnitOfWork
+
+
+def test_a_lease_is_held_by_one_process_until_it_expires(uow: UnitOfWork) -> None:
+    first = uow.leases.acquire("timers", "p1", 0.0, 15.0)
+    assert first is not None
+    assert uow.leases.acquire("timers", "p2", 10.0, 15.0) is None
+    second = uow.leases.acquire("timers", "p2", 15.0, 15.0)
+    assert second is not None
+    assert second.fence > first.fence
+    with pytest.raises(Fenced):
+        uow.leases.check(first)
+    uow.leases.check(second)
+
+
+def test_a_released_lease_is_free(uow: UnitOfWork) -> None:
+    lease = uow.leases.acquire("timers", "p1", 0.0, 15.0)
+    assert lease is not None
+    assert not uow.leases.may_acquire("timers", 1.0, 15.0)
+    uow.leases.release(lease)
+    assert uow.leases.may_acquire("timers", 1.0, 15.0)
+
+
+def test_a_timer_is_set_once(uow: UnitOfWork, key: SessionKey) -> None:
+    uow.leases.arm(Timer("idle", 5.0, key))
+    uow.leases.arm(Timer("idle", 9.0, key))
+    assert uow.leases.next_timer() == 5.0
+    assert uow.leases.due_timers(4.0, 10) == ()
+    assert uow.leases.due_timers(5.0, 10) == (Timer("idle", 5.0, key),)
+
+
+def test_only_the_newest_incidents_are_kept(uow: UnitOfWork, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "INCIDENTS_KEPT", 2)
+    for number in range(4):
+        uow.leases.add_incident(Incident(float(number), "test", None, f"problem {number}"))
+    assert [incident.text for incident in uow.leases.incidents(10)] == ["problem 3", "problem 2"]
