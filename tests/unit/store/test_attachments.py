@@ -3,7 +3,7 @@ from everthread.domain.model import Inbound, SessionKey
 from everthread.store.attachments import media_in, media_text
 from everthread.store.unit_of_work import UnitOfWork
 
-PHOTO = Media("photo", handle="file-7", path="42/photo.jpg")
+PHOTO = Media("image", handle="file-7", path="42/photo.jpg")
 
 
 def test_media_read_back_and_a_damaged_column_is_empty() -> None:
