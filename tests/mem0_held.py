@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.common.encoding import decoded
+from everthread.adapters.memory.common.encoding import decode_id
 from everthread.testing.recording_provider import Effect
 
 
@@ -21,7 +21,7 @@ def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:
     times: Counter[Any] = Counter()
     for one in memories:
         about, text = one["metadata"], one["memory"]
-        session = decoded(one["run_id"]) or ""
+        session = decode_id(one["run_id"]) or ""
         entry = (session, about["entry"], about.get("request"))
         times[*entry, text] += 1
         place = (*entry, times[*entry, text])

@@ -8,7 +8,7 @@ import pytest
 from tests.cleanup import tidy
 from tests.fakes.honcho import FakeHoncho
 
-from everthread.adapters.memory.honcho.codec import our_session
+from everthread.adapters.memory.honcho.codec import our_session_id
 from everthread.adapters.memory.honcho.provider import Honcho
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 from everthread.testing.recording_provider import Effect
@@ -23,19 +23,19 @@ def held(fake: FakeHoncho) -> list[Effect]:
         if about.get("undone"):
             continue
         # Whose it is, the session that it is in says; what is there twice is two effects.
-        session = our_session(one["session_id"])
+        session = our_session_id(one["session_id"])
         times[session, about["seq"], about["part"]] += 1
         place = (session, about["seq"], times[session, about["seq"], about["part"]])
         before = found.get(place)
         text = f"{before.text}\n{one['content']}" if before else one["content"]
         found[place] = Effect(session, about["kind"], text)
     notes = [
-        Effect(our_session(one["session_id"]), "note", one["content"])
+        Effect(our_session_id(one["session_id"]), "note", one["content"])
         for one in fake.conclusions
         if (one["session_id"] or "").startswith("n__")
     ]
     closes = [
-        Effect(our_session(one["id"]), "close", str(one["metadata"]["closed_through"]))
+        Effect(our_session_id(one["id"]), "close", str(one["metadata"]["closed_through"]))
         for one in fake.sessions.values()
         if "closed_through" in one["metadata"]
     ]

@@ -15,9 +15,9 @@ from supermemory.errors.not_found_error import NotFoundError as NoSuchDocument
 from tests.fakes.honcho import FakeHoncho
 from tests.fakes.supermemory import FakeSupermemory
 
-from everthread.adapters.memory.honcho.codec import agent, person, session_name
+from everthread.adapters.memory.honcho.codec import agent_peer, session_name, user_peer
 from everthread.adapters.memory.honcho.provider import Honcho
-from everthread.adapters.memory.supermemory.codec import space, turn_id
+from everthread.adapters.memory.supermemory.codec import namespace, turn_id
 from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, SessionKey, SessionRef
@@ -109,11 +109,11 @@ def test_honchos_own_client_reads_what_everthread_wrote(web: httpx.Client) -> No
         client = of_honcho(fake, web)
         messages = list(client.session(session_name("s1")).messages())
         assert [(one.peer_id, one.content) for one in messages] == [
-            (person("ann"), "I keep bees"),
-            (agent("ann"), "How many?"),
+            (user_peer("ann"), "I keep bees"),
+            (agent_peer("ann"), "How many?"),
         ]
         assert messages[0].metadata["turn"] == 1
-        [concluded] = client.peer(person("ann")).conclusions.query("bees")
+        [concluded] = client.peer(user_peer("ann")).conclusions.query("bees")
         assert concluded.content == "keeps bees"
 
 
@@ -147,9 +147,9 @@ def test_supermemorys_own_client_reads_what_everthread_wrote(web: httpx.Client) 
     with FakeSupermemory(key="k-1234") as fake:
         asyncio.run(write(fake.address))
         client = of_supermemory(fake, web)
-        [result] = client.search(space("everthread", "ann"), query="bees").results
+        [result] = client.search(namespace("everthread", "ann"), query="bees").results
         assert result.chunk == "user: I keep bees\nassistant: How many?"
-        assert client.documents.get(space("everthread", "ann"), turn_id("s1", 1)).metadata["session"] == "s1"
-        assert client.profile(space("everthread", "ann")).profile.static == []
-        assert client.namespaces.delete(space("everthread", "ann")).status == "deleted"
+        assert client.documents.get(namespace("everthread", "ann"), turn_id("s1", 1)).metadata["session"] == "s1"
+        assert client.profile(namespace("everthread", "ann")).profile.static == []
+        assert client.namespaces.delete(namespace("everthread", "ann")).status == "deleted"
         assert fake.spaces == {}

@@ -52,7 +52,7 @@ class House:
 
 def child_of(provider: Mem0) -> int:
     """The process that its library is in."""
-    memories: Any = provider._open  # noqa: SLF001
+    memories: Any = provider._opened  # noqa: SLF001
     return memories._child.process.pid  # noqa: SLF001
 
 

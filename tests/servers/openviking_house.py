@@ -20,8 +20,8 @@ from tests.runtime import ME
 from tests.servers.environments import environment
 from tests.servers.free_port import free_port
 
-from everthread.adapters.memory.common.encoding import decoded, encoded
-from everthread.adapters.memory.openviking.codec import Line, about, line_in, origin
+from everthread.adapters.memory.common.encoding import decode_id, encode_id
+from everthread.adapters.memory.openviking.codec import SessionMessage, parse_message, parse_origin, parse_tags
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.testing.backend_model.embedding import DIMENSIONS
 from everthread.testing.backend_model.server import BackEndModel
@@ -75,9 +75,9 @@ class House:
     def sessions(self, account: str, user: str) -> list[str]:
         return sorted(one["session_id"] for one in self.ask(account, user, "/sessions"))
 
-    def lines(self, account: str, user: str, uri: str) -> list[Line]:
+    def lines(self, account: str, user: str, uri: str) -> list[SessionMessage]:
         rows = (self.ask(account, user, "/content/read", uri=f"{uri}/messages.jsonl") or "").split("\n")
-        found = [line_in(row) for row in rows if row]
+        found = [parse_message(row) for row in rows if row]
         assert None not in found, rows
         return [line for line in found if line is not None]
 
@@ -103,7 +103,7 @@ class House:
         return "\n".join(f"{each}\n{each.read_bytes().decode(errors='replace')}" for each in files)
 
     def _session(self, account: str, user: str, name: str) -> list[Effect]:
-        session, archives = decoded(name) or name, self.archives(account, user, name)
+        session, archives = decode_id(name) or name, self.archives(account, user, name)
         effects: list[Effect] = []
         for uri in archives:
             # What came to nothing was said again.
@@ -121,11 +121,11 @@ class House:
             attributes = self.ask(account, user, "/fs/attrs", uri=uri)
             text = self.ask(account, user, "/content/read", uri=uri)
             if attributes and text:
-                found.append(Effect(origin(attributes["attrs"]["tags"])[0], "note", text))
+                found.append(Effect(parse_origin(attributes["attrs"]["tags"])[0], "note", text))
         return found
 
 
-def _effects(session: str, lines: list[Line]) -> list[Effect]:
+def _effects(session: str, lines: list[SessionMessage]) -> list[Effect]:
     effects: list[Effect] = []
     for first in lines:
         if first.mark is not None and first.mark.part == 0:
@@ -139,8 +139,8 @@ def back_end_of(house: House, faults: Faults, settings: dict[str, Any], account:
     """The server as the scenarios want it: one account of it."""
 
     def parent_of(session_id: str) -> str:
-        kept = house.ask(account, ME, f"/sessions/{encoded(session_id)}")
-        return about(kept["memory_extraction_config"]["events"]["tags"]).parent
+        kept = house.ask(account, ME, f"/sessions/{encode_id(session_id)}")
+        return parse_tags(kept["memory_extraction_config"]["events"]["tags"]).parent
 
     return BackEnd(
         f"{OpenViking.__module__}:{OpenViking.__qualname__}",

@@ -234,10 +234,10 @@ async def test_a_person_who_is_forgotten_while_the_server_is_at_work_on_somethin
 async def test_what_the_server_does_not_get_done_is_forgotten_later_and_said_to_wait(
     house: House, settings: dict[str, Any], bank: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everthread.adapters.memory.hindsight.provider.client.SETTLE_S_MAX", 0.3)
+    monkeypatch.setattr("everthread.adapters.memory.hindsight.client.INGEST_S_MAX", 0.3)
     talk = Talk(await ready(settings), "gone")
     async with under_way(house, bank, talk.say("I planted larkspur")):
-        with pytest.raises(Unavailable, match="still at work"):
+        with pytest.raises(Unavailable, match="still ingesting"):
             await talk.forget(ForgetScope.SESSION)
     await talk.forget(ForgetScope.SESSION)
     assert "larkspur" not in everything(house, bank)
@@ -261,7 +261,9 @@ async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_g
         await process.turn(CLI, "I paint hives")
         await settled(process)
         [status] = await process.memory.journal.status()
-        assert [(one.session_id, "could not take it in" in one.error) for one in status.parked] == [(poisoned, True)]
+        assert [(one.session_id, "could not ingest a document" in one.error) for one in status.parked] == [
+            (poisoned, True)
+        ]
         # It is no outage, and nothing else was held up or parked because of it.
         assert status.breaker_open_until is None
     there = {one["original_text"].partition("\n")[0] for one in documents(house.address, prefix)}
@@ -288,7 +290,7 @@ async def test_while_the_model_is_gone_nothing_is_parked(house: House, prefix: s
         # Oftener than what is no outage may fail before it is parked.
         await tried(process, session, LIMITS.attempts_max + 1)
         [status] = await process.memory.journal.status()
-        assert "could not take it in" in (status.last_error or "")
+        assert "could not ingest a document" in (status.last_error or "")
         assert (status.parked, status.lanes.waiting_entries) == ((), 1)
         house.model.heal()
         await process.later(60)

@@ -180,7 +180,7 @@ async def test_a_process_that_hangs_is_ended_and_another_takes_its_place(
         stopped = child_of(provider)
         os.kill(stopped, signal.SIGSTOP)
         try:
-            with pytest.raises(Unavailable, match="ended in the middle"):
+            with pytest.raises(Unavailable, match="ended during"):
                 await say(provider, 1, "I keep bees")
             monkeypatch.undo()
             await say(provider, 2, "I sell honey")

@@ -215,7 +215,7 @@ async def test_a_commit_that_fails_is_said_again_until_memories_are_drawn(
     await talk.say("I keep bees")
     house.model.fail_next(10_000, 400)
     try:
-        with pytest.raises(Unavailable, match="draw memories"):
+        with pytest.raises(Unavailable, match="extract memories"):
             await talk.close()
     finally:
         house.model.heal()
@@ -361,9 +361,9 @@ async def test_a_server_that_would_mix_people_up_is_refused(settings: dict[str, 
     provider = await ready(settings)
     assert await provider.health() == "ok"
     door.answer("GET /health", b'{"status":"ok","auth_mode":"api_key"}')
-    assert "does not keep people apart" in await provider.health()
+    assert "does not keep users apart" in await provider.health()
     other = Talk(await ready(settings), "s1")
-    with pytest.raises(Unavailable, match="keep people apart"):
+    with pytest.raises(Unavailable, match="keep users apart"):
         await other.say("I keep bees")
     assert not [what for what in door.passed if "sessions" in what]
     door.heal()

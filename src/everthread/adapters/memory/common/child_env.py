@@ -1,4 +1,4 @@
-"""What a process is handed that runs somebody else's program: what programs need, and no key of ours."""
+"""Environment of a child process that runs third-party code: system variables, and none of our keys."""
 
 from __future__ import annotations
 
@@ -10,5 +10,6 @@ _PASSED_ON = frozenset(
 )
 
 
-def environment_for_others(**more: str) -> dict[str, str]:
+def restricted_environment(**more: str) -> dict[str, str]:
+    """Return the allowed variables of this process, and `more`."""
     return {name: value for name, value in child_environment().items() if name in _PASSED_ON} | more

@@ -1,4 +1,4 @@
-"""The connections to one back end. Only this module knows aiohttp, which takes long to import."""
+"""Connection pool of one service. The only module here that imports aiohttp, which is slow to import."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from msgspec import Struct
 
 from everthread.domain.errors import Unavailable
 
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
+RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 CONNECTIONS_MAX = 8
-# Less than servers keep a connection that nobody uses: one that they have just closed would cost an entry a pause.
-_KEEP_S = 4.0
+# Shorter than the idle timeout of servers: a request on a connection that the server has just closed would fail.
+_KEEP_ALIVE_S = 4.0
 
 
-class Answer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     status: int
     retry_after: str
     body: bytes
 
 
-class Connections:
+class ConnectionPool:
     def __init__(
-        self, provider: str, address: str, headers: Mapping[str, str], connect_s: float, request_s: float
+        self, provider: str, url: str, headers: Mapping[str, str], connect_s_max: float, request_s_max: float
     ) -> None:
         self._provider = provider
-        self._address = address
+        self._url = url
         self._headers = headers
-        self._timeout = aiohttp.ClientTimeout(total=request_s, connect=connect_s)
+        self._timeout = aiohttp.ClientTimeout(total=request_s_max, connect=connect_s_max)
         self._session: aiohttp.ClientSession | None = None
 
     async def aclose(self) -> None:
@@ -37,46 +37,47 @@ class Connections:
         if session is not None:
             await session.close()
 
-    async def asked(
+    async def request(
         self,
         method: str,
         path: str,
         body: bytes | None,
         query: Mapping[str, str | int],
         headers: Mapping[str, str],
-    ) -> Answer:
-        session = self._session = self._session or self._opened()
+    ) -> HttpResponse:
+        session = self._session = self._session or self._open_session()
         try:
             async with session.request(
                 method,
-                self._address + path,
-                # As a file: a large body of bytes would go out in one piece, and hold everything else up.
+                self._url + path,
+                # As a file: aiohttp writes a large `bytes` body in one piece, and blocks the event loop.
                 data=BytesIO(body) if body is not None else None,
                 params=query,
                 headers=headers,
-                # A redirect would take the key along.
+                # A redirect would send the key to another server.
                 allow_redirects=False,
             ) as response:
-                return Answer(response.status, response.headers.get("Retry-After", ""), await self._whole(response))
+                body = await self._read_body(response)
+                return HttpResponse(response.status, response.headers.get("Retry-After", ""), body)
         except TimeoutError:
             raise Unavailable(self._provider, f"no answer within {self._timeout.total:g} s") from None
         except aiohttp.ClientConnectorError as error:
             raise Unavailable(self._provider, f"can't be reached ({type(error.os_error).__name__})") from None
-        # Their texts can name headers, and so the key: the name of the error is enough.
+        # The text of these errors can contain headers, and so the key: report the type only.
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(self._provider, f"broke off ({type(error).__name__})") from None
+            raise Unavailable(self._provider, f"connection lost ({type(error).__name__})") from None
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
-        whole = bytearray()
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        body = bytearray()
         while chunk := await response.content.readany():
-            whole += chunk
-            if len(whole) > ANSWER_BYTES_MAX:
-                raise Unavailable(self._provider, f"sent an answer of more than {ANSWER_BYTES_MAX} bytes")
-        return bytes(whole)
+            body += chunk
+            if len(body) > RESPONSE_BYTES_MAX:
+                raise Unavailable(self._provider, f"response larger than {RESPONSE_BYTES_MAX} bytes")
+        return bytes(body)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=_KEEP_S),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=_KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             timeout=self._timeout,

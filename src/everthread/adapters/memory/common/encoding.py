@@ -1,6 +1,6 @@
-"""Our ids as back ends take them: letters, digits, `_` and `-`, and told apart whatever they hold.
+"""Encode ids for services that allow only letters, digits, `_` and `-`, and split texts that are too long for one.
 
-Texts that are longer than a back end takes, in pieces that it does.
+Different ids stay different: every other character is escaped, and a long id is replaced by its hash.
 """
 
 from __future__ import annotations
@@ -9,46 +9,46 @@ import hashlib
 import re
 
 CHARS_MAX = 80
-PAUSE = "__"
-"""Stands between the parts of a name. No encoded part has it in it."""
+SEPARATOR = "__"
+"""Joins the parts of a name. No encoded id contains it."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
-_LOW = re.compile(r"[a-z0-9-]+")
+_LOWER = re.compile(r"[a-z0-9-]+")
 # No escape begins like this.
 _HASHED = "_h"
 
 
-def encoded(text: str, chars_max: int = CHARS_MAX, *, low: bool = False) -> str:
-    """The text in the characters that are allowed; a long one becomes its hash. Never empty.
+def encode_id(text: str, chars_max: int = CHARS_MAX, *, lower: bool = False) -> str:
+    """Encode an id; one longer than `chars_max` becomes its hash. The result is never empty.
 
-    `low` is for back ends that make no difference between capital and small letters.
+    `lower` is for services that ignore the case of letters.
     """
-    plain = _LOW if low else _PLAIN
+    plain = _LOWER if lower else _PLAIN
     if plain.fullmatch(text):
-        found = text
+        name = text
     else:
-        found = "".join(chr(byte) if plain.fullmatch(chr(byte)) else f"_{byte:02x}" for byte in text.encode())
-    if found and len(found) <= chars_max:
-        return found
+        name = "".join(chr(byte) if plain.fullmatch(chr(byte)) else f"_{byte:02x}" for byte in text.encode())
+    if name and len(name) <= chars_max:
+        return name
     return _HASHED + hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def decoded(name: str) -> str | None:
-    """What was encoded, unless it was too long to be told from its name."""
+def decode_id(name: str) -> str | None:
+    """Return the id that was encoded; None if only its hash is known."""
     if name.startswith(_HASHED):
         return None
-    whole = re.sub(rb"_([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), name.encode())
-    return whole.decode("utf-8", "replace")
+    decoded = re.sub(rb"_([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), name.encode())
+    return decoded.decode("utf-8", "replace")
 
 
-def named(*parts: str) -> str:
-    return PAUSE.join(parts)
+def join_ids(*parts: str) -> str:
+    return SEPARATOR.join(parts)
 
 
-def split(text: str, chars_max: int) -> tuple[str, ...]:
-    """The text in order, in pieces of at most so many characters, cut behind white space where there is some.
+def split_text(text: str, chars_max: int) -> tuple[str, ...]:
+    """Split a text into pieces of at most `chars_max` characters, preferably after white space.
 
-    Joined, the pieces are the text. A text of nothing but white space has none.
+    Joined, the pieces are the text. A blank text has none.
     """
     if not text.strip():
         return ()
@@ -56,7 +56,7 @@ def split(text: str, chars_max: int) -> tuple[str, ...]:
     begin = 0
     while len(text) - begin > chars_max:
         end = begin + chars_max
-        # A cut near the end of the piece: a word is not worth half of it.
+        # Look for white space in the last quarter only, so that no piece becomes much too short.
         space = max(text.rfind(" ", end - chars_max // 4, end), text.rfind("\n", end - chars_max // 4, end))
         end = space + 1 if space >= 0 else end
         pieces.append(text[begin:end])

@@ -1,4 +1,4 @@
-"""One writer at a time of whatever has a name: a session, a document."""
+"""One asyncio lock per name (a session, a document, a note)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from weakref import WeakValueDictionary
 
 
-class Alone:
-    """Nobody else of this process is at the same name meanwhile. The journal has one process deliver to a provider."""
+class KeyedLocks:
+    """Serialize work on the same name within this process.
+
+    No lock across processes is needed: the journal lets one process deliver to a provider.
+    """
 
     def __init__(self) -> None:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
-    def at(self, name: str) -> AbstractAsyncContextManager[object]:
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
         return self._locks.setdefault(name, asyncio.Lock())

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from everthread.adapters.memory.common.child_env import environment_for_others
+from everthread.adapters.memory.common.child_env import restricted_environment
 from everthread.adapters.memory.hermes_bridge.plugin_log import PluginLog
 from everthread.domain.errors import BadConfig, Unavailable
 
@@ -71,7 +71,7 @@ class Child:
         """Nothing is asked of it yet. Raises `BadConfig` if there is no such interpreter."""
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = environment_for_others(HERMES_HOME=str(home), PYTHONUNBUFFERED="1", PYTHONUTF8="1")
+            environment = restricted_environment(HERMES_HOME=str(home), PYTHONUNBUFFERED="1", PYTHONUTF8="1")
             try:
                 # In a session of its own: Ctrl-C in the terminal stops an answer, and a kill finds all it has started.
                 process = await asyncio.create_subprocess_exec(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from everthread.adapters.memory.common.encoding import encoded
+from everthread.adapters.memory.common.encoding import encode_id
 
 # What everybody's plugin reads. What it writes is in a home of each person's own.
 _SHARED = ("config.yaml", ".env", "plugins")
@@ -55,10 +55,10 @@ class Homes:
         if source is not None:
             for shared in _SHARED:
                 _link(home / shared, source.absolute() / shared)
-        return Place(home, self.settings_of(owner), self._folder / f"plugin-{encoded(owner)}.log")
+        return Place(home, self.settings_of(owner), self._folder / f"plugin-{encode_id(owner)}.log")
 
     def _home(self, owner: str) -> Path:
-        return self._main if owner == self._owner else self._folder / "people" / encoded(owner)
+        return self._main if owner == self._owner else self._folder / "people" / encode_id(owner)
 
 
 def _link(place: Path, there: Path) -> None:

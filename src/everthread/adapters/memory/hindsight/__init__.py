@@ -1,1 +1,6 @@
-"""Hindsight as a memory: a person is a bank, and each entry of a session's log is a document of its own in it."""
+"""Hindsight as a memory provider: each owner has a bank, and each log entry is a document in it.
+
+provider  the memory provider
+client    requests to the server
+codec     log entries as documents, and recalled facts as recall items; no I/O
+"""

@@ -1,239 +1,188 @@
-"""Hindsight as a memory: a person is a bank, and each entry of a session's log is a document of its own in it.
+"""Hindsight as a memory provider: each owner has a bank, and each log entry is a document in it.
 
-A turn is the document `SESSION/0003`. Nothing is ever appended, and no document stands for a whole session: so a later
-session, or half a write, has nothing to overwrite. Uses plain HTTP: see docs/how-to/memory/hindsight.md.
+A turn is the document `SESSION/0003`. Nothing is appended and no document holds a whole session, so neither a later
+session nor a partial write overwrites anything. Uses plain HTTP; docs/how-to/hindsight.md says why.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from everthread.adapters.memory.common.encoding import encoded, named
-from everthread.adapters.memory.common.http import NotThere, Sleep, Wire
-from everthread.adapters.memory.common.tools import Question, Questions, listed
-from everthread.adapters.memory.hindsight.client import Banks, Found
+from everthread.adapters.memory.common.encoding import encode_id, join_ids
+from everthread.adapters.memory.common.http import JsonHttpClient
+from everthread.adapters.memory.common.service_provider import NoteRevision, ServiceProvider
+from everthread.adapters.memory.common.tools import TextTool
+from everthread.adapters.memory.hindsight.client import HindsightClient, RecalledFact
 from everthread.adapters.memory.hindsight.codec import (
     OPENED,
-    Document,
-    all_of,
-    common,
+    HindsightDocument,
+    common_origin,
+    delegation_document,
+    fact_origin,
+    note_document,
     note_document_id,
-    note_of,
-    of_session,
-    opened_of,
-    origin,
+    opened_document,
+    session_prefix,
+    session_tag,
+    turn_document,
     turn_id,
-    turn_of,
-    work_of,
 )
-from everthread.domain.errors import ProviderError, Unavailable
-from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import FORGOTTEN, Cause, SessionRef
-from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard, is_outdated
+from everthread.domain.events import Delivery
+from everthread.domain.model import FORGOTTEN, SessionRef
+from everthread.ports.memory import RecallItem
 
 HINDSIGHT = "hindsight"
-ADDRESS = "http://127.0.0.1:8888"
-BANK = "everthread"
-QUERY_CHARS_MAX = 500
-"""The server refuses more than 500 tokens."""
+DEFAULT_URL = "http://127.0.0.1:8888"
+DEFAULT_BANK = "everthread"
 FORGET_ROUNDS_MAX = 100
-"""The server lists no more than some of the documents that hold a word, so the rest is looked for again."""
+"""The server lists only some of the documents that contain a word, so the search is repeated until it finds none."""
 
 _RECALL, _REFLECT = "hindsight_recall", "hindsight_reflect"
-_TOOLS = (
-    Question(
-        _RECALL,
-        "Search what was said with this user, and what was learned of them, in all their conversations.",
-        "query",
-    ),
-    Question(
-        _REFLECT,
-        "Ask for an answer that is put together from all that is remembered of this user; takes a while.",
-        "query",
-    ),
-)
 
 
-class Hindsight(MemoryProvider):
-    def __init__(self, *, sleep: Sleep = asyncio.sleep) -> None:  # noqa: TID251 - providers are made without a clock
-        super().__init__()
-        self.name = HINDSIGHT
-        self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
-        self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
-        self._sleep = sleep
-        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
-        self._prefix = BANK
-        self._open: Banks | None = None
+class Hindsight(ServiceProvider[HindsightClient]):
+    service = HINDSIGHT
+    # The server rejects queries of more than 500 tokens.
+    query_chars_max = 500
+    _prefix = DEFAULT_BANK
+    tools = (
+        TextTool(
+            _RECALL,
+            "Search what was said with this user, and what was learned of them, in all their conversations.",
+            "query",
+        ),
+        TextTool(
+            _REFLECT,
+            "Ask for an answer that is put together from all that is remembered of this user; takes a while.",
+            "query",
+        ),
+    )
 
     async def initialize(
-        self, *, address: str = ADDRESS, key: str = "", bank: str = BANK, profile: str = "", **settings: Any
+        self,
+        *,
+        address: str = DEFAULT_URL,
+        key: str = "",
+        bank: str = DEFAULT_BANK,
+        profile: str = "",
+        **settings: Any,
     ) -> None:
-        """Nothing is asked of the server yet: one that is down now may be up for the first entry."""
+        """Make the client. No request is sent: the server may be up by the first entry."""
         await self.shutdown()
-        self._prefix = named(encoded(bank), encoded(profile)) if profile else encoded(bank)
-        self._open = Banks(self.name, Wire(self.name, address, key=key), self._sleep)
+        self._prefix = join_ids(encode_id(bank), encode_id(profile)) if profile else encode_id(bank)
+        self._opened = HindsightClient(self.name, JsonHttpClient(self.name, address, key=key), self._sleep)
 
-    async def shutdown(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            await opened.aclose()
-
-    # What is told -----------------------------------------------------------------------------------------------------
+    # Log entries ------------------------------------------------------------------------------------------------------
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        document = turn_of(ref.session_id, int(more.get("turn", delivery.seq)), user, assistant, more.get("at"))
-        await self._keep(document, ref, delivery)
+        document = turn_document(ref.session_id, int(more.get("turn", delivery.seq)), user, assistant, more.get("at"))
+        await self._store(document, ref.owner, delivery)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         child_id = str(more.get("child_session_id", ""))
-        await self._keep(work_of(ref.session_id, delivery.seq, task, result, child_id), ref, delivery)
+        document = delegation_document(ref.session_id, delivery.seq, task, result, child_id)
+        await self._store(document, ref.owner, delivery)
 
-    async def on_session_switch(
-        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
-    ) -> None:
-        if more.get("rewound"):
-            for number in more.get("turns", ()):
-                await self._drop(self._bank(ref), turn_id(ref.session_id, number))
-        elif parent_session_id and more.get("reason") != Cause.RESUME:
-            # Who resumes a session comes from another one, which is no parent of it.
-            await self._keep(opened_of(ref.session_id, parent_session_id), ref, delivery)
+    async def _open_session(self, ref: SessionRef, parent_id: str, delivery: Delivery) -> None:
+        if parent_id:
+            await self._store(opened_document(ref.session_id, parent_id), ref.owner, delivery)
 
-    async def on_memory_write(
-        self,
-        action: str,
-        target: str,
-        content: str,
-        metadata: Mapping[str, Any],
-        *,
-        ref: SessionRef,
-        delivery: Delivery,
-    ) -> None:
-        """A note's newest wording takes the place of what it said before, in whichever session that was."""
-        if is_outdated(metadata):
-            return
-        note_id, version = str(metadata.get("note_id", "")), int(metadata.get("version", 0))
-        document = note_of(ref.session_id, note_id, version, target, content, metadata.get("at"))
-        bank = self._bank(ref)
-        async with self._banks.alone(bank, document.id):
-            before = await self._banks.get(bank, document.id)
-            if before is not None and before.version > version:
-                # Sessions do not wait for each other: this one comes late.
+    async def _rewind(self, ref: SessionRef, turns: Sequence[int]) -> None:
+        for number in turns:
+            await self._delete(self._bank(ref.owner), turn_id(ref.session_id, number))
+
+    async def _write_note(self, note: NoteRevision, ref: SessionRef, delivery: Delivery) -> None:
+        document = note_document(ref.session_id, note.id, note.version, note.target, note.content, note.at)
+        client, bank = self._client, self._bank(ref.owner)
+        async with client.lock(bank, document.id):
+            before = await client.get(bank, document.id)
+            if before is not None and before.version > note.version:
+                # Sessions are delivered independently: a newer version from another one came first.
                 return
-            if action == "remove":
-                await self._banks.delete(bank, document.id)
+            if not note.content:
+                await client.delete(bank, document.id)
                 return
-            await self._banks.put(bank, document, delivery.replay)
+            await client.put(bank, document, delivery.replay)
             if before is not None and before.operation != document.signed(bank, delivery.replay).operation:
-                await self._banks.drop_operation(bank, before.operation)
+                await client.delete_operation(bank, before.operation)
 
-    async def forget(
-        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
-    ) -> None:
-        bank = self._bank(ref)
-        match scope:
-            case ForgetScope.SESSION:
-                await self._banks.drop_unfinished(bank, beginning=all_of(ref.session_id))
-                for document_id in await self._banks.ids(bank, tag=of_session(ref.session_id)):
-                    await self._drop(bank, document_id)
-            case ForgetScope.OWNER:
-                await self._banks.delete_bank(bank)
-            case ForgetScope.FACT:
-                if note_id:
-                    await self._drop(bank, note_document_id(note_id))
-                if text.strip():
-                    await self._banks.drop_unfinished(bank, holding=text)
-                    await self._take_out(bank, text, delivery)
+    async def _forget_session(self, ref: SessionRef) -> None:
+        bank = self._bank(ref.owner)
+        await self._client.delete_unfinished(bank, prefix=session_prefix(ref.session_id))
+        for document_id in await self._client.document_ids(bank, tag=session_tag(ref.session_id)):
+            await self._delete(bank, document_id)
 
-    # What is asked ----------------------------------------------------------------------------------------------------
+    async def _forget_owner(self, owner: str) -> None:
+        await self._client.delete_bank(self._bank(owner))
 
-    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        asked = query.strip()[:QUERY_CHARS_MAX]
-        # It refuses to look for what has no word in it.
-        if limit < 1 or not any(character.isalnum() for character in asked):
+    async def _forget_note(self, owner: str, note_id: str) -> None:
+        await self._delete(self._bank(owner), note_document_id(note_id))
+
+    async def _forget_text(self, owner: str, text: str, delivery: Delivery) -> None:
+        bank = self._bank(owner)
+        await self._client.delete_unfinished(bank, containing=text)
+        for _ in range(FORGET_ROUNDS_MAX):
+            ids = await self._client.document_ids(bank, containing=text)
+            if not any([await self._remove_text(bank, each, text, delivery) for each in ids]):
+                return
+
+    # Recall and tools -------------------------------------------------------------------------------------------------
+
+    async def _recall(self, query: str, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        # The server rejects a query without a word.
+        if not any(character.isalnum() for character in query):
             return ()
-        recalled = await self._banks.recall(self._bank(ref), asked)
-        items = [_item(one, recalled.behind(one), rank) for rank, one in enumerate(recalled.results)]
+        response = await self._client.recall(self._bank(ref.owner), query)
+        items = [_recall_item(fact, response.sources(fact), rank) for rank, fact in enumerate(response.results)]
         return [item for item in items if item is not None][:limit]
 
-    async def health(self) -> str:
-        try:
-            await self._banks.health()
-        except ProviderError as error:
-            return str(error)
-        return "ok"
-
-    def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return self._questions.schemas
-
-    async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        """Each acts on the person of its own turn."""
-        words = self._questions.words(name, args)
+    async def _call_tool(self, name: str, argument: str, ref: SessionRef) -> str:
         if name == _RECALL:
-            return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
-        try:
-            return await self._banks.reflect(self._bank(ref), words) or "Nothing is remembered of that."
-        except NotThere:
-            return "Nothing is remembered of that."
+            return await self._search_text(argument, ref)
+        return await self._client.reflect(self._bank(ref.owner), argument) or "Nothing is remembered of that."
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _keep(self, document: Document, ref: SessionRef, delivery: Delivery) -> None:
+    async def _store(self, document: HindsightDocument, owner: str, delivery: Delivery) -> None:
         if not document.content.strip():
             return
-        bank = self._bank(ref)
-        async with self._banks.alone(bank, document.id):
-            await self._banks.put(bank, document, delivery.replay)
+        bank = self._bank(owner)
+        async with self._client.lock(bank, document.id):
+            await self._client.put(bank, document, delivery.replay)
 
-    async def _drop(self, bank: str, document_id: str) -> None:
-        async with self._banks.alone(bank, document_id):
-            await self._banks.delete(bank, document_id)
+    async def _delete(self, bank: str, document_id: str) -> None:
+        async with self._client.lock(bank, document_id):
+            await self._client.delete(bank, document_id)
 
-    async def _take_out(self, bank: str, words: str, delivery: Delivery) -> None:
-        """The words leave every document that has them, literally; the rest of it stays."""
-        for _ in range(FORGET_ROUNDS_MAX):
-            changed = [
-                await self._take_out_of(bank, each, words, delivery) for each in await self._holding(bank, words)
-            ]
-            if not any(changed):
-                return
-
-    async def _holding(self, bank: str, words: str) -> Sequence[str]:
-        return await self._banks.ids(bank, holding=words)
-
-    async def _take_out_of(self, bank: str, document_id: str, words: str, delivery: Delivery) -> bool:
-        async with self._banks.alone(bank, document_id):
-            document = await self._banks.get(bank, document_id)
-            if document is None or words not in document.content:
+    async def _remove_text(self, bank: str, document_id: str, text: str, delivery: Delivery) -> bool:
+        """Remove a text from a document, or delete the document if nothing else is left. Return whether it changed."""
+        client = self._client
+        async with client.lock(bank, document_id):
+            document = await client.get(bank, document_id)
+            if document is None or text not in document.content:
                 return False
-            rest = document.without(words)
-            if rest.content.strip() == FORGOTTEN:
-                await self._banks.delete(bank, document_id)
+            remaining = document.without(text)
+            if remaining.content.strip() == FORGOTTEN:
+                await client.delete(bank, document_id)
             else:
-                await self._banks.put(bank, rest, delivery.replay)
-                await self._banks.drop_operation(bank, document.operation)
+                await client.put(bank, remaining, delivery.replay)
+                await client.delete_operation(bank, document.operation)
             return True
 
-    def _bank(self, ref: SessionRef) -> str:
-        return named(self._prefix, encoded(ref.owner))
-
-    @property
-    def _banks(self) -> Banks:
-        if self._open is None:
-            raise Unavailable(self.name, "is shut down")
-        return self._open
+    def _bank(self, owner: str) -> str:
+        return join_ids(self._prefix, encode_id(owner))
 
 
-def _item(found: Found, behind: Sequence[Found], rank: int) -> RecallItem | None:
-    where = common([origin(one.document_id or "", one.metadata or {}) for one in behind])
-    # That a conversation continues another is kept for those who look, and says nothing in a prompt.
-    if not found.text.strip() or where.kind == OPENED:
+def _recall_item(fact: RecalledFact, sources: Sequence[RecalledFact], rank: int) -> RecallItem | None:
+    origin = common_origin([fact_origin(one.document_id or "", one.metadata or {}) for one in sources])
+    # The lineage of a session is of no use in a prompt.
+    if not fact.text.strip() or origin.kind == OPENED:
         return None
-    # Best first; its scores are not comparable from one question to the next.
+    # The score is the rank: the server's own scores are not comparable between queries.
     return RecallItem(
-        found.text, 1 / (1 + rank), session_id=where.session_id, turn=where.turn, at=_seconds(found.mentioned_at)
+        fact.text, 1 / (1 + rank), session_id=origin.session_id, turn=origin.turn, at=_seconds(fact.mentioned_at)
     )
 
 

@@ -1,13 +1,14 @@
-"""The requests that Honcho is asked, and its answers as values. Nothing here decides anything."""
+"""HTTP client of Honcho."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from everthread.adapters.memory.common.http import Wire
+from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound
+from everthread.domain.errors import Unavailable
 
 PAGE_SIZE = 100
 MESSAGES_MAX = 100
@@ -15,9 +16,7 @@ MESSAGES_MAX = 100
 Metadata = dict[str, Any]
 
 
-class Said(Struct, frozen=True):
-    """A message as Honcho keeps it."""
-
+class StoredMessage(Struct, frozen=True):
     id: str
     content: str
     peer_id: str
@@ -26,9 +25,7 @@ class Said(Struct, frozen=True):
     created_at: str = ""
 
 
-class Saying(Struct, frozen=True, omit_defaults=True):
-    """A message on its way to Honcho."""
-
+class NewMessage(Struct, frozen=True, omit_defaults=True):
     peer_id: str
     content: str
     metadata: Metadata
@@ -36,7 +33,7 @@ class Saying(Struct, frozen=True, omit_defaults=True):
 
 
 class Conclusion(Struct, frozen=True):
-    """What Honcho holds true of a peer."""
+    """A statement about a peer."""
 
     id: str
     content: str
@@ -44,152 +41,149 @@ class Conclusion(Struct, frozen=True):
     session_id: str | None = None
 
 
-class Home(Struct, frozen=True):
-    """A session of Honcho's."""
-
+class HonchoSession(Struct, frozen=True):
     id: str
     metadata: Metadata = field(default_factory=dict[str, Any])
 
 
-class _Messages(Struct, frozen=True):
-    items: list[Said]
+class _MessagePage(Struct, frozen=True):
+    items: list[StoredMessage]
     pages: int | None = None
 
 
-class _Conclusions(Struct, frozen=True):
+class _ConclusionPage(Struct, frozen=True):
     items: list[Conclusion]
     pages: int | None = None
 
 
-class _Homes(Struct, frozen=True):
-    items: list[Home]
+class _SessionPage(Struct, frozen=True):
+    items: list[HonchoSession]
     pages: int | None = None
 
 
-class _Answer(Struct, frozen=True):
+class _ChatResponse(Struct, frozen=True):
     content: str | None = None
 
 
-class _Card(Struct, frozen=True):
+class _PeerCard(Struct, frozen=True):
     peer_card: list[str] | None = None
 
 
-class _Queue(Struct, frozen=True):
-    pending_work_units: int = 0
-    in_progress_work_units: int = 0
-
-
-class Api:
-    def __init__(self, wire: Wire, workspace: str) -> None:
-        self._wire = wire
+class HonchoClient:
+    def __init__(self, provider: str, http: JsonHttpClient, workspace: str) -> None:
+        self._provider = provider
+        self._http = http
         self._workspace = workspace
-        self._at = f"/v3/workspaces/{workspace}"
-        self._is_there = False
+        self._path = f"/v3/workspaces/{workspace}"
+        self._has_workspace = False
 
     async def aclose(self) -> None:
-        await self._wire.aclose()
+        await self._http.aclose()
+
+    async def check(self) -> None:
+        await self.get_or_create_workspace()
+        try:
+            await self._http.send("GET", f"{self._path}/queue/status")
+        except ResourceNotFound:
+            raise Unavailable(self._provider, f"no workspace {self._workspace!r}; check the settings") from None
 
     async def get_or_create_workspace(self) -> None:
-        if not self._is_there:
-            await self._wire.tell("POST", "/v3/workspaces", {"id": self._workspace})
-            self._is_there = True
+        if not self._has_workspace:
+            await self._http.send("POST", "/v3/workspaces", {"id": self._workspace})
+            self._has_workspace = True
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 
-    async def get_or_create_session(self, name: str, peers: Mapping[str, object]) -> Home:
-        """What is known of it already stays."""
+    async def get_or_create_session(self, name: str, peers: Mapping[str, object]) -> HonchoSession:
+        """Return a session. The metadata of an existing one stay."""
         await self.get_or_create_workspace()
-        return await self._wire.ask("POST", f"{self._at}/sessions", {"id": name, "peers": peers}, into=Home)
+        return await self._http.request(
+            "POST", f"{self._path}/sessions", {"id": name, "peers": peers}, into=HonchoSession
+        )
 
-    async def describe_session(self, name: str, metadata: Metadata) -> None:
-        await self._wire.tell("PUT", f"{self._at}/sessions/{name}", {"metadata": metadata})
+    async def set_session_metadata(self, name: str, metadata: Metadata) -> None:
+        await self._http.send("PUT", f"{self._path}/sessions/{name}", {"metadata": metadata})
 
     async def delete_session(self, name: str) -> None:
-        """Accepted now, done later."""
-        await self._wire.tell("DELETE", f"{self._at}/sessions/{name}")
+        """Request the deletion of a session. The server carries it out later."""
+        await self._http.send("DELETE", f"{self._path}/sessions/{name}")
 
-    async def sessions(self, **metadata: str) -> list[Home]:
-        """Those with this in their metadata."""
+    async def sessions(self, **metadata: str) -> list[HonchoSession]:
+        """List the sessions with these metadata."""
         await self.get_or_create_workspace()
-        found: list[Home] = []
-        async for page in self._pages("sessions/list", {"metadata": metadata}, _Homes):
-            found += page.items
-        return found
+        return await self._all("sessions/list", {"metadata": metadata}, _SessionPage)
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
-    async def append(self, session: str, messages: Sequence[Saying]) -> None:
+    async def append(self, session: str, messages: Sequence[NewMessage]) -> None:
         for begin in range(0, len(messages), MESSAGES_MAX):
-            some = messages[begin : begin + MESSAGES_MAX]
-            await self._wire.tell("POST", f"{self._at}/sessions/{session}/messages", {"messages": some})
+            batch = messages[begin : begin + MESSAGES_MAX]
+            await self._http.send("POST", f"{self._path}/sessions/{session}/messages", {"messages": batch})
 
-    async def messages(self, session: str, **metadata: Any) -> list[Said]:
-        """Oldest first. All of them, unless something of their metadata is given."""
-        found: list[Said] = []
+    async def messages(self, session: str, **metadata: Any) -> list[StoredMessage]:
+        """List the messages of a session with these metadata, oldest first."""
         filters = {"metadata": metadata} if metadata else None
-        async for page in self._pages(f"sessions/{session}/messages/list", filters, _Messages):
-            found += page.items
-        return found
+        return await self._all(f"sessions/{session}/messages/list", filters, _MessagePage)
 
-    async def describe_message(self, message: Said, metadata: Metadata) -> None:
-        path = f"{self._at}/sessions/{message.session_id}/messages/{message.id}"
-        await self._wire.tell("PUT", path, {"metadata": metadata})
+    async def set_message_metadata(self, message: StoredMessage, metadata: Metadata) -> None:
+        path = f"{self._path}/sessions/{message.session_id}/messages/{message.id}"
+        await self._http.send("PUT", path, {"metadata": metadata})
 
-    async def search(self, query: str, peers: Sequence[str], limit: int) -> list[Said]:
+    async def search_messages(self, query: str, peers: Sequence[str], limit: int) -> list[StoredMessage]:
         await self.get_or_create_workspace()
         body = {"query": query, "limit": limit, "filters": {"peer_id": {"in": list(peers)}}}
-        return await self._wire.ask("POST", f"{self._at}/search", body, into=list[Said])
+        return await self._http.request("POST", f"{self._path}/search", body, into=list[StoredMessage])
 
     # Conclusions ------------------------------------------------------------------------------------------------------
 
-    async def conclude(self, contents: Sequence[str], peer: str, session: str) -> None:
-        whose = {"observer_id": peer, "observed_id": peer, "session_id": session}
+    async def add_conclusions(self, contents: Sequence[str], peer: str, session: str) -> None:
+        scope = {"observer_id": peer, "observed_id": peer, "session_id": session}
         for begin in range(0, len(contents), MESSAGES_MAX):
-            some = [{"content": content, **whose} for content in contents[begin : begin + MESSAGES_MAX]]
-            await self._wire.tell("POST", f"{self._at}/conclusions", {"conclusions": some})
+            batch = [{"content": content, **scope} for content in contents[begin : begin + MESSAGES_MAX]]
+            await self._http.send("POST", f"{self._path}/conclusions", {"conclusions": batch})
 
     async def conclusions(self, **filters: str) -> list[Conclusion]:
         await self.get_or_create_workspace()
-        found: list[Conclusion] = []
-        async for page in self._pages("conclusions/list", filters, _Conclusions):
-            found += page.items
-        return found
+        return await self._all("conclusions/list", filters, _ConclusionPage)
 
-    async def query(self, query: str, peer: str, limit: int) -> list[Conclusion]:
+    async def search_conclusions(self, query: str, peer: str, limit: int) -> list[Conclusion]:
         await self.get_or_create_workspace()
         body = {"query": query, "top_k": limit, "filters": {"observer_id": peer, "observed_id": peer}}
-        return await self._wire.ask("POST", f"{self._at}/conclusions/query", body, into=list[Conclusion])
+        return await self._http.request("POST", f"{self._path}/conclusions/query", body, into=list[Conclusion])
 
     async def delete_conclusion(self, id: str) -> None:
-        await self._wire.tell("DELETE", f"{self._at}/conclusions/{id}")
+        await self._http.send("DELETE", f"{self._path}/conclusions/{id}")
 
-    # Peers, the queue -------------------------------------------------------------------------------------------------
+    # Peers ------------------------------------------------------------------------------------------------------------
 
     async def chat(self, peer: str, question: str) -> str:
+        """Let Honcho's model answer a question about a peer; empty if the peer is unknown."""
         await self.get_or_create_workspace()
-        answer = await self._wire.ask("POST", f"{self._at}/peers/{peer}/chat", {"query": question}, into=_Answer)
-        return answer.content or ""
+        path = f"{self._path}/peers/{peer}/chat"
+        try:
+            return (await self._http.request("POST", path, {"query": question}, into=_ChatResponse)).content or ""
+        except ResourceNotFound:
+            return ""
 
     async def card(self, peer: str) -> list[str]:
+        """Return the most important facts about a peer; none if the peer is unknown."""
         await self.get_or_create_workspace()
-        return (await self._wire.ask("GET", f"{self._at}/peers/{peer}/card", into=_Card)).peer_card or []
+        try:
+            return (await self._http.request("GET", f"{self._path}/peers/{peer}/card", into=_PeerCard)).peer_card or []
+        except ResourceNotFound:
+            return []
 
     async def clear_card(self, peer: str) -> None:
-        await self._wire.tell("PUT", f"{self._at}/peers/{peer}/card", {"peer_card": []})
+        await self._http.send("PUT", f"{self._path}/peers/{peer}/card", {"peer_card": []})
 
-    async def waiting(self) -> int:
-        """How much of what was said no conclusions were drawn from yet."""
-        await self.get_or_create_workspace()
-        queue = await self._wire.ask("GET", f"{self._at}/queue/status", into=_Queue)
-        return queue.pending_work_units + queue.in_progress_work_units
-
-    async def _pages(
-        self, path: str, filters: Mapping[str, object] | None, into: type[Any]
-    ) -> AsyncGenerator[Any, None]:
+    async def _all(self, path: str, filters: Mapping[str, object] | None, into: type[Any]) -> list[Any]:
+        """Read every page of a list."""
+        items: list[Any] = []
         number, pages = 1, 1
         while number <= pages:
             body = {"filters": filters} if filters else {}
             query = {"page": number, "size": PAGE_SIZE}
-            page = await self._wire.ask("POST", f"{self._at}/{path}", body, into=into, query=query)
-            yield page
+            page = await self._http.request("POST", f"{self._path}/{path}", body, into=into, query=query)
+            items += page.items
             number, pages = number + 1, page.pages or 1
+        return items

@@ -1,153 +1,155 @@
-"""Our sessions, people and turns in Honcho's names and messages, and back. Pure."""
+"""Our sessions, owners and turns as names and messages of Honcho, and back. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, zip_longest
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from everthread.adapters.memory.common.encoding import PAUSE, decoded, encoded, named, split
-from everthread.adapters.memory.honcho.client import Conclusion, Home, Said, Saying
+from everthread.adapters.memory.common.encoding import SEPARATOR, decode_id, encode_id, join_ids, split_text
+from everthread.adapters.memory.honcho.client import Conclusion, HonchoSession, NewMessage, StoredMessage
 from everthread.domain.model import FORGOTTEN, SessionRef
 from everthread.ports.memory import RecallItem
 
 CONTENT_CHARS_MAX = 25_000
 
-_PERSON, _AGENT, _SESSION, _NOTE = "u", "a", "s", "n"
+_USER, _AGENT, _SESSION, _NOTE = "u", "a", "s", "n"
 _UNDONE = "undone"
 
 
-def person(owner: str) -> str:
-    """The peer that is the person."""
-    return named(_PERSON, encoded(owner))
+def user_peer(owner: str) -> str:
+    """Return the peer of an owner."""
+    return join_ids(_USER, encode_id(owner))
 
 
-def agent(owner: str) -> str:
-    """The peer that answers this person. Everybody has their own: what one is told is not what another knows."""
-    return named(_AGENT, encoded(owner))
+def agent_peer(owner: str) -> str:
+    """Return the peer of the agent that talks to an owner. Each owner has a separate one: owners share no memory."""
+    return join_ids(_AGENT, encode_id(owner))
 
 
-def peers_of(owner: str) -> dict[str, dict[str, bool]]:
-    """Who takes part in a session of theirs. Conclusions are drawn of the person, not of the agent."""
-    return {person(owner): {}, agent(owner): {"observe_me": False, "observe_others": False}}
+def session_peers(owner: str) -> dict[str, dict[str, bool]]:
+    """Return the peers of an owner's session. Honcho draws conclusions about the user, not about the agent."""
+    return {user_peer(owner): {}, agent_peer(owner): {"observe_me": False, "observe_others": False}}
 
 
 def session_name(session_id: str) -> str:
-    return named(_SESSION, encoded(session_id))
+    return join_ids(_SESSION, encode_id(session_id))
 
 
 def note_name(session_id: str, note_id: str) -> str:
-    """Each note is at home in a session of its own, so that its conclusions can be found and taken back."""
-    return named(_NOTE, encoded(session_id), encoded(note_id))
+    """Name the session of a note. Each note has one, so that its conclusions can be listed and deleted."""
+    return join_ids(_NOTE, encode_id(session_id), encode_id(note_id))
 
 
-def in_round(name: str, round: int) -> str:
-    """The name for the next time, once the one before was deleted: Honcho takes none a second time."""
-    return named(name, f"r{round}") if round else name
+def numbered_name(name: str, round: int) -> str:
+    """Name the successor of a deleted session: Honcho never accepts the name of a deleted one again."""
+    return join_ids(name, f"r{round}") if round else name
 
 
-def our_session(name: str | None) -> str:
-    """The session of ours that something there comes from, as far as its name tells."""
-    parts = (name or "").split(PAUSE)
-    return decoded(parts[1]) or "" if len(parts) > 1 and parts[0] in (_SESSION, _NOTE) else ""
+def our_session_id(name: str | None) -> str:
+    """Return our session of a name; empty if the name does not tell."""
+    parts = (name or "").split(SEPARATOR)
+    return decode_id(parts[1]) or "" if len(parts) > 1 and parts[0] in (_SESSION, _NOTE) else ""
 
 
-def sayings(
+def entry_messages(
     sides: Sequence[tuple[str, str]], *, ref: SessionRef, seq: int, kind: str, at: float | None, turn: int | None = None
-) -> tuple[Saying, ...]:
-    """An entry as messages: what each peer said, in pieces. Each says which part of which entry it is."""
+) -> tuple[NewMessage, ...]:
+    """Convert a log entry, a text for each peer, to messages. The metadata name the entry and the part of it."""
     origin: dict[str, Any] = {"session": ref.session_id, "owner": ref.owner, "seq": seq, "kind": kind}
     if turn is not None:
         origin["turn"] = turn
-    parts = ((peer, piece) for peer, text in sides for piece in split(text, CONTENT_CHARS_MAX))
+    parts = ((peer, piece) for peer, text in sides for piece in split_text(text, CONTENT_CHARS_MAX))
     return tuple(
-        Saying(peer, piece, {**origin, "part": number}, _written(at)) for number, (peer, piece) in enumerate(parts)
+        NewMessage(peer, piece, {**origin, "part": number}, _format_time(at))
+        for number, (peer, piece) in enumerate(parts)
     )
 
 
-def missing(sayings: Iterable[Saying], there: Iterable[Said]) -> tuple[Saying, ...]:
-    """Those that are not there yet."""
-    known = {_place(message) for message in there}
-    return tuple(saying for saying in sayings if _place(saying) not in known)
+def missing_messages(messages: Iterable[NewMessage], stored: Iterable[StoredMessage]) -> tuple[NewMessage, ...]:
+    """Return the messages that are not stored yet."""
+    known = {_message_key(message) for message in stored}
+    return tuple(message for message in messages if _message_key(message) not in known)
 
 
-def repeated(messages: Sequence[Said]) -> tuple[Said, ...]:
-    """Those that say the same part of the same entry as one before them, and are not marked yet."""
-    first: dict[tuple[Any, ...], Said] = {}
+def unmarked_duplicates(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
+    """Return messages that repeat a part of an entry and are not marked as undone yet."""
+    first: dict[tuple[Any, ...], StoredMessage] = {}
     for message in messages:
-        first.setdefault(_place(message), message)
+        first.setdefault(_message_key(message), message)
     return tuple(
-        message for message in messages if first[_place(message)] is not message and not message.metadata.get(_UNDONE)
+        message
+        for message in messages
+        if first[_message_key(message)] is not message and not message.metadata.get(_UNDONE)
     )
 
 
-def undone(message: Said) -> dict[str, Any]:
+def undone_metadata(message: StoredMessage) -> dict[str, Any]:
     return {**message.metadata, _UNDONE: True}
 
 
-def again(message: Said, fact: str) -> Saying:
-    """The message once more, without the words of a fact."""
-    return Saying(
-        message.peer_id, message.content.replace(fact, FORGOTTEN), message.metadata, message.created_at or UNSET
-    )
+def without_text(message: StoredMessage, text: str) -> NewMessage:
+    """Copy a message without a text."""
+    content = message.content.replace(text, FORGOTTEN)
+    return NewMessage(message.peer_id, content, message.metadata, message.created_at or UNSET)
 
 
-def opened_with(home: Home, ref: SessionRef, **more: str) -> dict[str, Any] | None:
-    """What a session's metadata must be; None if it is that already. What was known stays, a parent among it."""
+def updated_metadata(session: HonchoSession, ref: SessionRef, **more: str) -> dict[str, Any] | None:
+    """Add what is known of a session to its metadata, which stay; None if nothing changes."""
     wanted: dict[str, Any] = {"session": ref.session_id, "owner": ref.owner}
     wanted |= {name: value for name, value in more.items() if value}
-    return None if wanted.items() <= home.metadata.items() else {**home.metadata, **wanted}
+    return None if wanted.items() <= session.metadata.items() else {**session.metadata, **wanted}
 
 
-def recalled(
-    conclusions: Sequence[Conclusion], messages: Sequence[Said], owner: str, limit: int
+def recall_items(
+    conclusions: Sequence[Conclusion], messages: Sequence[StoredMessage], owner: str, limit: int
 ) -> tuple[RecallItem, ...]:
-    """The best of both in turns; nothing of another person's, nothing that was undone, each message once."""
-    told = [
-        RecallItem(one.content, session_id=our_session(one.session_id))
+    """Interleave messages and conclusions, best first.
+
+    Leaves out other owners' messages, undone messages and duplicates. Honcho returns an order and no scores, so the
+    score is the rank.
+    """
+    concluded = [
+        RecallItem(one.content, session_id=our_session_id(one.session_id))
         for one in conclusions
-        if one.observed_id == person(owner)
+        if one.observed_id == user_peer(owner)
     ]
-    own = {_place(one): one for one in reversed(messages) if one.peer_id in peers_of(owner)}
-    said = [_said(one, owner) for one in messages if own.get(_place(one)) is one and not one.metadata.get(_UNDONE)]
-    mixed = [item for pair in _paired(said, told) for item in pair]
-    return tuple(_scored(item, place) for place, item in enumerate(mixed[:limit]))
+    own = {_message_key(one): one for one in reversed(messages) if one.peer_id in session_peers(owner)}
+    said = [
+        _message_item(one, owner)
+        for one in messages
+        if own.get(_message_key(one)) is one and not one.metadata.get(_UNDONE)
+    ]
+    mixed = [item for item in chain.from_iterable(zip_longest(said, concluded)) if item is not None]
+    return tuple(replace(item, score=1 / rank) for rank, item in enumerate(mixed[:limit], 1))
 
 
-def _paired(first: Sequence[RecallItem], second: Sequence[RecallItem]) -> Iterable[tuple[RecallItem, ...]]:
-    for place in range(max(len(first), len(second))):
-        yield (*first[place : place + 1], *second[place : place + 1])
-
-
-def _said(message: Said, owner: str) -> RecallItem:
-    who = "user" if message.peer_id == person(owner) else "assistant"
+def _message_item(message: StoredMessage, owner: str) -> RecallItem:
+    role = "user" if message.peer_id == user_peer(owner) else "assistant"
     session, turn = message.metadata.get("session"), message.metadata.get("turn")
     return RecallItem(
-        f"{who}: {message.content}",
-        session_id=session if isinstance(session, str) else our_session(message.session_id),
+        f"{role}: {message.content}",
+        session_id=session if isinstance(session, str) else our_session_id(message.session_id),
         turn=turn if isinstance(turn, int) else None,
-        at=_read(message.created_at),
+        at=_parse_time(message.created_at),
     )
 
 
-def _scored(item: RecallItem, place: int) -> RecallItem:
-    """Honcho gives an order, and no numbers."""
-    return RecallItem(item.text, 1 / (place + 1), "", item.session_id, item.turn, item.at)
+def _message_key(message: NewMessage | StoredMessage) -> tuple[Any, ...]:
+    """Identify the part of the entry that a message holds. A message without one is not ours, and is unique."""
+    key = tuple(message.metadata.get(name) for name in ("session", "seq", "part"))
+    return key if None not in key else (getattr(message, "id", ""),)
 
 
-def _place(message: Saying | Said) -> tuple[Any, ...]:
-    """Which part of which entry a message is. One that does not say is not ours, and like no other."""
-    found = tuple(message.metadata.get(name) for name in ("session", "seq", "part"))
-    return found if None not in found else (getattr(message, "id", ""),)
-
-
-def _written(at: float | None) -> str | UnsetType:
+def _format_time(at: float | None) -> str | UnsetType:
     return datetime.fromtimestamp(at, UTC).isoformat() if at is not None else UNSET
 
 
-def _read(at: str) -> float | None:
+def _parse_time(at: str) -> float | None:
     try:
         return datetime.fromisoformat(at).timestamp()
     except (ValueError, OverflowError):

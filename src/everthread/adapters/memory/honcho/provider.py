@@ -1,184 +1,119 @@
-"""Honcho as a memory: each person is a peer with conversations, and Honcho draws conclusions about them.
+"""Honcho as a memory provider: each owner is a peer, and Honcho draws conclusions about them.
 
-A profile is a workspace. A person and the agent as this person knows it are two peers, a session is a session, the two
-sides of a turn are messages, and a note is a conclusion. Uses plain HTTP: see docs/how-to/memory/honcho.md.
+A profile is a workspace, an owner and the agent that talks to them are two peers, a session is a session, the two sides
+of a turn are messages, and a note is a conclusion. Uses plain HTTP; docs/how-to/honcho.md says why.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from everthread.adapters.memory.common.encoding import encoded, split
-from everthread.adapters.memory.common.http import NotThere, Sleep, Wire
-from everthread.adapters.memory.common.tools import Question, Questions, listed
-from everthread.adapters.memory.honcho.client import Api
-from everthread.adapters.memory.honcho.codec import CONTENT_CHARS_MAX, agent, person, recalled, sayings
-from everthread.adapters.memory.honcho.sessions import Homes
-from everthread.domain.errors import ProviderError, Unavailable
-from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import Cause, Message, SessionRef
-from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard, is_outdated
+from everthread.adapters.memory.common.encoding import encode_id, split_text
+from everthread.adapters.memory.common.http import JsonHttpClient
+from everthread.adapters.memory.common.service_provider import NoteRevision, ServiceProvider
+from everthread.adapters.memory.common.tools import TextTool
+from everthread.adapters.memory.honcho.client import HonchoClient
+from everthread.adapters.memory.honcho.codec import (
+    CONTENT_CHARS_MAX,
+    agent_peer,
+    entry_messages,
+    recall_items,
+    user_peer,
+)
+from everthread.adapters.memory.honcho.sessions import HonchoSessions
+from everthread.domain.events import Delivery
+from everthread.domain.model import Message, SessionRef
+from everthread.ports.memory import RecallItem
 
 HONCHO = "honcho"
-QUERY_CHARS_MAX = 2_000
-RESULTS_MAX = 100
 
 _SEARCH, _ASK, _PROFILE = "honcho_search", "honcho_ask", "honcho_profile"
-_TOOLS = (
-    Question(_SEARCH, "Search what this user said and what is known of them, in all their conversations.", "query"),
-    Question(_ASK, "Ask what is known of this user, as a question in plain words; takes a few seconds.", "question"),
-    Question(_PROFILE, "The most important facts about this user, in a few lines."),
-)
 
 
-class Honcho(MemoryProvider):
-    def __init__(self, *, sleep: Sleep = asyncio.sleep) -> None:  # noqa: TID251 - providers are made without a clock
-        super().__init__()
-        self.name = HONCHO
-        self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
-        self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
-        self._sleep = sleep
-        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
-        self._open: tuple[Api, Homes] | None = None
+class Honcho(ServiceProvider[HonchoSessions]):
+    service = HONCHO
+    tools = (
+        TextTool(_SEARCH, "Search what this user said and what is known of them, in all their conversations.", "query"),
+        TextTool(
+            _ASK, "Ask what is known of this user, as a question in plain words; takes a few seconds.", "question"
+        ),
+        TextTool(_PROFILE, "The most important facts about this user, in a few lines."),
+    )
 
     async def initialize(
         self, *, url: str, api_key: str = "", workspace: str = "", profile: str = "main", **settings: Any
     ) -> None:
-        """Nothing is asked of the server yet: one that is down now may be up for the first entry."""
+        """Make the client. No request is sent: the server may be up by the first entry."""
         await self.shutdown()
-        api = Api(Wire(self.name, url, key=api_key), encoded(workspace or f"everthread-{profile}"))
-        self._open = (api, Homes(self.name, api, self._sleep))
+        http = JsonHttpClient(self.name, url, key=api_key)
+        api = HonchoClient(self.name, http, encode_id(workspace or f"everthread-{profile}"))
+        self._opened = HonchoSessions(self.name, api, self._sleep)
 
-    async def shutdown(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            await opened[0].aclose()
-
-    # What is told -----------------------------------------------------------------------------------------------------
+    # Log entries ------------------------------------------------------------------------------------------------------
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        sides = ((person(ref.owner), user), (agent(ref.owner), assistant))
-        said = sayings(sides, ref=ref, seq=delivery.seq, kind="turn", at=more.get("at"), turn=more.get("turn"))
-        async with self._homes.alone(ref.session_id):
-            await self._homes.append(ref, said)
+        sides = ((user_peer(ref.owner), user), (agent_peer(ref.owner), assistant))
+        messages = entry_messages(
+            sides, ref=ref, seq=delivery.seq, kind="turn", at=more.get("at"), turn=more.get("turn")
+        )
+        async with self._client.lock(ref.session_id):
+            await self._client.append(ref, messages)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        sides = ((agent(ref.owner), f"Handed over: {task}"), (agent(ref.owner), f"Came back: {result}"))
-        async with self._homes.alone(ref.session_id):
-            await self._homes.append(ref, sayings(sides, ref=ref, seq=delivery.seq, kind="delegation", at=None))
-
-    async def on_session_switch(
-        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
-    ) -> None:
-        turns: tuple[int, ...] = tuple(more.get("turns", ()))
-        async with self._homes.alone(ref.session_id):
-            if more.get("rewound"):
-                await self._homes.undo(ref, turns)
-            else:
-                # Who resumes a session comes from another one, which is no parent of it.
-                is_resumed = more.get("reason") == Cause.RESUME
-                await self._homes.of_session(ref, "" if is_resumed else parent_session_id)
+        sides = ((agent_peer(ref.owner), f"Handed over: {task}"), (agent_peer(ref.owner), f"Came back: {result}"))
+        messages = entry_messages(sides, ref=ref, seq=delivery.seq, kind="delegation", at=None)
+        async with self._client.lock(ref.session_id):
+            await self._client.append(ref, messages)
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
-        """Honcho has no commit: all that came before is there. How far that is gets written down."""
-        async with self._homes.alone(ref.session_id):
-            await self._homes.close(ref, int(more.get("through_seq", 0)), tuple(more.get("missing", ())))
+        """Record how far the session is complete. Honcho has no commit: earlier entries are stored already."""
+        async with self._client.lock(ref.session_id):
+            await self._client.close(ref, int(more.get("through_seq", 0)), tuple(more.get("missing", ())))
 
-    async def on_memory_write(
-        self,
-        action: str,
-        target: str,
-        content: str,
-        metadata: Mapping[str, Any],
-        *,
-        ref: SessionRef,
-        delivery: Delivery,
-    ) -> None:
-        """A note's newest wording takes the place of all that it said before, wherever that was written."""
-        if is_outdated(metadata):
-            return
-        note_id = str(metadata.get("note_id", ""))
-        pieces = split(content, CONTENT_CHARS_MAX) if action != "remove" else ()
-        # A note is changed in several sessions: two at once would each take the other's words back.
-        async with self._homes.alone(ref.session_id), self._homes.alone(f"note/{note_id}"):
-            home = await self._homes.of_note(ref, note_id)
-            there = [one.content for one in await self._api.conclusions(session_id=home.id)]
-            if lacking := [piece for piece in pieces if piece not in there]:
-                await self._api.conclude(lacking, person(ref.owner), home.id)
-            await self._homes.empty(home, but=pieces)
-            await self._homes.take_back_note(ref.owner, note_id, but=home.id)
+    async def _open_session(self, ref: SessionRef, parent_id: str, delivery: Delivery) -> None:
+        async with self._client.lock(ref.session_id):
+            await self._client.open(ref, parent_id)
 
-    async def forget(
-        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
-    ) -> None:
-        match scope:
-            case ForgetScope.SESSION:
-                await self._homes.forget_session(ref.session_id)
-            case ForgetScope.OWNER:
-                await self._homes.forget_person(ref.owner)
-            case ForgetScope.FACT:
-                await self._homes.forget_fact(ref.owner, text, note_id)
+    async def _rewind(self, ref: SessionRef, turns: Sequence[int]) -> None:
+        async with self._client.lock(ref.session_id):
+            await self._client.rewind(ref, turns)
 
-    # What is asked ----------------------------------------------------------------------------------------------------
+    async def _write_note(self, note: NoteRevision, ref: SessionRef, delivery: Delivery) -> None:
+        # The note has a lock too: two sessions that write it at once would each delete the other's text.
+        async with self._client.lock(ref.session_id), self._client.lock(f"note/{note.id}"):
+            await self._client.write_note(ref, note.id, split_text(note.content, CONTENT_CHARS_MAX))
 
-    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        asked, most = query.strip()[:QUERY_CHARS_MAX], min(limit, RESULTS_MAX)
-        if not asked or most < 1:
-            return ()
-        peers = (person(ref.owner), agent(ref.owner))
+    async def _forget_session(self, ref: SessionRef) -> None:
+        await self._client.forget_session(ref.session_id)
+
+    async def _forget_owner(self, owner: str) -> None:
+        await self._client.forget_owner(owner)
+
+    async def _forget_note(self, owner: str, note_id: str) -> None:
+        await self._client.forget_note(owner, note_id)
+
+    async def _forget_text(self, owner: str, text: str, delivery: Delivery) -> None:
+        await self._client.forget_text(owner, text)
+
+    # Recall and tools -------------------------------------------------------------------------------------------------
+
+    async def _recall(self, query: str, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        api, user = self._client.api, user_peer(ref.owner)
         try:
             async with asyncio.TaskGroup() as tasks:
-                concluded = tasks.create_task(self._api.query(asked, peers[0], most))
-                said = tasks.create_task(self._api.search(asked, peers, most))
+                conclusions = tasks.create_task(api.search_conclusions(query, user, limit))
+                messages = tasks.create_task(api.search_messages(query, (user, agent_peer(ref.owner)), limit))
         except ExceptionGroup as several:
             raise several.exceptions[0] from several
-        return recalled(concluded.result(), said.result(), ref.owner, most)
+        return recall_items(conclusions.result(), messages.result(), ref.owner, limit)
 
-    async def health(self) -> str:
-        try:
-            await self._api.waiting()
-        except NotThere:
-            return "there is no such workspace"
-        except ProviderError as error:
-            return str(error)
-        return "ok"
-
-    def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return self._questions.schemas
-
-    async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        """Each acts on the person of its own turn."""
-        words = self._questions.words(name, args)
+    async def _call_tool(self, name: str, argument: str, ref: SessionRef) -> str:
         if name == _PROFILE:
-            return "\n".join(await self._card(ref.owner)) or "Nothing is known yet."
+            return "\n".join(await self._client.api.card(user_peer(ref.owner))) or "Nothing is known yet."
         if name == _SEARCH:
-            return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
-        try:
-            return await self._api.chat(person(ref.owner), words) or "Nothing is known of that."
-        except NotThere:
-            return "Nothing is known of that."
-
-    # ------------------------------------------------------------------------------------------------------------------
-
-    async def _card(self, owner: str) -> list[str]:
-        try:
-            return await self._api.card(person(owner))
-        except NotThere:
-            return []
-
-    @property
-    def _api(self) -> Api:
-        return self._opened()[0]
-
-    @property
-    def _homes(self) -> Homes:
-        return self._opened()[1]
-
-    def _opened(self) -> tuple[Api, Homes]:
-        if self._open is None:
-            raise Unavailable(self.name, "is shut down")
-        return self._open
+            return await self._search_text(argument, ref)
+        return await self._client.api.chat(user_peer(ref.owner), argument) or "Nothing is known of that."

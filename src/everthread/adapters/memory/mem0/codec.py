@@ -1,4 +1,4 @@
-"""Our turns, notes and sessions as entries that Mem0 is given, and what it remembers of them. Pure."""
+"""Our turns, notes and sessions as entries for Mem0, and its memories as recall items. No I/O."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ TURN, NOTE, DELEGATION, OPENED = "turn", "note", "delegation", "opened"
 Metadata = dict[str, Any]
 
 
-class Entry(Struct, frozen=True):
-    """What is given at once, and is there wholly or not at all. `key` is what it is known by if it comes again."""
+class Mem0Entry(Struct, frozen=True):
+    """A log entry for Mem0, stored as a whole or not at all. `key` identifies it when it is redelivered."""
 
     key: str
     session_id: str
     messages: tuple[tuple[str, str], ...]
-    """Who says what: `user` or `assistant`, and the words."""
+    """Role (`user` or `assistant`) and text."""
     metadata: Metadata
     infer: bool = False
-    """Whether a model draws facts from it; else it is kept word for word."""
+    """Let a model extract facts; otherwise the text is stored as it is."""
     attempt: int = 1
 
 
-class Remembered(Struct, frozen=True):
-    """A memory of Mem0's."""
-
+class Mem0Memory(Struct, frozen=True):
     id: str
     memory: str = ""
     metadata: Metadata | None = field(default_factory=dict[str, Any])
@@ -45,122 +43,120 @@ class Remembered(Struct, frozen=True):
         return str(self.about.get("kind", ""))
 
 
-class Memories(Protocol):
-    """What either Mem0 does for us: the library on this machine, or the platform. Each raises `ProviderError` only.
+class Mem0Client(Protocol):
+    """Interface of the library and of the cloud. Every method raises `ProviderError` only.
 
-    Everything belongs to one person, the `owner`, and `about` is what its metadata must say.
+    Memories belong to one `owner`; `about` holds the metadata that they must have.
     """
 
-    async def begin(self) -> None:
-        """What has to be ready before anything else."""
+    async def start(self) -> None: ...
+
+    async def add(self, owner: str, entry: Mem0Entry) -> None:
+        """Store an entry once, however often it is added."""
         ...
 
-    async def add(self, owner: str, entry: Entry) -> None:
-        """Have it there, once, however often it is asked for."""
-        ...
+    async def search(self, owner: str, query: str, limit: int) -> Sequence[Mem0Memory]: ...
 
-    async def search(self, owner: str, query: str, limit: int) -> Sequence[Remembered]: ...
-
-    async def listed(self, owner: str, limit: int, **about: str | int) -> Sequence[Remembered]: ...
+    async def memories(self, owner: str, limit: int, **about: str | int) -> Sequence[Mem0Memory]: ...
 
     async def remove(self, owner: str, ids: Sequence[str]) -> None:
-        """Those that are there; the others are gone already."""
+        """Remove memories; unknown ids are ignored."""
         ...
 
     async def close(self, owner: str, session_id: str) -> None:
-        """Everything of the session has come."""
+        """Finish a session: all its entries were added."""
         ...
 
     async def forget_session(self, owner: str, session_id: str) -> None: ...
 
-    async def forget_person(self, owner: str) -> None: ...
+    async def forget_owner(self, owner: str) -> None: ...
 
-    async def forget_words(self, owner: str, words: str) -> None:
-        """Take them out of whatever has them, literally."""
+    async def forget_text(self, owner: str, text: str) -> None:
+        """Remove this text, literally, from every memory."""
         ...
 
-    async def check(self) -> None:
-        """Raises what is wrong."""
-        ...
+    async def check(self) -> None: ...
 
     async def aclose(self) -> None: ...
 
 
 def turn_entry(
     session_id: str, turn: int, user: str, assistant: str, at: float | None, *, infer: bool, attempt: int
-) -> Entry:
-    about = _about(TURN, session_id, turn_key(turn), turn=turn, at=at)
-    return _entry(session_id, (("user", user), ("assistant", assistant)), about, infer=infer, attempt=attempt)
+) -> Mem0Entry:
+    metadata = _metadata(TURN, session_id, turn_key(turn), turn=turn, at=at)
+    return _entry(session_id, (("user", user), ("assistant", assistant)), metadata, infer=infer, attempt=attempt)
 
 
 def turn_key(turn: int) -> str:
     return f"{TURN}:{turn}"
 
 
-def delegation_entry(session_id: str, seq: int, task: str, result: str) -> Entry:
-    about = _about(DELEGATION, session_id, f"{DELEGATION}:{seq}")
-    return _entry(session_id, (("user", f"Handed over: {task}\nCame back: {result}"),), about)
+def delegation_entry(session_id: str, seq: int, task: str, result: str) -> Mem0Entry:
+    metadata = _metadata(DELEGATION, session_id, f"{DELEGATION}:{seq}")
+    return _entry(session_id, (("user", f"Handed over: {task}\nCame back: {result}"),), metadata)
 
 
-def opened_entry(session_id: str, parent_id: str) -> Entry:
-    """Only of a session that has a parent: of another there is nothing to keep."""
-    about = _about(OPENED, session_id, OPENED, parent=parent_id)
-    return _entry(session_id, (("user", f"Conversation {session_id} continues conversation {parent_id}."),), about)
+def opened_entry(session_id: str, parent_id: str) -> Mem0Entry:
+    """Record the parent of a session. A session without one has no such entry."""
+    metadata = _metadata(OPENED, session_id, OPENED, parent=parent_id)
+    return _entry(session_id, (("user", f"Conversation {session_id} continues conversation {parent_id}."),), metadata)
 
 
-def note_entry(session_id: str, note_id: str, version: int, content: str, at: float | None) -> Entry:
-    """Kept as it is: somebody chose its words."""
+def note_entry(session_id: str, note_id: str, version: int, content: str, at: float | None) -> Mem0Entry:
+    """Convert a note. Its text is stored as it is: its author chose the words."""
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-    about = _about(NOTE, session_id, f"{NOTE}:{note_id}:{version}:{digest}", note=note_id, version=version, at=at)
-    return _entry(session_id, (("user", content),), about)
+    key = f"{NOTE}:{note_id}:{version}:{digest}"
+    return _entry(
+        session_id, (("user", content),), _metadata(NOTE, session_id, key, note=note_id, version=version, at=at)
+    )
 
 
-def version_of(remembered: Remembered) -> int:
-    version = remembered.about.get("version")
+def note_version(memory: Mem0Memory) -> int:
+    version = memory.about.get("version")
     return int(version) if isinstance(version, int | float) else 0
 
 
-def recalled(found: Sequence[Remembered], limit: int) -> tuple[RecallItem, ...]:
-    """Nothing of a lineage, which says nothing in a prompt, and nothing that a late request has said twice."""
+def recall_items(memories: Sequence[Mem0Memory], limit: int) -> tuple[RecallItem, ...]:
+    """Convert memories, without lineage entries and without the duplicates of a late request."""
     first: dict[Any, Any] = {}
     items: list[RecallItem] = []
-    for one in found:
+    for one in memories:
         if not one.memory.strip() or one.kind == OPENED:
             continue
         entry = one.about.get("entry", one.id)
         if first.setdefault((one.about.get("session"), entry), one.about.get("request")) == one.about.get("request"):
-            items.append(_item(one))
+            items.append(_recall_item(one))
     return tuple(items[:limit])
 
 
-def repeated(found: Sequence[Remembered]) -> tuple[str, ...]:
-    """The ids of what came of an entry's second request, where there is something of the first. Oldest first."""
+def duplicate_ids(memories: Sequence[Mem0Memory]) -> tuple[str, ...]:
+    """Return the memories of later requests for an entry, given all its memories, oldest first."""
     first: dict[Any, Any] = {}
     ids: list[str] = []
-    for one in found:
+    for one in memories:
         entry, request = one.about.get("entry"), one.about.get("request")
         if entry is not None and first.setdefault((one.about.get("session"), entry), request) != request:
             ids.append(one.id)
     return tuple(ids)
 
 
-def fits(remembered: Remembered, about: Mapping[str, str | int]) -> bool:
-    return all(remembered.about.get(name) == value for name, value in about.items())
+def matches(memory: Mem0Memory, about: Mapping[str, str | int]) -> bool:
+    return all(memory.about.get(name) == value for name, value in about.items())
 
 
-def _item(one: Remembered) -> RecallItem:
+def _recall_item(one: Mem0Memory) -> RecallItem:
     session, turn, at = (one.about.get(name) for name in ("session", "turn", "at"))
     return RecallItem(
         one.memory,
         one.score or 0.0,
         session_id=session if isinstance(session, str) else "",
-        # Numbers may come back as floating ones.
+        # Mem0 may return an integer as a float.
         turn=int(turn) if isinstance(turn, int | float) else None,
         at=float(at) if isinstance(at, int | float) else None,
     )
 
 
-def _about(kind: str, session_id: str, entry: str, **more: str | float | None) -> Metadata:
+def _metadata(kind: str, session_id: str, entry: str, **more: str | float | None) -> Metadata:
     known = {name: value for name, value in more.items() if value is not None}
     return {"kind": kind, "session": session_id, "entry": entry, **known}
 
@@ -168,10 +164,10 @@ def _about(kind: str, session_id: str, entry: str, **more: str | float | None) -
 def _entry(
     session_id: str,
     messages: tuple[tuple[str, str], ...],
-    about: Metadata,
+    metadata: Metadata,
     *,
     infer: bool = False,
     attempt: int = 1,
-) -> Entry:
-    said = tuple((who, words) for who, words in messages if words.strip())
-    return Entry(str(about["entry"]), session_id, said, about, infer, attempt)
+) -> Mem0Entry:
+    spoken = tuple((role, text) for role, text in messages if text.strip())
+    return Mem0Entry(str(metadata["entry"]), session_id, spoken, metadata, infer, attempt)

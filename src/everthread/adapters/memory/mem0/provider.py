@@ -1,197 +1,149 @@
-"""Mem0 as a memory: its library on this machine, or its platform. A model draws facts from each turn, or none does.
+"""Mem0 as a memory provider: its library in a child process, or its cloud (mode `platform`).
 
-A person is a user of Mem0's, a session is a run. Metadata say which entry of which session something comes from, so
-that what comes twice is there once, and what is recalled leads back. See docs/how-to/memory/mem0.md.
+An owner is a user of Mem0, a session is a run. With `infer`, a model extracts facts from each turn. The metadata name
+the log entry, so a redelivered entry is stored once and a recalled memory leads back to it. See docs/how-to/mem0.md.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from everthread.adapters.memory.common.http import Sleep
-from everthread.adapters.memory.common.tools import Question, Questions, listed
+from everthread.adapters.memory.common.service_provider import RESULTS_MAX, NoteRevision, ServiceProvider
+from everthread.adapters.memory.common.tools import TextTool, bullet_list
 from everthread.adapters.memory.mem0.codec import (
     NOTE,
     OPENED,
-    Entry,
-    Memories,
+    Mem0Client,
+    Mem0Entry,
     delegation_entry,
     note_entry,
+    note_version,
     opened_entry,
-    recalled,
+    recall_items,
     turn_entry,
     turn_key,
-    version_of,
 )
-from everthread.domain.errors import BadConfig, ProviderError, Unavailable
-from everthread.domain.events import Delivery, ForgetScope
-from everthread.domain.model import Cause, Message, SessionRef
-from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard, is_outdated
+from everthread.domain.errors import BadConfig
+from everthread.domain.events import Delivery
+from everthread.domain.model import Message, SessionRef
+from everthread.ports.memory import RecallItem
 
 MEM0 = "mem0"
-QUERY_CHARS_MAX = 2_000
-RESULTS_MAX = 100
 PROFILE_MAX = 50
 
 _SEARCH, _PROFILE = "mem0_search", "mem0_profile"
-_TOOLS = (
-    Question(_SEARCH, "Search what is remembered of this user, from all their conversations.", "query"),
-    Question(_PROFILE, "What is remembered of this user, without a question: up to 50 facts and notes."),
-)
 
 
-class Mem0(MemoryProvider):
-    def __init__(self, *, sleep: Sleep = asyncio.sleep) -> None:  # noqa: TID251 - providers are made without a clock
-        super().__init__()
-        self.name = MEM0
-        self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
-        self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
-        self._sleep = sleep
-        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
-        self._infer = True
-        self._open: Memories | None = None
+class Mem0(ServiceProvider[Mem0Client]):
+    service = MEM0
+    tools = (
+        TextTool(_SEARCH, "Search what is remembered of this user, from all their conversations.", "query"),
+        TextTool(_PROFILE, "What is remembered of this user, without a question: up to 50 facts and notes."),
+    )
+    _infer = True
 
     async def initialize(
         self, *, mode: str = "library", infer: bool = True, profile: str = "main", **settings: Any
     ) -> None:
-        """No platform and no model is asked for anything yet: what is down now may be up for the first entry."""
+        """Make the client. Neither the cloud nor a model is asked: they may be up by the first entry."""
         await self.shutdown()
         self._infer = infer
-        # Each is imported by those who use it.
         if mode == "platform":
-            self._open = _platform(self.name, profile, self._sleep, **settings)
+            self._opened = _cloud_client(self.name, profile, self._sleep, **settings)
         elif mode == "library":
-            self._open = _library(self.name, **settings)
+            self._opened = _local_client(self.name, **settings)
         else:
-            raise BadConfig(f"{self.name}: there is no mode {mode[:40]!r}; use library or platform")
-        await self._open.begin()
+            raise BadConfig(f"{self.name}: unknown mode {mode[:40]!r}; use library or platform")
+        await self._opened.start()
 
-    async def shutdown(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            await opened.aclose()
-
-    # What is told -----------------------------------------------------------------------------------------------------
+    # Log entries ------------------------------------------------------------------------------------------------------
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         turn = int(more.get("turn") or delivery.seq)
         entry = turn_entry(
-            *(ref.session_id, turn, user, assistant, more.get("at")), infer=self._infer, attempt=delivery.attempt
+            ref.session_id, turn, user, assistant, more.get("at"), infer=self._infer, attempt=delivery.attempt
         )
-        await self._keep(ref, entry)
+        await self._add(ref, entry)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        await self._keep(ref, delegation_entry(ref.session_id, delivery.seq, task, result))
-
-    async def on_session_switch(
-        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
-    ) -> None:
-        if more.get("rewound"):
-            for turn in more.get("turns", ()):
-                await self._remove(ref.owner, session=ref.session_id, entry=turn_key(turn))
-        elif parent_session_id and more.get("reason") != Cause.RESUME:
-            # Who resumes a session comes from another one, which is no parent of it.
-            await self._keep(ref, opened_entry(ref.session_id, parent_session_id))
+        await self._add(ref, delegation_entry(ref.session_id, delivery.seq, task, result))
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
-        await self._memories.close(ref.owner, ref.session_id)
+        await self._client.close(ref.owner, ref.session_id)
 
-    async def on_memory_write(
-        self,
-        action: str,
-        target: str,
-        content: str,
-        metadata: Mapping[str, Any],
-        *,
-        ref: SessionRef,
-        delivery: Delivery,
-    ) -> None:
-        """A note's newest wording takes the place of what it said before, in whichever session that was."""
-        if is_outdated(metadata):
+    async def _open_session(self, ref: SessionRef, parent_id: str, delivery: Delivery) -> None:
+        if parent_id:
+            await self._add(ref, opened_entry(ref.session_id, parent_id))
+
+    async def _rewind(self, ref: SessionRef, turns: Sequence[int]) -> None:
+        for turn in turns:
+            await self._remove(ref.owner, session=ref.session_id, entry=turn_key(turn))
+
+    async def _write_note(self, note: NoteRevision, ref: SessionRef, delivery: Delivery) -> None:
+        entry = note_entry(ref.session_id, note.id, note.version, note.content, note.at)
+        before = await self._client.memories(ref.owner, RESULTS_MAX, kind=NOTE, note=note.id)
+        if any(note_version(memory) > note.version for memory in before):
+            # Sessions are delivered independently: a newer version from another one came first.
             return
-        note_id, version = str(metadata.get("note_id", "")), int(metadata.get("version", 0))
-        entry = note_entry(ref.session_id, note_id, version, content, metadata.get("at"))
-        before = await self._memories.listed(ref.owner, RESULTS_MAX, kind=NOTE, note=note_id)
-        if any(version_of(one) > version for one in before):
-            # Sessions do not wait for each other: this one comes late.
-            return
-        if action != "remove":
-            await self._keep(ref, entry)
-        old = [one.id for one in before if action == "remove" or one.about.get("entry") != entry.key]
-        await self._memories.remove(ref.owner, old)
+        await self._add(ref, entry)
+        old = [memory.id for memory in before if not note.content or memory.about.get("entry") != entry.key]
+        await self._client.remove(ref.owner, old)
 
-    async def forget(
-        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
-    ) -> None:
-        match scope:
-            case ForgetScope.SESSION:
-                await self._memories.forget_session(ref.owner, ref.session_id)
-            case ForgetScope.OWNER:
-                await self._memories.forget_person(ref.owner)
-            case ForgetScope.FACT:
-                if note_id:
-                    await self._remove(ref.owner, kind=NOTE, note=note_id)
-                if text.strip():
-                    await self._memories.forget_words(ref.owner, text)
+    async def _forget_session(self, ref: SessionRef) -> None:
+        await self._client.forget_session(ref.owner, ref.session_id)
 
-    # What is asked ----------------------------------------------------------------------------------------------------
+    async def _forget_owner(self, owner: str) -> None:
+        await self._client.forget_owner(owner)
 
-    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        asked, most = query.strip()[:QUERY_CHARS_MAX], min(limit, RESULTS_MAX)
-        if not asked or most < 1:
-            return ()
-        return recalled(await self._memories.search(ref.owner, asked, most), most)
+    async def _forget_note(self, owner: str, note_id: str) -> None:
+        await self._remove(owner, kind=NOTE, note=note_id)
 
-    async def health(self) -> str:
-        try:
-            await self._memories.check()
-        except ProviderError as error:
-            return str(error)
-        return "ok"
+    async def _forget_text(self, owner: str, text: str, delivery: Delivery) -> None:
+        await self._client.forget_text(owner, text)
 
-    def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return self._questions.schemas
+    # Recall and tools -------------------------------------------------------------------------------------------------
 
-    async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        """Each acts on the person of its own turn."""
-        words = self._questions.words(name, args)
+    async def _recall(self, query: str, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        return recall_items(await self._client.search(ref.owner, query, limit), limit)
+
+    async def _call_tool(self, name: str, argument: str, ref: SessionRef) -> str:
         if name == _PROFILE:
-            known = await self._memories.listed(ref.owner, PROFILE_MAX)
-            return listed((one.memory for one in known if one.kind != OPENED), "Nothing is known yet.")
-        return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
+            memories = await self._client.memories(ref.owner, PROFILE_MAX)
+            return bullet_list((one.memory for one in memories if one.kind != OPENED), "Nothing is known yet.")
+        return await self._search_text(argument, ref)
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _keep(self, ref: SessionRef, entry: Entry) -> None:
+    async def _add(self, ref: SessionRef, entry: Mem0Entry) -> None:
         if entry.messages:
-            await self._memories.add(ref.owner, entry)
+            await self._client.add(ref.owner, entry)
 
     async def _remove(self, owner: str, **about: str | int) -> None:
-        while found := await self._memories.listed(owner, RESULTS_MAX, **about):
-            await self._memories.remove(owner, [one.id for one in found])
-
-    @property
-    def _memories(self) -> Memories:
-        if self._open is None:
-            raise Unavailable(self.name, "is shut down")
-        return self._open
+        while memories := await self._client.memories(owner, RESULTS_MAX, **about):
+            await self._client.remove(owner, [memory.id for memory in memories])
 
 
-def _platform(provider: str, profile: str, sleep: Sleep, *, url: str, api_key: str = "", **settings: Any) -> Memories:
-    from everthread.adapters.memory.common.http import Wire  # noqa: PLC0415
-    from everthread.adapters.memory.mem0.cloud_client import Platform  # noqa: PLC0415
+# Each client is imported only by those who use it.
+
+
+def _cloud_client(
+    provider: str, profile: str, sleep: Sleep, *, url: str, api_key: str = "", **settings: Any
+) -> Mem0Client:
+    from everthread.adapters.memory.common.http import JsonHttpClient  # noqa: PLC0415
+    from everthread.adapters.memory.mem0.cloud_client import Mem0CloudClient  # noqa: PLC0415
 
     if not api_key:
-        raise BadConfig(f"{provider}: the platform wants a key; put MEM0_API_KEY=... into the home's .env")
-    return Platform(provider, Wire(provider, url, key=api_key, scheme="Token"), f"everthread-{profile}", sleep)
+        raise BadConfig(f"{provider}: mode platform needs a key; put MEM0_API_KEY=... into the home's .env")
+    http = JsonHttpClient(provider, url, key=api_key, scheme="Token")
+    return Mem0CloudClient(provider, http, f"everthread-{profile}", sleep)
 
 
-def _library(
+def _local_client(
     provider: str,
     *,
     folder: Path | str,
@@ -203,10 +155,15 @@ def _library(
     embedder_key: str = "",
     python: str = "",
     **settings: Any,
-) -> Memories:
-    from everthread.adapters.memory.mem0.local_client import REQUEST_S_MAX, Endpoint, Library, Told  # noqa: PLC0415
+) -> Mem0Client:
+    from everthread.adapters.memory.mem0.local_client import (  # noqa: PLC0415
+        REQUEST_S_MAX,
+        ChildSettings,
+        Mem0LocalClient,
+        ModelEndpoint,
+    )
 
-    # A key goes to its own endpoint, and to no other.
-    near = Endpoint(embedder, embedder_url, embedder_key) if embedder_url else Endpoint(embedder, model_url, model_key)
-    told = Told(str(folder), Endpoint(model, model_url, model_key), near, REQUEST_S_MAX)
-    return Library(provider, told, python)
+    llm = ModelEndpoint(model, model_url, model_key)
+    # The model's key goes to no other endpoint.
+    embeddings = ModelEndpoint(embedder, embedder_url or model_url, embedder_key if embedder_url else model_key)
+    return Mem0LocalClient(provider, ChildSettings(str(folder), llm, embeddings, REQUEST_S_MAX), python)

@@ -1,103 +1,87 @@
-"""OpenViking as a memory: each person is a user there, a session is a session, and a close is a commit.
+"""OpenViking as a memory provider: each owner is a user, a session is a session, and a close is a commit.
 
-Memories are drawn from what is committed, in the background. The log counts a close as delivered only when that is
-done; until then the transcript can be said again. Uses plain HTTP: see docs/how-to/memory/openviking.md.
+The server extracts memories from committed messages in the background. A close counts as delivered only when that is
+done; until then the messages can be appended again. Uses plain HTTP; docs/how-to/openviking.md says why.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from everthread.adapters.memory.common.encoding import encoded, named
-from everthread.adapters.memory.common.http import Sleep, Wire
-from everthread.adapters.memory.common.tools import Question, Questions, listed
-from everthread.adapters.memory.openviking.client import Api, Found
+from everthread.adapters.memory.common.encoding import encode_id, join_ids
+from everthread.adapters.memory.common.http import JsonHttpClient
+from everthread.adapters.memory.common.service_provider import TOOL_RESULTS, NoteRevision, ServiceProvider
+from everthread.adapters.memory.common.tools import TextTool, bullet_list
+from everthread.adapters.memory.openviking.client import OpenVikingClient, VikingMemory
 from everthread.adapters.memory.openviking.codec import (
     TURN,
     WORK,
-    lines_of,
-    memories_of,
-    origin,
-    person,
-    said_in,
-    sessions_of,
-    sought_in_messages,
+    entry_messages,
+    memories_uri,
+    message_grep_pattern,
+    message_text,
+    parse_origin,
+    sessions_uri,
+    user_name,
 )
-from everthread.adapters.memory.openviking.memories import Memories
-from everthread.adapters.memory.openviking.sessions import Rooms
-from everthread.domain.errors import BadConfig, ProviderError, ToolFailed, Unavailable
-from everthread.domain.events import Delivery, ForgetScope, View
-from everthread.domain.model import Cause, Message, SessionRef
-from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard, is_outdated
+from everthread.adapters.memory.openviking.sessions import OpenVikingSessions
+from everthread.domain.errors import BadConfig, ToolFailed
+from everthread.domain.events import Delivery, View
+from everthread.domain.model import Message, SessionRef
+from everthread.ports.memory import RecallItem
 
 OPENVIKING = "openviking"
-ADDRESS = "http://127.0.0.1:1933"
-ACCOUNT = "everthread"
-QUERY_CHARS_MAX = 2_000
-RESULTS_MAX = 100
+DEFAULT_URL = "http://127.0.0.1:1933"
+DEFAULT_ACCOUNT = "everthread"
 LOOKED_UP_MAX = 20
 
 _SEARCH, _READ, _LOOK_UP = "openviking_search", "openviking_read", "openviking_look_up"
-_TOOLS = (
-    Question(_SEARCH, "Search by meaning what is remembered of this user, from all their conversations.", "query"),
-    Question(
-        _READ, "Read one memory in full, by the address that openviking_search has given for it.", "uri", "viking://…"
-    ),
-    Question(_LOOK_UP, "Find exact words in what was said with this user, also in the last minutes.", "words"),
-)
 
 
-class OpenViking(MemoryProvider):
-    def __init__(self, *, sleep: Sleep = asyncio.sleep) -> None:  # noqa: TID251 - providers are made without a clock
-        super().__init__()
-        self.name = OPENVIKING
-        self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
-        self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
-        self._sleep = sleep
-        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
-        self._open: tuple[Api, Memories, Rooms] | None = None
+class OpenViking(ServiceProvider[OpenVikingSessions]):
+    service = OPENVIKING
+    tools = (
+        TextTool(_SEARCH, "Search by meaning what is remembered of this user, from all their conversations.", "query"),
+        TextTool(
+            _READ,
+            "Read one memory in full, by the address that openviking_search has given for it.",
+            "uri",
+            "viking://…",
+        ),
+        TextTool(_LOOK_UP, "Find exact words in what was said with this user, also in the last minutes.", "words"),
+    )
 
     async def initialize(
-        self, *, url: str = ADDRESS, api_key: str = "", account: str = ACCOUNT, profile: str = "", **settings: Any
+        self,
+        *,
+        url: str = DEFAULT_URL,
+        api_key: str = "",
+        account: str = DEFAULT_ACCOUNT,
+        profile: str = "",
+        **settings: Any,
     ) -> None:
-        """Nothing is asked of the server yet: one that is down now may be up for the first entry."""
+        """Make the client. No request is sent: the server may be up by the first entry."""
         await self.shutdown()
         if not re.match(r"[A-Za-z0-9]", account):
             raise BadConfig(f"{self.name}: the account must begin with a letter or a digit; change it in the settings")
-        whole = named(encoded(account), encoded(profile)) if profile else encoded(account)
-        api = Api(self.name, Wire(self.name, url, key=api_key), whole)
-        memories = Memories(api)
-        self._open = (api, memories, Rooms(self.name, api, memories, self._sleep))
+        account = join_ids(encode_id(account), encode_id(profile)) if profile else encode_id(account)
+        api = OpenVikingClient(self.name, JsonHttpClient(self.name, url, key=api_key), account)
+        self._opened = OpenVikingSessions(self.name, api, self._sleep)
 
-    async def shutdown(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            await opened[0].aclose()
-
-    # What is told -----------------------------------------------------------------------------------------------------
+    # Log entries ------------------------------------------------------------------------------------------------------
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         sides = (("user", user), ("assistant", assistant))
         number = int(more.get("turn", delivery.seq))
-        lines = lines_of(sides, seq=delivery.seq, kind=TURN, turn=number, at=more.get("at"))
-        await self._rooms.tell(person(ref.owner), ref.session_id, lines)
+        messages = entry_messages(sides, seq=delivery.seq, kind=TURN, turn=number, at=more.get("at"))
+        await self._client.append(user_name(ref.owner), ref.session_id, messages)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        said = f"Handed over: {task}\nCame back: {result}"
-        lines = lines_of([("assistant", said)], seq=delivery.seq, kind=WORK, turn=0, at=None)
-        await self._rooms.tell(person(ref.owner), ref.session_id, lines)
-
-    async def on_session_switch(
-        self, new_session_id: str, *, parent_session_id: str = "", ref: SessionRef, delivery: Delivery, **more: Any
-    ) -> None:
-        if more.get("rewound"):
-            await self._rooms.take_back(person(ref.owner), ref.session_id, tuple(more.get("turns", ())))
-        elif parent_session_id and more.get("reason") != Cause.RESUME:
-            # Who resumes a session comes from another one, which is no parent of it.
-            await self._rooms.begin(person(ref.owner), ref.session_id, parent_session_id)
+        text = f"Handed over: {task}\nCame back: {result}"
+        messages = entry_messages([("assistant", text)], seq=delivery.seq, kind=WORK, turn=0, at=None)
+        await self._client.append(user_name(ref.owner), ref.session_id, messages)
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
@@ -105,98 +89,60 @@ class OpenViking(MemoryProvider):
         view: View | None = more.get("view")
         visible = None if view is None else {turn.number for turn in view.turns if turn.session_id == ref.session_id}
         missing = tuple(more.get("missing", ()))
-        await self._rooms.close(person(ref.owner), ref.session_id, delivery.seq, missing, visible)
+        await self._client.close(user_name(ref.owner), ref.session_id, delivery.seq, missing, visible)
 
-    async def on_memory_write(
-        self,
-        action: str,
-        target: str,
-        content: str,
-        metadata: Mapping[str, Any],
-        *,
-        ref: SessionRef,
-        delivery: Delivery,
-    ) -> None:
-        if is_outdated(metadata):
-            return
-        user, note_id, version = person(ref.owner), str(metadata.get("note_id", "")), int(metadata.get("version", 0))
-        async with self._rooms.alone(user, f"note {note_id}"):
-            words = content if action != "remove" else ""
-            await self._memories.note(user, ref.session_id, note_id, version, words)
+    async def _open_session(self, ref: SessionRef, parent_id: str, delivery: Delivery) -> None:
+        if parent_id:
+            await self._client.set_parent(user_name(ref.owner), ref.session_id, parent_id)
 
-    async def forget(
-        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
-    ) -> None:
-        user = person(ref.owner)
-        match scope:
-            case ForgetScope.SESSION:
-                await self._rooms.forget(user, ref.session_id)
-            case ForgetScope.OWNER:
-                await self._rooms.forget_person(user)
-            case ForgetScope.FACT:
-                if note_id:
-                    await self._memories.forget_note(user, note_id)
-                if text.strip():
-                    await self._rooms.take_out(user, text)
-                    await self._memories.take_out(user, text)
+    async def _rewind(self, ref: SessionRef, turns: Sequence[int]) -> None:
+        await self._client.rewind(user_name(ref.owner), ref.session_id, turns)
 
-    # What is asked ----------------------------------------------------------------------------------------------------
+    async def _write_note(self, note: NoteRevision, ref: SessionRef, delivery: Delivery) -> None:
+        client, user = self._client, user_name(ref.owner)
+        async with client.lock(user, f"note {note.id}"):
+            await client.memories.write_note(user, ref.session_id, note.id, note.version, note.content)
 
-    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        return [_item(one) for one in await self._found(query, ref, limit)]
+    async def _forget_session(self, ref: SessionRef) -> None:
+        await self._client.forget_session(user_name(ref.owner), ref.session_id)
 
-    async def health(self) -> str:
-        try:
-            await self._api.check()
-        except ProviderError as error:
-            return str(error)
-        return "ok"
+    async def _forget_owner(self, owner: str) -> None:
+        await self._client.forget_user(user_name(owner))
 
-    def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return self._questions.schemas
+    async def _forget_note(self, owner: str, note_id: str) -> None:
+        await self._client.memories.forget_note(user_name(owner), note_id)
 
-    async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        """Each acts on the person of its own turn."""
-        words = self._questions.words(name, args)
+    async def _forget_text(self, owner: str, text: str, delivery: Delivery) -> None:
+        await self._client.forget_text(user_name(owner), text)
+
+    # Recall and tools -------------------------------------------------------------------------------------------------
+
+    async def _recall(self, query: str, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        return [_recall_item(memory) for memory in await self._search(query, ref, limit)]
+
+    async def _call_tool(self, name: str, argument: str, ref: SessionRef) -> str:
+        user = user_name(ref.owner)
         if name == _SEARCH:
-            return listed(f"{one.text}\n  ({one.uri})" for one in await self._found(words, ref, 10))
+            memories = await self._search(argument, ref, TOOL_RESULTS)
+            return bullet_list(f"{memory.text}\n  ({memory.uri})" for memory in memories)
         if name == _LOOK_UP:
-            return listed(await self._looked_up(person(ref.owner), words), "Nobody has said that.")
-        if not words.startswith(f"{memories_of(person(ref.owner))}/") or "/.." in words:
-            raise ToolFailed("that is no address of a memory; take one that openviking_search has given")
-        return await self._api.read(person(ref.owner), words) or "There is no such memory any more."
+            return bullet_list(await self._find_messages(user, argument), "Nobody has said that.")
+        if not argument.startswith(f"{memories_uri(user)}/") or "/.." in argument:
+            raise ToolFailed("not the address of a memory; use one that openviking_search has returned")
+        return await self._client.api.read(user, argument) or "There is no such memory any more."
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _found(self, query: str, ref: SessionRef, limit: int) -> list[Found]:
-        asked, most = query.strip()[:QUERY_CHARS_MAX], min(limit, RESULTS_MAX)
-        if not asked or most < 1:
-            return []
-        return [one for one in await self._api.find(person(ref.owner), asked, most) if one.text.strip()][:most]
+    async def _search(self, query: str, ref: SessionRef, limit: int) -> list[VikingMemory]:
+        memories = await self._client.api.search(user_name(ref.owner), query, limit)
+        return [memory for memory in memories if memory.text.strip()][:limit]
 
-    async def _looked_up(self, user: str, words: str) -> list[str]:
-        matches = await self._api.grep(user, sessions_of(user), sought_in_messages(words))
-        said = (said_in(match.content) for match in matches if match.uri.endswith("/messages.jsonl"))
-        return [*dict.fromkeys(line for line in said if line)][:LOOKED_UP_MAX]
-
-    @property
-    def _api(self) -> Api:
-        return self._opened()[0]
-
-    @property
-    def _memories(self) -> Memories:
-        return self._opened()[1]
-
-    @property
-    def _rooms(self) -> Rooms:
-        return self._opened()[2]
-
-    def _opened(self) -> tuple[Api, Memories, Rooms]:
-        if self._open is None:
-            raise Unavailable(self.name, "is shut down")
-        return self._open
+    async def _find_messages(self, user: str, words: str) -> list[str]:
+        matches = await self._client.api.grep(user, sessions_uri(user), message_grep_pattern(words))
+        texts = (message_text(match.content) for match in matches if match.uri.endswith("/messages.jsonl"))
+        return [*dict.fromkeys(text for text in texts if text)][:LOOKED_UP_MAX]
 
 
-def _item(found: Found) -> RecallItem:
-    session_id, turn = origin(found.tags)
-    return RecallItem(found.text, found.score, session_id=session_id, turn=turn)
+def _recall_item(memory: VikingMemory) -> RecallItem:
+    session_id, turn = parse_origin(memory.tags)
+    return RecallItem(memory.text, memory.score, session_id=session_id, turn=turn)

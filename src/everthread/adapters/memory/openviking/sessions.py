@@ -1,12 +1,8 @@
-"""What a session of ours holds in OpenViking, and how that is changed.
+"""Our sessions in OpenViking: append messages, commit, rewind and forget.
 
-Nothing is kept here but what was last seen, and that counts only as long as the session's own counters are the same: so
-a process that starts anew, or a request that was carried out though nobody heard of it, changes nothing.
-
-Our sessions in OpenViking: what each holds is looked at before anything is added, and a commit is seen to its end.
-
-A session there has messages that were not committed yet, and an archive for each commit. A commit puts the messages
-away first, and draws memories from them later; if that fails, the server leaves it at that.
+A session has live messages and an archive for each commit. A commit archives the live messages first and extracts
+memories from them later, in a task. If the task fails, the server does not retry it: the messages are appended again,
+and committed again by the next attempt.
 """
 
 from __future__ import annotations
@@ -19,228 +15,98 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from everthread.adapters.memory.common.http import Sleep
-from everthread.adapters.memory.common.locks import Alone
-from everthread.adapters.memory.openviking.client import Api, Meta
+from everthread.adapters.memory.common.locks import KeyedLocks
+from everthread.adapters.memory.openviking.client import OpenVikingClient
 from everthread.adapters.memory.openviking.codec import (
-    About,
-    Line,
-    about,
-    archive,
-    has_words,
-    is_of,
-    marks,
-    once,
+    SessionMessage,
+    archive_uri,
+    belongs_to,
+    contains_text,
+    entry_marks,
+    grep_pattern,
     origin_tags,
-    original,
-    room,
-    sessions_of,
-    sought,
-    spare,
-    turns,
+    original_name,
+    session_name,
+    sessions_uri,
+    turn_numbers,
+    without_duplicates,
 )
-from everthread.adapters.memory.openviking.memories import Memories
-from everthread.domain.backoff import Backoff
+from everthread.adapters.memory.openviking.memory_files import MemoryFiles
+from everthread.adapters.memory.openviking.session_cache import SessionArchive, SessionCache, SessionState
 from everthread.domain.errors import Unavailable
 
-KNOWN_MAX = 1024
-
-
-class Archive(Struct, frozen=True):
-    """The messages of one commit."""
-
-    uri: str
-    number: int
-    lines: tuple[Line, ...]
-
-
-class Room(Struct, frozen=True):
-    meta: Meta
-    about: About
-    live: tuple[Line, ...] = ()
-    """What was not committed yet."""
-    open: tuple[Archive, ...] = ()
-    """The archives that are not dealt with yet: hardly ever more than one."""
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        return (*(line for each in self.open for line in each.lines), *self.live)
-
-
-class Held:
-    def __init__(self, provider: str, api: Api) -> None:
-        self._provider = provider
-        self._api = api
-        self._known: dict[tuple[str, str], Room] = {}
-        self._making = Alone()
-
-    async def seen(self, user: str, name: str) -> Room | None:
-        """What a session holds now; None if there is no such session."""
-        meta = await self._api.session(user, name)
-        if meta is None or about(meta.tags).half:
-            meta = await self._restored(user, name, meta)
-        if meta is None:
-            self.let_go(user, name)
-            return None
-        known = self._known.get((user, name))
-        if known is not None and known.meta.counts == meta.counts:
-            return replace(known, about=about(meta.tags))
-        there = Room(meta, about(meta.tags))
-        if meta.message_count:
-            there = replace(there, live=await self._api.lines(user, f"{sessions_of(user)}/{name}"))
-        for number in range(there.about.settled + 1, meta.commit_count + 1):
-            uri = archive(user, name, number)
-            there = replace(there, open=(*there.open, Archive(uri, number, await self._api.lines(user, uri))))
-        return self._remember(user, name, there)
-
-    async def must_see(self, user: str, name: str) -> Room:
-        there = await self.seen(user, name)
-        if there is None:
-            raise Unavailable(self._provider, "has lost a session that was there just now", retry_after_s=5)
-        return there
-
-    async def seen_or_made(self, user: str, name: str) -> Room:
-        there = await self.seen(user, name)
-        if there is None:
-            # Two first sessions of a new user at once are too much for the server: it says 500 to one of them.
-            async with self._making.at(user):
-                await self._api.create(user, name, About().tags)
-            there = await self.must_see(user, name)
-        return there
-
-    def let_go(self, user: str, name: str) -> None:
-        """Whatever is known of it may not be so any more."""
-        self._known.pop((user, name), None)
-
-    async def say(self, user: str, name: str, there: Room, lines: Sequence[Line]) -> Room:
-        self.let_go(user, name)
-        await self._api.say(user, name, lines)
-        meta, total, count = there.meta, there.meta.total_message_count, len(lines)
-        counted = replace(
-            meta,
-            message_count=meta.message_count + count,
-            total_message_count=None if total is None else total + count,
-        )
-        return self._remember(user, name, replace(there, meta=counted, live=(*there.live, *lines)))
-
-    async def describe(self, user: str, name: str, there: Room, known: About) -> Room:
-        self.let_go(user, name)
-        await self._api.describe(user, name, known.tags)
-        kept = tuple(each for each in there.open if each.number > known.settled)
-        return self._remember(user, name, replace(there, about=known, open=kept))
-
-    async def write_anew(self, user: str, name: str, there: Room, lines: tuple[Line, ...]) -> Room:
-        """What a session holds can't be changed: a whole copy is made elsewhere first, and comes in its place.
-
-        Its archives go. Everything in them is dealt with.
-        """
-        self.let_go(user, name)
-        known = replace(there.about, settled=0)
-        await self._api.delete_session(user, spare(name))
-        await self._api.create(user, spare(name), replace(known, half=True).tags)
-        await self._api.say(user, spare(name), lines)
-        await self._api.describe(user, spare(name), known.tags)
-        await self._api.delete_session(user, name)
-        return await self.must_see(user, name)
-
-    async def delete(self, user: str, name: str) -> None:
-        self.let_go(user, name)
-        # The copy first: it would come back.
-        await self._api.delete_session(user, spare(name))
-        await self._api.delete_session(user, name)
-
-    async def _restored(self, user: str, name: str, meta: Meta | None) -> Meta | None:
-        """Bring a whole copy back to its place, wherever somebody has left off with that."""
-        copy = await self._api.session(user, spare(name))
-        if copy is not None and not about(copy.tags).half:
-            known = about(copy.tags)
-            if meta is None:
-                await self._api.create(user, name, replace(known, half=True).tags)
-            held = marks(await self._api.lines(user, f"{sessions_of(user)}/{name}"))
-            lines = await self._api.lines(user, f"{sessions_of(user)}/{spare(name)}")
-            await self._api.say(user, name, [line for line in lines if line.mark is None or line.mark not in held])
-            await self._api.delete_session(user, spare(name))
-        elif meta is None:
-            return None
-        else:
-            # The copy goes when all of it is back.
-            known = replace(about(meta.tags), half=False)
-        await self._api.describe(user, name, known.tags)
-        return await self._api.session(user, name)
-
-    def _remember(self, user: str, name: str, there: Room) -> Room:
-        while len(self._known) >= KNOWN_MAX:
-            self._known.pop(next(iter(self._known)))
-        # Without what the session counts, nobody could tell whether it is still so.
-        if there.meta.total_message_count is not None:
-            self._known[user, name] = there
-        return there
-
-
-FOLLOW_S_MAX = 45.0
-"""How long one delivery waits until memories are drawn. The server goes on with it meanwhile."""
+EXTRACT_S_MAX = 45.0
+"""How long one delivery waits for the extraction of memories. The server goes on with it meanwhile."""
 ROUNDS_MAX = 1000
-_POLL = Backoff(first_s=0.05, max_s=1.0, factor=1.5)
+_POLL_S, _POLL_S_MAX = 0.05, 1.0
 
 
-class _Queued(Struct, frozen=True):
+class _QueueMessage(Struct, frozen=True):
     task_id: str = ""
 
 
-class _Phase(Struct, frozen=True):
-    queue_message: _Queued = field(default_factory=_Queued)
+class _ArchivePhase(Struct, frozen=True):
+    queue_message: _QueueMessage = field(default_factory=_QueueMessage)
 
 
-class _ArchiveMeta(Struct, frozen=True):
-    phase1: _Phase = field(default_factory=_Phase)
+class _ArchiveInfo(Struct, frozen=True):
+    phase1: _ArchivePhase = field(default_factory=_ArchivePhase)
 
 
-class Rooms:
-    def __init__(self, provider: str, api: Api, memories: Memories, sleep: Sleep) -> None:
+class OpenVikingSessions:
+    def __init__(self, provider: str, api: OpenVikingClient, sleep: Sleep) -> None:
+        self.api = api
+        self.memories = MemoryFiles(api)
         self._provider = provider
-        self._api = api
-        self._memories = memories
         self._sleep = sleep
-        self._held = Held(provider, api)
-        self._alone = Alone()
+        self._cache = SessionCache(provider, api)
+        self._locks = KeyedLocks()
 
-    def alone(self, user: str, name: str) -> AbstractAsyncContextManager[object]:
-        return self._alone.at(f"{user}/{name}")
+    async def aclose(self) -> None:
+        await self.api.aclose()
 
-    # What is told -----------------------------------------------------------------------------------------------------
+    async def check(self) -> None:
+        await self.api.check()
 
-    async def begin(self, user: str, session_id: str, parent: str) -> None:
-        """A parent that is known stays until another is given."""
-        name = room(session_id)
-        async with self.alone(user, name):
-            there = await self._held.seen_or_made(user, name)
-            if there.about.parent != parent:
-                await self._held.describe(user, name, there, replace(there.about, parent=parent))
+    def lock(self, user: str, name: str) -> AbstractAsyncContextManager[object]:
+        return self._locks.lock(f"{user}/{name}")
 
-    async def tell(self, user: str, session_id: str, lines: Sequence[Line]) -> None:
-        """Say what was not said there yet."""
-        if not lines:
+    # Log entries ------------------------------------------------------------------------------------------------------
+
+    async def set_parent(self, user: str, session_id: str, parent: str) -> None:
+        name = session_name(session_id)
+        async with self.lock(user, name):
+            state = await self._cache.get_or_create(user, name)
+            if state.tags.parent != parent:
+                await self._cache.set_tags(user, name, state, replace(state.tags, parent=parent))
+
+    async def append(self, user: str, session_id: str, messages: Sequence[SessionMessage]) -> None:
+        """Append the messages that are missing."""
+        if not messages:
             return
-        name = room(session_id)
-        async with self.alone(user, name):
-            there = await self._held.seen_or_made(user, name)
-            held, about = marks(there.lines), there.about
-            lacking = [
-                line for line in lines if line.mark and line.mark not in held and not about.has_told(line.mark.seq)
+        name = session_name(session_id)
+        async with self.lock(user, name):
+            state = await self._cache.get_or_create(user, name)
+            stored, tags = entry_marks(state.messages), state.tags
+            missing = [
+                message
+                for message in messages
+                if message.mark and message.mark not in stored and not tags.covers(message.mark.seq)
             ]
-            if lacking:
-                await self._held.say(user, name, there, lacking)
+            if missing:
+                await self._cache.append(user, name, state, missing)
 
-    async def take_back(self, user: str, session_id: str, numbers: Collection[int]) -> None:
-        """Of turns that were committed, what says that it was drawn from them goes."""
-        name = room(session_id)
-        async with self.alone(user, name):
-            there = await self._held.seen(user, name)
-            if there is not None:
-                there = await self._settled(user, name, session_id, there)
-                kept = tuple(line for line in there.live if not is_of(line, numbers))
-                if kept != there.live:
-                    await self._held.write_anew(user, name, there, kept)
-            await self._memories.drop(user, session_id, numbers)
+    async def rewind(self, user: str, session_id: str, turns: Collection[int]) -> None:
+        """Remove the live messages of these turns, and the memories that are tagged with them."""
+        name = session_name(session_id)
+        async with self.lock(user, name):
+            state = await self._cache.get(user, name)
+            if state is not None:
+                state = await self._process_archives(user, name, session_id, state)
+                kept = tuple(message for message in state.live if not belongs_to(message, turns))
+                if kept != state.live:
+                    await self._cache.rewrite(user, name, state, kept)
+            await self.memories.delete(user, session_id, turns)
 
     async def close(
         self,
@@ -250,121 +116,125 @@ class Rooms:
         missing: Sequence[int],
         visible: Collection[int] | None,
     ) -> None:
-        """Commit what was said since the last time, if anything was, and see it to its end."""
-        name = room(session_id)
-        async with self.alone(user, name):
-            first = await self._held.seen(user, name)
+        """Commit the live messages, if any, and wait until memories are extracted."""
+        name = session_name(session_id)
+        async with self.lock(user, name):
+            first = await self._cache.get(user, name)
             if first is None:
                 return
-            there = await self._settled(user, name, session_id, first, visible)
+            state = await self._process_archives(user, name, session_id, first, visible)
             if first.open:
-                there = await self._held.describe(user, name, there, there.about)
-            # A request that was given up may have been carried out long after it was looked for.
-            if (kept := once(there.live)) != there.live:
-                there = await self._held.write_anew(user, name, there, kept)
-            if there.live:
-                there = await self._commit(user, name, session_id, there)
-            known = replace(there.about.reaching(through), missing=tuple(missing))
-            if known != first.about or first.live or first.open:
-                await self._held.describe(user, name, there, known)
+                state = await self._cache.set_tags(user, name, state, state.tags)
+            # A request that timed out can take effect after `append` has compared the messages.
+            if (kept := without_duplicates(state.live)) != state.live:
+                state = await self._cache.rewrite(user, name, state, kept)
+            if state.live:
+                state = await self._commit(user, name, session_id, state)
+            tags = replace(state.tags.covering_through(through), missing=tuple(missing))
+            if tags != first.tags or first.live or first.open:
+                await self._cache.set_tags(user, name, state, tags)
 
-    async def _commit(self, user: str, name: str, session_id: str, there: Room) -> Room:
-        self._held.let_go(user, name)
-        numbers = turns(there.live)
+    async def _commit(self, user: str, name: str, session_id: str, state: SessionState) -> SessionState:
+        self._cache.invalidate(user, name)
+        numbers = turn_numbers(state.live)
         turn = next(iter(numbers)) if len(numbers) == 1 else None
-        task = await self._api.commit(user, name, origin_tags(session_id, turn))
-        if task is None or await self._is_drawn(user, task):
-            there = await self._settled(user, name, session_id, await self._held.must_see(user, name))
-            if not there.live:
-                return there
-        # The server does not try again by itself, and has put the messages away: the next attempt says them again.
-        raise Unavailable(self._provider, "could not draw memories from it; see the server's log")
+        task = await self.api.commit(user, name, origin_tags(session_id, turn))
+        if task is None or await self._wait_extracted(user, task):
+            state = await self._cache.get_existing(user, name)
+            state = await self._process_archives(user, name, session_id, state)
+            if not state.live:
+                return state
+        raise Unavailable(self._provider, "could not extract memories; see the server's log")
 
-    # What is forgotten ------------------------------------------------------------------------------------------------
+    # Forgetting -------------------------------------------------------------------------------------------------------
 
-    async def forget(self, user: str, session_id: str) -> None:
-        name = room(session_id)
-        async with self.alone(user, name):
-            there = await self._held.seen(user, name)
-            if there is not None:
-                await self._all_ended(user, there)
-                for number in range(there.meta.commit_count, 0, -1):
-                    await self._memories.undo(user, archive(user, name, number))
-            await self._memories.drop(user, session_id)
-            await self._held.delete(user, name)
+    async def forget_session(self, user: str, session_id: str) -> None:
+        name = session_name(session_id)
+        async with self.lock(user, name):
+            state = await self._cache.get(user, name)
+            if state is not None:
+                await self._wait_tasks(user, state)
+                for number in range(state.info.commit_count, 0, -1):
+                    await self.memories.undo(user, archive_uri(user, name, number))
+            await self.memories.delete(user, session_id)
+            await self._cache.delete(user, name)
 
-    async def forget_person(self, user: str) -> None:
+    async def forget_user(self, user: str) -> None:
         for _ in range(ROUNDS_MAX):
-            names = await self._api.sessions(user)
+            names = await self.api.sessions(user)
             for name in names:
-                async with self.alone(user, name):
-                    there = await self._held.seen(user, name)
-                    if there is not None:
-                        await self._all_ended(user, there)
-                    await self._held.delete(user, name)
+                async with self.lock(user, name):
+                    state = await self._cache.get(user, name)
+                    if state is not None:
+                        await self._wait_tasks(user, state)
+                    await self._cache.delete(user, name)
             if not names:
                 break
-        await self._memories.drop_all(user)
+        await self.memories.delete_all(user)
 
-    async def take_out(self, user: str, words: str) -> None:
-        """The words leave what was said and not committed yet; archives that have them go, with their session's others.
+    async def forget_text(self, user: str, text: str) -> None:
+        """Remove a text, literally, from live messages and from memories.
 
-        What was drawn from those stays, and is seen to by itself.
+        A session whose archives contain it loses all its archives; the memories extracted from them stay.
         """
-        found = {match.uri for match in await self._api.grep(user, sessions_of(user), sought(words))}
-        having = [uri for uri in found if has_words(await self._api.read(user, uri) or "", words)]
-        for name in {original(uri.removeprefix(f"{sessions_of(user)}/").partition("/")[0]) for uri in having}:
-            async with self.alone(user, name):
-                there = await self._held.seen(user, name)
-                if there is None:
+        uris = {match.uri for match in await self.api.grep(user, sessions_uri(user), grep_pattern(text))}
+        containing = [uri for uri in uris if contains_text(await self.api.read(user, uri) or "", text)]
+        folders = {uri.removeprefix(f"{sessions_uri(user)}/").partition("/")[0] for uri in containing}
+        for name in {original_name(folder) for folder in folders}:
+            async with self.lock(user, name):
+                state = await self._cache.get(user, name)
+                if state is None:
                     continue
-                there = await self._settled(user, name, "", there)
-                await self._held.write_anew(user, name, there, tuple(line.without(words) for line in there.live))
+                state = await self._process_archives(user, name, "", state)
+                await self._cache.rewrite(user, name, state, tuple(message.without(text) for message in state.live))
+        await self.memories.forget_text(user, text)
 
-    # Commits ----------------------------------------------------------------------------------------------------------
+    # Archives and tasks -----------------------------------------------------------------------------------------------
 
-    async def _settled(
-        self, user: str, name: str, session_id: str, there: Room, visible: Collection[int] | None = None
-    ) -> Room:
-        """See every commit to its end. What a commit that failed had is said again, as far as it is still shown."""
-        for each in there.open:
-            if await self._is_ended_well(user, each):
+    async def _process_archives(
+        self, user: str, name: str, session_id: str, state: SessionState, visible: Collection[int] | None = None
+    ) -> SessionState:
+        """Wait for every open commit. Append the messages of failed ones again, as far as their turns are visible."""
+        for archive in state.open:
+            if await self._has_succeeded(user, archive):
                 if session_id:
-                    await self._memories.sign(user, session_id, each.uri, each.lines)
-                there = replace(there, about=there.about.having_told(each.lines))
+                    await self.memories.tag_origin(user, session_id, archive.uri, archive.messages)
+                state = replace(state, tags=state.tags.covering(archive.messages))
                 continue
-            await self._memories.undo(user, each.uri)
-            held = marks(line for other in there.open if other is not each for line in other.lines)
-            lost = [line for line in each.lines if line.mark is None or line.mark not in held | marks(there.live)]
+            await self.memories.undo(user, archive.uri)
+            stored = entry_marks(message for other in state.open if other is not archive for message in other.messages)
+            stored |= entry_marks(state.live)
+            lost = [message for message in archive.messages if message.mark is None or message.mark not in stored]
             if visible is not None:
-                lost = [line for line in lost if not (turns([line]) - set(visible))]
+                lost = [message for message in lost if not (turn_numbers([message]) - set(visible))]
             if lost:
-                there = await self._held.say(user, name, there, lost)
-        return replace(there, about=replace(there.about, settled=there.meta.commit_count), open=())
+                state = await self._cache.append(user, name, state, lost)
+        return replace(state, tags=replace(state.tags, settled=state.info.commit_count), open=())
 
-    async def _all_ended(self, user: str, there: Room) -> None:
-        for each in there.open:
-            await self._is_ended_well(user, each)
+    async def _wait_tasks(self, user: str, state: SessionState) -> None:
+        for archive in state.open:
+            await self._has_succeeded(user, archive)
 
-    async def _is_ended_well(self, user: str, each: Archive) -> bool:
-        names = await self._api.names(user, each.uri)
+    async def _has_succeeded(self, user: str, archive: SessionArchive) -> bool:
+        names = await self.api.list_folder(user, archive.uri)
         if ".done" in names or ".failed.json" in names:
             return ".done" in names
-        kept = await self._api.parsed(user, f"{each.uri}/.meta.json", _ArchiveMeta)
-        task = kept.phase1.queue_message.task_id if kept is not None else ""
-        # An archive that no task works on is one that the server broke off at.
-        return bool(task) and await self._is_drawn(user, task)
+        info = await self.api.read_json(user, f"{archive.uri}/.meta.json", _ArchiveInfo)
+        task = info.phase1.queue_message.task_id if info is not None else ""
+        # Without a task, the server was interrupted while it made the archive.
+        return bool(task) and await self._wait_extracted(user, task)
 
-    async def _is_drawn(self, user: str, task: str) -> bool:
-        """Follow a task to its end; whether that is a good one."""
+    async def _wait_extracted(self, user: str, task: str) -> bool:
+        """Wait for the end of a task, and return whether it succeeded."""
         now = asyncio.get_running_loop().time
-        deadline, delays = now() + FOLLOW_S_MAX, _POLL.delays()
-        while (status := await self._api.task(user, task)) != "completed":
+        deadline, pause_s = now() + EXTRACT_S_MAX, _POLL_S
+        while (status := await self.api.task_status(user, task)) != "completed":
             if status in ("", "failed", "cancelled"):
                 return False
             if now() > deadline:
                 raise Unavailable(
-                    self._provider, f"has not drawn memories from it yet ({status[:20]})", retry_after_s=5
+                    self._provider, f"the extraction of memories is not done yet ({status[:20]})", retry_after_s=5
                 )
-            await self._sleep(next(delays))
+            await self._sleep(pause_s)
+            pause_s = min(pause_s * 1.5, _POLL_S_MAX)
         return True

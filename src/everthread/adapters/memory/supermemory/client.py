@@ -1,13 +1,14 @@
-"""The requests that Supermemory is asked, and its answers as values. Nothing here decides anything."""
+"""HTTP client of Supermemory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
-from everthread.adapters.memory.common.http import NotThere, Wire
+from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound
 from everthread.domain.errors import Unavailable
 
 PAGE_SIZE = 100
@@ -17,19 +18,19 @@ DONE, FAILED = "done", "failed"
 Metadata = dict[str, Any]
 
 
-class _System(Struct, frozen=True):
+class _SystemFields(Struct, frozen=True):
     status: str = "unknown"
 
 
-class Document(Struct, frozen=True):
+class SupermemoryDocument(Struct, frozen=True):
     id: str
     metadata: Metadata = field(default_factory=dict[str, Any])
     content: str | None = None
-    """None before it was first taken in."""
-    system: _System = _System()
+    """None until the document is first ingested."""
+    system: _SystemFields = _SystemFields()
 
     @property
-    def is_waiting(self) -> bool:
+    def is_pending(self) -> bool:
         return self.system.status not in (DONE, FAILED)
 
     @property
@@ -37,8 +38,8 @@ class Document(Struct, frozen=True):
         return self.system.status == FAILED
 
 
-class Result(Struct, frozen=True):
-    """A passage of a document, or something learned from some."""
+class SearchResult(Struct, frozen=True):
+    """A passage of a document, or a fact learned from documents."""
 
     memory: str | None = None
     chunk: str | None = None
@@ -50,91 +51,96 @@ class Result(Struct, frozen=True):
         return self.chunk or self.memory or ""
 
 
-class _Results(Struct, frozen=True):
-    results: list[Result]
+class _SearchResponse(Struct, frozen=True):
+    results: list[SearchResult]
 
 
 class _Pagination(Struct, frozen=True, rename="camel"):
     total_pages: float = 1
 
 
-class _Documents(Struct, frozen=True):
-    documents: list[Document]
+class _SupermemoryPage(Struct, frozen=True):
+    documents: list[SupermemoryDocument]
     pagination: _Pagination = _Pagination()
 
 
-class _Fact(Struct, frozen=True):
+class _ProfileFact(Struct, frozen=True):
     memory: str
 
 
-class _Sections(Struct, frozen=True):
-    static: list[_Fact] = field(default_factory=list[_Fact])
-    dynamic: list[_Fact] = field(default_factory=list[_Fact])
+class _ProfileSections(Struct, frozen=True):
+    static: list[_ProfileFact] = field(default_factory=list[_ProfileFact])
+    dynamic: list[_ProfileFact] = field(default_factory=list[_ProfileFact])
 
 
-class _Profile(Struct, frozen=True):
-    profile: _Sections
+class _ProfileResponse(Struct, frozen=True):
+    profile: _ProfileSections
 
 
-class Api:
-    def __init__(self, provider: str, wire: Wire) -> None:
+class SupermemoryClient:
+    def __init__(self, provider: str, http: JsonHttpClient) -> None:
         self._provider = provider
-        self._wire = wire
+        self._http = http
 
     async def aclose(self) -> None:
-        await self._wire.aclose()
+        await self._http.aclose()
 
-    async def get(self, space: str, id: str) -> Document | None:
+    async def check(self) -> None:
+        # Any cheap request that needs the key.
+        await self._http.request("GET", "/ns", into=dict[str, Any], query={"limit": 1})
+
+    async def get(self, namespace: str, id: str) -> SupermemoryDocument | None:
         try:
-            return await self._wire.ask("GET", f"/ns/{space}/document/{id}", into=Document)
-        except NotThere:
+            return await self._http.request("GET", f"/ns/{namespace}/document/{id}", into=SupermemoryDocument)
+        except ResourceNotFound:
             return None
 
-    async def add(self, space: str, id: str, content: str, metadata: Metadata) -> None:
-        """For documents that are not there: to one that is, it would be appended."""
-        await self._wire.tell("POST", f"/ns/{space}/document", {"id": id, "content": content, "metadata": metadata})
+    async def add(self, namespace: str, id: str, content: str, metadata: Metadata) -> None:
+        """Add a new document. If there is one with this id, the content would be appended to it."""
+        body = {"id": id, "content": content, "metadata": metadata}
+        await self._http.send("POST", f"/ns/{namespace}/document", body)
 
-    async def replace(self, space: str, id: str, content: str, metadata: Metadata) -> None:
-        await self._wire.tell("PATCH", f"/ns/{space}/document/{id}", {"content": content, "metadata": metadata})
+    async def replace(self, namespace: str, id: str, content: str, metadata: Metadata) -> None:
+        await self._http.send("PATCH", f"/ns/{namespace}/document/{id}", {"content": content, "metadata": metadata})
 
-    async def delete(self, space: str, ids: Sequence[str]) -> None:
-        """Those that are there. It tells of the others as mistakes, so what counts is what is left."""
+    async def delete(self, namespace: str, ids: Sequence[str]) -> None:
+        """Delete documents and check that they no longer exist.
+
+        The response reports missing documents as errors, so it can't tell whether the deletion succeeded.
+        """
         for begin in range(0, len(ids), IDS_MAX):
-            some = list(ids[begin : begin + IDS_MAX])
-            await self._wire.tell("DELETE", f"/ns/{space}/document", {"ids": some})
-            for id in some:
-                if await self.get(space, id) is not None:
-                    raise Unavailable(self._provider, "did not delete what it was told to")
+            batch = list(ids[begin : begin + IDS_MAX])
+            await self._http.send("DELETE", f"/ns/{namespace}/document", {"ids": batch})
+            for id in batch:
+                if await self.get(namespace, id) is not None:
+                    raise Unavailable(self._provider, "a document exists after its deletion")
 
-    async def documents(self, space: str, *, with_content: bool = False, **metadata: str) -> list[Document]:
-        """Those with this in their metadata."""
+    async def documents(
+        self, namespace: str, *, with_content: bool = False, **metadata: str
+    ) -> list[SupermemoryDocument]:
+        """List the documents with these metadata."""
         operands = [{"field": name, "operator": "eq", "value": value} for name, value in metadata.items()]
         body: dict[str, Any] = {"include": {"content": with_content}}
         if operands:
             body["filter"] = {"operator": "and", "operands": operands}
-        found: list[Document] = []
+        documents: list[SupermemoryDocument] = []
         number, pages = 1, 1.0
         while number <= pages:
             query = {"page": number, "limit": PAGE_SIZE}
-            page = await self._wire.ask("POST", f"/ns/{space}/list/documents", body, into=_Documents, query=query)
-            found += page.documents
+            path = f"/ns/{namespace}/list/documents"
+            page = await self._http.request("POST", path, body, into=_SupermemoryPage, query=query)
+            documents += page.documents
             number, pages = number + 1, page.pagination.total_pages
-        return found
+        return documents
 
-    async def search(self, space: str, query: str, limit: int) -> list[Result]:
+    async def search(self, namespace: str, query: str, limit: int) -> list[SearchResult]:
         body = {"query": query, "limit": limit, "searchMode": "hybrid"}
-        return (await self._wire.ask("POST", f"/ns/{space}/search", body, into=_Results)).results
+        return (await self._http.request("POST", f"/ns/{namespace}/search", body, into=_SearchResponse)).results
 
-    async def profile(self, space: str) -> list[str]:
-        found = (await self._wire.ask("POST", f"/ns/{space}/profile", {}, into=_Profile)).profile
-        return [fact.memory for fact in (*found.static, *found.dynamic)]
+    async def profile(self, namespace: str) -> list[str]:
+        response = await self._http.request("POST", f"/ns/{namespace}/profile", {}, into=_ProfileResponse)
+        return [fact.memory for fact in (*response.profile.static, *response.profile.dynamic)]
 
-    async def delete_space(self, space: str) -> None:
-        try:
-            await self._wire.tell("DELETE", f"/ns/{space}")
-        except NotThere:
-            return
-
-    async def reach(self) -> None:
-        """Anything that needs the key and costs nothing."""
-        await self._wire.ask("GET", "/ns", into=dict[str, Any], query={"limit": 1})
+    async def delete_namespace(self, namespace: str) -> None:
+        with suppress(ResourceNotFound):
+            await self._http.send("DELETE", f"/ns/{namespace}")

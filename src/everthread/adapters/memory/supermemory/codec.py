@@ -1,4 +1,4 @@
-"""Our people, sessions and turns in Supermemory's namespaces and documents, and back. Pure."""
+"""Our owners, sessions and turns as namespaces and documents of Supermemory, and back. No I/O."""
 
 from __future__ import annotations
 
@@ -8,103 +8,105 @@ from typing import Any
 
 from msgspec import Struct
 
-from everthread.adapters.memory.common.encoding import encoded, named
-from everthread.adapters.memory.supermemory.client import Document, Result
+from everthread.adapters.memory.common.encoding import encode_id, join_ids
+from everthread.adapters.memory.supermemory.client import SearchResult, SupermemoryDocument
 from everthread.domain.events import View
 from everthread.domain.model import FORGOTTEN, SessionRef
 from everthread.ports.memory import RecallItem
 
 _NAME_CHARS_MAX = 42
-"""Ids may have 100 characters, and have two names in them."""
+"""An id may have 100 characters, and joins two names."""
 
 
-class Page(Struct, frozen=True):
-    """A document as it should be there."""
+class DocumentDraft(Struct, frozen=True):
+    """A document to be stored."""
 
     id: str
     content: str
     metadata: dict[str, Any]
 
 
-def space(prefix: str, owner: str) -> str:
-    """Everybody has a namespace of their own."""
-    return named(encoded(prefix, _NAME_CHARS_MAX), encoded(owner, _NAME_CHARS_MAX))
+def namespace(prefix: str, owner: str) -> str:
+    """Return the namespace of an owner."""
+    return join_ids(encode_id(prefix, _NAME_CHARS_MAX), encode_id(owner, _NAME_CHARS_MAX))
 
 
-def turn_page(user: str, assistant: str, ref: SessionRef, turn: int, at: float | None) -> Page:
-    # "user:" in front also keeps an address that somebody says from being taken for a page to fetch.
+def turn_draft(user: str, assistant: str, ref: SessionRef, turn: int, at: float | None) -> DocumentDraft:
+    # "user:" in front also keeps the service from fetching a message that consists of a URL.
     sides = (("user", user), ("assistant", assistant))
-    content = "\n".join(f"{who}: {text}" for who, text in sides if text.strip())
-    return _page(turn_id(ref.session_id, turn), content, ref, "turn", turn=turn, at=at)
+    content = "\n".join(f"{role}: {text}" for role, text in sides if text.strip())
+    return _draft(turn_id(ref.session_id, turn), content, ref, "turn", turn=turn, at=at)
 
 
 def turn_id(session_id: str, turn: int) -> str:
-    return named(encoded(session_id, _NAME_CHARS_MAX), f"t{turn:06}")
+    return join_ids(encode_id(session_id, _NAME_CHARS_MAX), f"t{turn:06}")
 
 
-def delegation_page(task: str, result: str, ref: SessionRef, seq: int) -> Page:
-    id = named(encoded(ref.session_id, _NAME_CHARS_MAX), f"d{seq:06}")
-    return _page(id, f"handed over: {task}\ncame back: {result}", ref, "delegation")
+def delegation_draft(task: str, result: str, ref: SessionRef, seq: int) -> DocumentDraft:
+    id = join_ids(encode_id(ref.session_id, _NAME_CHARS_MAX), f"d{seq:06}")
+    return _draft(id, f"handed over: {task}\ncame back: {result}", ref, "delegation")
 
 
-def note_page(content: str, ref: SessionRef, note_id: str, at: float | None) -> Page:
-    return _page(note_page_id(note_id), f"noted: {content}", ref, "note", at=at)
+def note_draft(content: str, ref: SessionRef, note_id: str, at: float | None) -> DocumentDraft:
+    return _draft(note_document_id(note_id), f"noted: {content}", ref, "note", at=at)
 
 
-def note_page_id(note_id: str) -> str:
-    return named("note", encoded(note_id, _NAME_CHARS_MAX))
+def note_document_id(note_id: str) -> str:
+    return join_ids("note", encode_id(note_id, _NAME_CHARS_MAX))
 
 
-def pages_of(view: View, ref: SessionRef) -> tuple[Page, ...]:
-    """What a session's own turns should be there as; those of a parent are at the parent's."""
-    pages = (
-        turn_page(turn.user_text, turn.assistant_text, ref, turn.number, turn.at)
+def session_drafts(view: View, ref: SessionRef) -> tuple[DocumentDraft, ...]:
+    """Return the documents of a session's own turns. Inherited turns are stored with the parent."""
+    drafts = (
+        turn_draft(turn.user_text, turn.assistant_text, ref, turn.number, turn.at)
         for turn in view.turns
         if not turn.inherited
     )
-    return tuple(page for page in pages if page.content)
+    return tuple(draft for draft in drafts if draft.content)
 
 
-def is_same(page: Page, there: Document) -> bool:
-    """Its text may not be shown yet, so its digest says."""
-    return there.metadata.get("digest") == page.metadata["digest"]
+def is_stored_as(draft: DocumentDraft, stored: SupermemoryDocument) -> bool:
+    """Compare by digest: the service may not return the text yet."""
+    return stored.metadata.get("digest") == draft.metadata["digest"]
 
 
-def lacking(pages: Iterable[Page], there: Iterable[Document]) -> tuple[Page, ...]:
-    """Those that are not there as they should be, or could not be taken in."""
-    held = {document.id: document for document in there}
+def missing_drafts(drafts: Iterable[DocumentDraft], stored: Iterable[SupermemoryDocument]) -> tuple[DocumentDraft, ...]:
+    """Return the documents that are absent, differ, or could not be ingested."""
+    by_id = {document.id: document for document in stored}
     return tuple(
-        page for page in pages if page.id not in held or held[page.id].has_failed or not is_same(page, held[page.id])
+        draft
+        for draft in drafts
+        if draft.id not in by_id or by_id[draft.id].has_failed or not is_stored_as(draft, by_id[draft.id])
     )
 
 
-def without(fact: str, document: Document) -> Page | None:
-    """The document without the words of a fact; None if it has none of them."""
-    if document.content is None or fact not in document.content:
+def without_text(text: str, document: SupermemoryDocument) -> DocumentDraft | None:
+    """Remove a text from a document; None if the document does not contain it."""
+    if document.content is None or text not in document.content:
         return None
-    content = document.content.replace(fact, FORGOTTEN)
-    return Page(document.id, content, {**document.metadata, "digest": _digest(content)})
+    content = document.content.replace(text, FORGOTTEN)
+    return DocumentDraft(document.id, content, {**document.metadata, "digest": _digest(content)})
 
 
-def recalled(results: Sequence[Result], limit: int) -> tuple[RecallItem, ...]:
-    return tuple(_item(result) for result in results[:limit] if result.text.strip())
+def recall_items(results: Sequence[SearchResult], limit: int) -> tuple[RecallItem, ...]:
+    return tuple(_recall_item(result) for result in results[:limit] if result.text.strip())
 
 
-def _item(result: Result) -> RecallItem:
+def _recall_item(result: SearchResult) -> RecallItem:
     session, turn, at = (result.metadata.get(name) for name in ("session", "turn", "at"))
     return RecallItem(
         result.text,
         result.similarity,
         session_id=session if isinstance(session, str) else "",
-        # Numbers may come back as floating ones.
+        # The service may return an integer as a float.
         turn=int(turn) if isinstance(turn, int | float) else None,
         at=float(at) if isinstance(at, int | float) else None,
     )
 
 
-def _page(id: str, content: str, ref: SessionRef, kind: str, **more: float | None) -> Page:
+def _draft(id: str, content: str, ref: SessionRef, kind: str, **more: float | None) -> DocumentDraft:
     known = {name: value for name, value in more.items() if value is not None}
-    return Page(id, content, {"session": ref.session_id, "kind": kind, "digest": _digest(content), **known})
+    return DocumentDraft(id, content, {"session": ref.session_id, "kind": kind, "digest": _digest(content), **known})
 
 
 def _digest(content: str) -> str:

@@ -1,206 +1,152 @@
-"""Supermemory as a memory: everybody has a namespace, and each turn and note is a document in it.
+"""Supermemory as a memory provider: each owner has a namespace, and each turn and note is a document in it.
 
-The ids of documents are made from ours, so that what comes twice is the same document. What is given is queued there,
-and can fail later: at each close it is looked whether all of the session was taken in. Spoken to in plain HTTP: see
-docs/how-to/memory/supermemory.md for why.
+Document ids are derived from ours, so a redelivered entry is the same document. The service queues documents and can
+fail to ingest them later, so each close checks all documents of the session. Uses plain HTTP;
+docs/how-to/supermemory.md says why.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from everthread.adapters.memory.common.http import Sleep, Wire
-from everthread.adapters.memory.common.tools import Question, Questions, listed
-from everthread.adapters.memory.supermemory.client import Api, Document
+from everthread.adapters.memory.common.http import JsonHttpClient
+from everthread.adapters.memory.common.service_provider import NoteRevision, ServiceProvider
+from everthread.adapters.memory.common.tools import TextTool
+from everthread.adapters.memory.supermemory.client import SupermemoryClient, SupermemoryDocument
 from everthread.adapters.memory.supermemory.codec import (
-    Page,
-    delegation_page,
-    is_same,
-    lacking,
-    note_page,
-    note_page_id,
-    pages_of,
-    recalled,
-    space,
+    DocumentDraft,
+    delegation_draft,
+    is_stored_as,
+    missing_drafts,
+    namespace,
+    note_document_id,
+    note_draft,
+    recall_items,
+    session_drafts,
+    turn_draft,
     turn_id,
-    turn_page,
-    without,
+    without_text,
 )
-from everthread.domain.errors import ProviderError, Rejected, Unavailable
-from everthread.domain.events import Delivery, ForgetScope, View
+from everthread.domain.errors import Rejected, Unavailable
+from everthread.domain.events import Delivery, View
 from everthread.domain.model import Message, SessionRef
-from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard, is_outdated
+from everthread.ports.memory import RecallItem
 
 SUPERMEMORY = "supermemory"
-QUERY_CHARS_MAX = 2_000
-RESULTS_MAX = 100
-TAKES_IN_S_MAX = 20.0
+INGEST_S_MAX = 20.0
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _SEARCH, _PROFILE = "supermemory_search", "supermemory_profile"
-_TOOLS = (
-    Question(_SEARCH, "Search what this user said and what was noted, in all their conversations.", "query"),
-    Question(_PROFILE, "What is known of this user: lasting facts, and what they are busy with."),
-)
 
 
-class Supermemory(MemoryProvider):
-    def __init__(self, *, sleep: Sleep = asyncio.sleep) -> None:  # noqa: TID251 - providers are made without a clock
-        super().__init__()
-        self.name = SUPERMEMORY
-        self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
-        self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
-        self._sleep = sleep
-        self._questions = Questions(self.name, _TOOLS, chars_max=QUERY_CHARS_MAX)
-        self._open: Api | None = None
-        self._prefix = ""
+class Supermemory(ServiceProvider[SupermemoryClient]):
+    service = SUPERMEMORY
+    tools = (
+        TextTool(_SEARCH, "Search what this user said and what was noted, in all their conversations.", "query"),
+        TextTool(_PROFILE, "What is known of this user: lasting facts, and what they are busy with."),
+    )
+    _prefix = ""
 
     async def initialize(
         self, *, url: str, api_key: str = "", namespace: str = "", profile: str = "main", **settings: Any
     ) -> None:
-        """Nothing is asked of the service yet: if it is down now, it may be up for the first entry."""
+        """Make the client. No request is sent: the service may be up by the first entry."""
         await self.shutdown()
-        self._open = Api(self.name, Wire(self.name, url, key=api_key))
+        self._opened = SupermemoryClient(self.name, JsonHttpClient(self.name, url, key=api_key))
         self._prefix = namespace or f"everthread-{profile}"
 
-    async def shutdown(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            await opened.aclose()
-
-    # What is told -----------------------------------------------------------------------------------------------------
+    # Log entries ------------------------------------------------------------------------------------------------------
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        page = turn_page(user, assistant, ref, int(more.get("turn") or delivery.seq), more.get("at"))
-        if page.content:
-            await self._put(ref.owner, page)
+        draft = turn_draft(user, assistant, ref, int(more.get("turn") or delivery.seq), more.get("at"))
+        if draft.content:
+            await self._put(ref.owner, draft)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        await self._put(ref.owner, delegation_page(task, result, ref, delivery.seq))
-
-    async def on_session_switch(self, new_session_id: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        """There is nothing to keep of an opening; of turns that were taken back the documents go."""
-        turns: tuple[int, ...] = tuple(more.get("turns", ()))
-        if more.get("rewound") and turns:
-            ids = [turn_id(ref.session_id, turn) for turn in turns]
-            await self._api.delete(self._space(ref.owner), ids)
+        await self._put(ref.owner, delegation_draft(task, result, ref, delivery.seq))
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
-        """See that everything was taken in; what failed since is given once more."""
+        """Check that every turn was ingested, and send failed documents once more."""
         view: View | None = more.get("view")
-        pages = pages_of(view, ref) if view is not None else ()
-        if not pages:
+        drafts = session_drafts(view, ref) if view is not None else ()
+        if not drafts:
             return
-        for page in lacking(pages, await self._there(ref)):
-            await self._put(ref.owner, page)
-        # What is still in the queue after that is looked at by the next close: no reason to hold up what comes behind.
-        if any(document.has_failed for document in await self._taken_in(ref.owner, session=ref.session_id)):
-            raise Rejected(self.name, "could not take in all of a session, twice; look at its console, then retry")
+        for draft in missing_drafts(drafts, await self._session_documents(ref)):
+            await self._put(ref.owner, draft)
+        # Documents that are still pending are checked by the next close, so that later entries need not wait.
+        if any(document.has_failed for document in await self._wait_ingested(ref.owner, session=ref.session_id)):
+            raise Rejected(self.name, "could not ingest all of a session, twice; check its console, then retry")
 
-    async def on_memory_write(
-        self,
-        action: str,
-        target: str,
-        content: str,
-        metadata: Mapping[str, Any],
-        *,
-        ref: SessionRef,
-        delivery: Delivery,
-    ) -> None:
-        if is_outdated(metadata):
-            return
-        note_id = str(metadata.get("note_id", ""))
-        if action == "remove" or not content.strip():
-            await self._api.delete(self._space(ref.owner), [note_page_id(note_id)])
+    async def _rewind(self, ref: SessionRef, turns: Sequence[int]) -> None:
+        ids = [turn_id(ref.session_id, turn) for turn in turns]
+        await self._client.delete(self._namespace(ref.owner), ids)
+
+    async def _write_note(self, note: NoteRevision, ref: SessionRef, delivery: Delivery) -> None:
+        if note.content:
+            await self._put(ref.owner, note_draft(note.content, ref, note.id, note.at))
         else:
-            await self._put(ref.owner, note_page(content, ref, note_id, metadata.get("at")))
+            await self._forget_note(ref.owner, note.id)
 
-    async def forget(
-        self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
-    ) -> None:
-        match scope:
-            case ForgetScope.SESSION:
-                ids = [document.id for document in await self._there(ref)]
-                await self._api.delete(self._space(ref.owner), ids)
-            case ForgetScope.OWNER:
-                await self._api.delete_space(self._space(ref.owner))
-            case ForgetScope.FACT:
-                await self._forget_fact(ref.owner, text, note_id)
+    async def _forget_session(self, ref: SessionRef) -> None:
+        ids = [document.id for document in await self._session_documents(ref)]
+        await self._client.delete(self._namespace(ref.owner), ids)
 
-    # What is asked ----------------------------------------------------------------------------------------------------
+    async def _forget_owner(self, owner: str) -> None:
+        await self._client.delete_namespace(self._namespace(owner))
 
-    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        asked, most = query.strip()[:QUERY_CHARS_MAX], min(limit, RESULTS_MAX)
-        if not asked or most < 1:
-            return ()
-        return recalled(await self._api.search(self._space(ref.owner), asked, most), most)
+    async def _forget_note(self, owner: str, note_id: str) -> None:
+        await self._client.delete(self._namespace(owner), [note_document_id(note_id)])
 
-    async def health(self) -> str:
-        try:
-            await self._api.reach()
-        except ProviderError as error:
-            return str(error)
-        return "ok"
+    async def _forget_text(self, owner: str, text: str, delivery: Delivery) -> None:
+        documents = await self._wait_ingested(owner, with_content=True)
+        for document in documents:
+            draft = without_text(text, document)
+            if draft is not None:
+                await self._client.replace(self._namespace(owner), draft.id, draft.content, draft.metadata)
+        # A failed document shows no text and may contain this one; nothing of it can be recalled anyway.
+        failed = [document.id for document in documents if document.has_failed]
+        await self._client.delete(self._namespace(owner), failed)
+        if any(document.is_pending for document in documents):
+            raise Unavailable(self.name, "some documents are not ingested yet and could not be searched")
 
-    def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return self._questions.schemas
+    # Recall and tools -------------------------------------------------------------------------------------------------
 
-    async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        """Each acts on the person of its own turn."""
-        words = self._questions.words(name, args)
+    async def _recall(self, query: str, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
+        return recall_items(await self._client.search(self._namespace(ref.owner), query, limit), limit)
+
+    async def _call_tool(self, name: str, argument: str, ref: SessionRef) -> str:
         if name == _PROFILE:
-            return "\n".join(await self._api.profile(self._space(ref.owner))) or "Nothing is known yet."
-        return listed(item.text for item in await self.prefetch(words, ref=ref, limit=10))
+            return "\n".join(await self._client.profile(self._namespace(ref.owner))) or "Nothing is known yet."
+        return await self._search_text(argument, ref)
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _put(self, owner: str, page: Page) -> None:
-        """Have the document there as it should be. Adding to one that is there would append to it: look first."""
-        where = self._space(owner)
-        there = await self._api.get(where, page.id)
-        if there is None:
-            await self._api.add(where, page.id, page.content, page.metadata)
-        elif there.has_failed or not is_same(page, there):
-            await self._api.replace(where, page.id, page.content, page.metadata)
+    async def _put(self, owner: str, draft: DocumentDraft) -> None:
+        """Store a document. An existing one is looked up first: `add` would append to it."""
+        where = self._namespace(owner)
+        stored = await self._client.get(where, draft.id)
+        if stored is None:
+            await self._client.add(where, draft.id, draft.content, draft.metadata)
+        elif stored.has_failed or not is_stored_as(draft, stored):
+            await self._client.replace(where, draft.id, draft.content, draft.metadata)
 
-    async def _there(self, ref: SessionRef) -> list[Document]:
-        return await self._api.documents(self._space(ref.owner), session=ref.session_id)
+    async def _session_documents(self, ref: SessionRef) -> list[SupermemoryDocument]:
+        return await self._client.documents(self._namespace(ref.owner), session=ref.session_id)
 
-    async def _taken_in(self, owner: str, *, with_content: bool = False, **metadata: str) -> list[Document]:
-        """The documents, as soon as none of them waits to be taken in, or after a while."""
+    async def _wait_ingested(
+        self, owner: str, *, with_content: bool = False, **metadata: str
+    ) -> list[SupermemoryDocument]:
+        """Return the documents once none is pending, or after `INGEST_S_MAX`."""
         waited_s = 0.0
         while True:
-            documents = await self._api.documents(self._space(owner), with_content=with_content, **metadata)
-            if waited_s >= TAKES_IN_S_MAX or not any(document.is_waiting for document in documents):
+            documents = await self._client.documents(self._namespace(owner), with_content=with_content, **metadata)
+            if waited_s >= INGEST_S_MAX or not any(document.is_pending for document in documents):
                 return documents
-            await self._sleep(_LOOK_S)
-            waited_s += _LOOK_S
+            await self._sleep(_POLL_S)
+            waited_s += _POLL_S
 
-    async def _forget_fact(self, owner: str, fact: str, note_id: str) -> None:
-        where = self._space(owner)
-        if note_id:
-            await self._api.delete(where, [note_page_id(note_id)])
-        if not fact:
-            return
-        documents = await self._taken_in(owner, with_content=True)
-        for document in documents:
-            page = without(fact, document)
-            if page is not None:
-                await self._api.replace(where, page.id, page.content, page.metadata)
-        # What could not be taken in shows no text and may hold the fact, and nothing of it can be recalled anyway.
-        await self._api.delete(where, [document.id for document in documents if document.has_failed])
-        if any(document.is_waiting for document in documents):
-            raise Unavailable(self.name, "has not taken in everything yet, so not all was looked through")
-
-    def _space(self, owner: str) -> str:
-        return space(self._prefix, owner)
-
-    @property
-    def _api(self) -> Api:
-        if self._open is None:
-            raise Unavailable(self.name, "is shut down")
-        return self._open
+    def _namespace(self, owner: str) -> str:
+        return namespace(self._prefix, owner)

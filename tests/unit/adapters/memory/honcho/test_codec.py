@@ -11,8 +11,8 @@ import pytest
 from tests.fakes.honcho import FakeHoncho
 from tests.runtime import until
 
-from everthread.adapters.memory.common.encoding import decoded, encoded, split
-from everthread.adapters.memory.honcho.codec import agent, note_name, our_session, person, session_name
+from everthread.adapters.memory.common.encoding import decode_id, encode_id, split_text
+from everthread.adapters.memory.honcho.codec import agent_peer, note_name, our_session_id, session_name, user_peer
 from everthread.adapters.memory.honcho.provider import Honcho
 from everthread.domain.errors import BadConfig, Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
@@ -56,23 +56,27 @@ async def note(provider: Honcho, content: str, seq: int, session: str = "s1", ac
     "text", ["s1", "notes:telegram:1 ann", "under_score", "Ørsted-漢", "a" * 500, "_h", "", "a__b"]
 )
 def test_a_name_is_allowed_and_leads_back_unless_it_is_long(text: str) -> None:
-    name = encoded(text)
+    name = encode_id(text)
     assert name
     assert len(name) <= 80
     assert all(one.isascii() and (one.isalnum() or one in "_-") for one in name)
-    assert decoded(name) == (text if 0 < len(text) < 80 else None)
+    assert decode_id(name) == (text if 0 < len(text) < 80 else None)
 
 
 def test_names_that_look_alike_are_told_apart() -> None:
     alike = [":", "_3a", "_", "__", "-", "a" * 81, "a" * 82]
-    assert len({encoded(text) for text in alike}) == len(alike)
-    assert person(ANN) != person(BOB) != agent(BOB)
-    assert our_session(note_name("notes:ann", "n__1")) == our_session(session_name("notes:ann") + "__r3") == "notes:ann"
+    assert len({encode_id(text) for text in alike}) == len(alike)
+    assert user_peer(ANN) != user_peer(BOB) != agent_peer(BOB)
+    assert (
+        our_session_id(note_name("notes:ann", "n__1"))
+        == our_session_id(session_name("notes:ann") + "__r3")
+        == "notes:ann"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "   ", "word " * 20, "x" * 95, "äö\n" * 40])
 def test_a_split_text_is_whole_again_when_joined(text: str) -> None:
-    pieces = split(text, 30)
+    pieces = split_text(text, 30)
     assert "".join(pieces) == (text if text.strip() else "")
     assert all(len(piece) <= 30 for piece in pieces)
 
@@ -83,7 +87,7 @@ async def test_a_long_turn_is_split_and_more_than_a_hundred_parts_are_sent_in_tu
             long = "word " * 520_000
             await say(provider, long)
             await say(provider, long)
-        own = [one for one in fake.messages if one["peer_id"] == person(ANN)]
+        own = [one for one in fake.messages if one["peer_id"] == user_peer(ANN)]
         assert "".join(one["content"] for one in own) == long
         assert len(own) > 100
         assert [one["metadata"]["part"] for one in fake.messages] == list(range(len(own) + 1))
@@ -200,7 +204,7 @@ async def test_a_fact_that_was_said_leaves_the_messages_and_the_rest_of_the_sess
                 await say(provider, text, turn)
             await provider.forget(ForgetScope.FACT, ref=ref("notes:ann"), delivery=nth(1, "notes:ann"), text="4711")
             await say(provider, "and ants", 5)
-        words = [one["content"] for one in fake.messages if one["peer_id"] == person(ANN)]
+        words = [one["content"] for one in fake.messages if one["peer_id"] == user_peer(ANN)]
         assert words == ["I keep bees", "the code is [forgotten], mind", "and wasps", "and ants"]
         assert not [one for one in fake.conclusions if "4711" in one["content"]]
         assert list(fake.sessions) == [session_name("s1") + "__r1"]
@@ -217,7 +221,7 @@ async def test_a_fact_is_forgotten_though_the_first_try_broke_off_in_the_middle(
             await say(provider, "I keep bees", 3)
         async with honcho(fake) as provider:
             await provider.forget(ForgetScope.FACT, ref=ref("s1"), delivery=nth(2, attempt=2), text="4711")
-        words = [one["content"] for one in fake.messages if one["peer_id"] == person(ANN)]
+        words = [one["content"] for one in fake.messages if one["peer_id"] == user_peer(ANN)]
         assert words == ["the code is [forgotten]", "I keep bees"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.mem0 import FakeMem0
 from tests.mem0_held import held
 
-from everthread.adapters.memory.mem0.codec import Remembered, recalled, repeated, turn_entry
+from everthread.adapters.memory.mem0.codec import Mem0Memory, duplicate_ids, recall_items, turn_entry
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.errors import BadConfig, Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
@@ -35,9 +35,9 @@ async def on(fake: FakeMem0, **settings: Any) -> AsyncIterator[Mem0]:
         await provider.shutdown()
 
 
-def remembered(id: str, entry: str, request: str, session: str = "s1", **more: Any) -> Remembered:
+def remembered(id: str, entry: str, request: str, session: str = "s1", **more: Any) -> Mem0Memory:
     about = {"kind": "turn", "session": session, "entry": entry, "request": request, **more}
-    return Remembered(id, f"words of {id}", about)
+    return Mem0Memory(id, f"words of {id}", about)
 
 
 def test_a_side_that_said_nothing_is_no_message() -> None:
@@ -52,10 +52,15 @@ def test_what_a_second_request_has_brought_is_told_from_the_first_ones_facts() -
         remembered("b", "turn:1", "first"),
         remembered("c", "turn:1", "second"),
         remembered("d", "turn:1", "third", session="s2"),
-        Remembered("e", "somebody else's", None),
+        Mem0Memory("e", "somebody else's", None),
     ]
-    assert repeated(found) == ("c",)
-    assert [item.text for item in recalled(found, 10)] == ["words of a", "words of b", "words of d", "somebody else's"]
+    assert duplicate_ids(found) == ("c",)
+    assert [item.text for item in recall_items(found, 10)] == [
+        "words of a",
+        "words of b",
+        "words of d",
+        "somebody else's",
+    ]
 
 
 async def test_what_the_platform_fails_to_carry_out_is_tried_again_and_parked_in_the_end() -> None:
@@ -140,7 +145,7 @@ async def test_it_says_how_it_is_and_what_is_wrong_with_its_settings() -> None:
             fake.fail_next()
             assert "503" in await provider.health()
         async with on(fake, api_key="k-wrong") as provider:
-            assert "does not take the key" in await provider.health()
+            assert "does not accept the key" in await provider.health()
     with pytest.raises(BadConfig, match="MEM0_API_KEY"):
         await Mem0().initialize(mode="platform", url="http://127.0.0.1:9")
     with pytest.raises(BadConfig, match="library or platform"):

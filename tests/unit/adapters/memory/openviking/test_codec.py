@@ -14,27 +14,27 @@ from msgspec.structs import replace
 
 from everthread.adapters.memory.openviking.codec import (
     TAG_CHARS_MAX,
-    About,
-    Line,
-    Mark,
-    about,
-    has_words,
-    line_in,
-    lines_of,
-    mark_of,
+    EntryMark,
+    SessionMessage,
+    SessionTags,
+    contains_text,
+    copy_name,
+    entry_messages,
+    find_mark,
+    grep_pattern,
+    message_grep_pattern,
     note_tags,
-    once,
-    origin,
     origin_tags,
-    original,
-    room,
-    sought,
-    sought_in_messages,
-    spare,
-    turn_of,
-    version,
+    original_name,
+    parse_message,
+    parse_origin,
+    parse_tags,
+    parse_version,
+    session_name,
+    source_turn,
+    without_duplicates,
 )
-from everthread.adapters.memory.openviking.memories import Memories
+from everthread.adapters.memory.openviking.memory_files import MemoryFiles
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.domain.errors import BadConfig
 
@@ -42,16 +42,16 @@ NUMBERS = st.integers(0, 10**15)
 IDS = st.text(min_size=1, max_size=30)
 
 
-def line(seq: int, text: str = "x", *, turn: int = 0, role: str = "user", part: int = 0) -> Line:
-    return Line(role, text, Mark(seq, "turn", turn or seq, part))
+def line(seq: int, text: str = "x", *, turn: int = 0, role: str = "user", part: int = 0) -> SessionMessage:
+    return SessionMessage(role, text, EntryMark(seq, "turn", turn or seq, part))
 
 
 @given(NUMBERS, st.sampled_from(["turn", "work"]), NUMBERS, st.integers(0, 9))
 def test_a_mark_comes_back_as_it_was_written(seq: int, kind: str, turn: int, part: int) -> None:
-    mark = Mark(seq, kind, turn, part)
-    assert mark_of(["somebody-elses", str(mark)]) == mark
-    assert mark_of(["somebody-elses"]) is None
-    assert mark_of(None) is None
+    mark = EntryMark(seq, kind, turn, part)
+    assert find_mark(["somebody-elses", str(mark)]) == mark
+    assert find_mark(["somebody-elses"]) is None
+    assert find_mark(None) is None
 
 
 @given(IDS, st.none() | NUMBERS)
@@ -60,11 +60,11 @@ def test_tags_lead_back_to_session_and_turn_though_the_server_writes_them_small(
     assert all(tag.count("=") == 1 and tag == tag.lower() for tag in tags)
     # A tag takes 200 characters, and what no tag can hold as it is, three for each byte.
     is_told = len(session.encode()) * 3 <= TAG_CHARS_MAX
-    found, its_turn = origin(tag.lower() for tag in tags)
+    found, its_turn = parse_origin(tag.lower() for tag in tags)
     assert found == session if is_told else found in (session, "")
     assert its_turn == turn
-    assert origin(["memory_type=events"]) == ("", None)
-    assert version(note_tags(session, "n1", 7)) == 7
+    assert parse_origin(["memory_type=events"]) == ("", None)
+    assert parse_version(note_tags(session, "n1", 7)) == 7
 
 
 @given(
@@ -75,87 +75,87 @@ def test_tags_lead_back_to_session_and_turn_though_the_server_writes_them_small(
     st.booleans(),
 )
 def test_what_is_known_of_a_session_comes_back_from_its_tags(
-    parent: str, told: list[tuple[int, int]], missing: list[int], settled: int, half: bool
+    parent: str, covered: list[tuple[int, int]], missing: list[int], settled: int, partial: bool
 ) -> None:
-    known = About(parent, tuple(told), tuple(missing), settled, half)
-    assert about(tag.lower() for tag in known.tags) == known
+    known = SessionTags(parent, tuple(covered), tuple(missing), settled, partial)
+    assert parse_tags(tag.lower() for tag in known.tags) == known
 
 
 def test_what_was_told_is_known_exactly() -> None:
-    known = About().having_told([line(10), line(14)])
-    assert [seq for seq in range(1, 20) if known.has_told(seq)] == [10, 11, 12, 13, 14]
-    known = known.having_told([line(17)]).reaching(18)
-    assert known.told == ((10, 18),)
+    known = SessionTags().covering([line(10), line(14)])
+    assert [seq for seq in range(1, 20) if known.covers(seq)] == [10, 11, 12, 13, 14]
+    known = known.covering([line(17)]).covering_through(18)
+    assert known.covered == ((10, 18),)
     # Later it is told of the beginning, in pieces: what lies between is lacking until it comes.
-    known = known.having_told([line(2), line(4)]).reaching(5)
-    assert known.told == ((2, 5), (10, 18))
-    assert replace(known, missing=(3,)).has_told(3) is False
-    assert known.having_told([line(7), line(9)]).told == ((2, 18),)
-    assert About().reaching(5).told == ()
-    assert known.having_told([Line("user", "somebody else's")]) == known
+    known = known.covering([line(2), line(4)]).covering_through(5)
+    assert known.covered == ((2, 5), (10, 18))
+    assert replace(known, missing=(3,)).covers(3) is False
+    assert known.covering([line(7), line(9)]).covered == ((2, 18),)
+    assert SessionTags().covering_through(5).covered == ()
+    assert known.covering([SessionMessage("user", "somebody else's")]) == known
 
 
 @given(st.integers(1, 20), st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=9, unique=True), max_size=4))
 def test_nothing_counts_as_told_that_was_not_passed_by(first: int, streams: list[list[int]]) -> None:
     """The first time, a log may be told from its middle; after that, from its start. Two entries a commit."""
-    known, passed = About(), set[int]()
+    known, passed = SessionTags(), set[int]()
     for number, stream in enumerate(streams):
         begin = first if number == 0 else 1
-        said = [seq for seq in sorted(stream) if seq >= begin and not known.has_told(seq)]
+        said = [seq for seq in sorted(stream) if seq >= begin and not known.covers(seq)]
         for place in range(0, len(said), 2):
-            known = known.having_told([line(seq) for seq in said[place : place + 2]])
+            known = known.covering([line(seq) for seq in said[place : place + 2]])
             passed |= set(range(begin, said[place : place + 2][-1] + 1))
-            assert {seq for seq in range(40) if known.has_told(seq)} <= passed
-        assert all(known.has_told(seq) for seq in said)
+            assert {seq for seq in range(40) if known.covers(seq)} <= passed
+        assert all(known.covers(seq) for seq in said)
 
 
 def test_an_entry_is_a_message_for_each_side_that_said_something() -> None:
-    lines = lines_of((("user", "hello"), ("assistant", " ")), seq=3, kind="turn", turn=2, at=0.0)
-    assert lines == (Line("user", "hello", Mark(3, "turn", 2, 0), "1970-01-01T00:00:00+00:00"),)
-    assert lines_of((("user", ""),), seq=3, kind="turn", turn=2, at=None) == ()
+    lines = entry_messages((("user", "hello"), ("assistant", " ")), seq=3, kind="turn", turn=2, at=0.0)
+    assert lines == (SessionMessage("user", "hello", EntryMark(3, "turn", 2, 0), "1970-01-01T00:00:00+00:00"),)
+    assert entry_messages((("user", ""),), seq=3, kind="turn", turn=2, at=None) == ()
 
 
 def test_what_is_there_twice_is_kept_once_and_others_messages_stay() -> None:
-    stranger = Line("user", "hello")
+    stranger = SessionMessage("user", "hello")
     lines = (line(1), stranger, line(2), line(1, "said late"), stranger)
-    assert once(lines) == (line(1), stranger, line(2), stranger)
+    assert without_duplicates(lines) == (line(1), stranger, line(2), stranger)
 
 
 def test_the_turn_of_a_memory_is_told_only_if_there_can_be_no_other() -> None:
     two = (line(1, "I keep bees. And more.", turn=1), line(2, "I sell honey", turn=2), line(3, "I sell honey", turn=3))
-    assert turn_of("whatever", two[:1]) == 1
-    assert turn_of("whatever", two) is None
-    assert turn_of("# Summary\nbees\n# ChatLog:\n**user**: I keep bees....", two) == 1
-    assert turn_of("**user**: I sell honey", two) is None
-    assert turn_of("**user**: nobody said that", two) is None
+    assert source_turn("whatever", two[:1]) == 1
+    assert source_turn("whatever", two) is None
+    assert source_turn("# Summary\nbees\n# ChatLog:\n**user**: I keep bees....", two) == 1
+    assert source_turn("**user**: I sell honey", two) is None
+    assert source_turn("**user**: nobody said that", two) is None
     # Somebody else's message may be where it is from.
-    assert turn_of("whatever", (*two[:1], Line("user", "hello"))) is None
+    assert source_turn("whatever", (*two[:1], SessionMessage("user", "hello"))) is None
 
 
 def test_a_message_is_read_as_the_server_keeps_it() -> None:
     parts, sources = '[{"type":"text","text":"a\\u2028b"}]', '["everthread/1/turn/1/0"]'
     row = f'{{"id":"m","role":"user","parts":{parts},"source_message_ids":{sources}}}'
-    assert line_in(row) == Line("user", "a\u2028b", Mark(1, "turn", 1, 0))
-    assert line_in('{"role":') is None
-    assert line_in(row.replace("1/turn", "x/turn")) == Line("user", "a\u2028b")
+    assert parse_message(row) == SessionMessage("user", "a\u2028b", EntryMark(1, "turn", 1, 0))
+    assert parse_message('{"role":') is None
+    assert parse_message(row.replace("1/turn", "x/turn")) == SessionMessage("user", "a\u2028b")
 
 
 def test_names_are_told_apart_and_a_copys_leads_to_its_original() -> None:
-    assert room("a/b") != room("a_b")
-    assert original(spare(room("s:1"))) == original(room("s:1")) == room("s:1")
+    assert session_name("a/b") != session_name("a_b")
+    assert original_name(copy_name(session_name("s:1"))) == original_name(session_name("s:1")) == session_name("s:1")
     # No session of ours is called as a copy is.
-    assert original(room("x__spare")) == room("x__spare")
+    assert original_name(session_name("x__spare")) == session_name("x__spare")
 
 
 def test_what_is_looked_for_stands_in_every_file_as_it_is() -> None:
-    assert sought('the "code" is 4711, yes') == "is 4711"
-    assert sought("Grüße an 你好") == "Grüße an 你好"
-    assert sought("!?") == "."
+    assert grep_pattern('the "code" is 4711, yes') == "is 4711"
+    assert grep_pattern("Grüße an 你好") == "Grüße an 你好"
+    assert grep_pattern("!?") == "."
     said = 'keep "bees" [in\nAarhus'
     row = json.dumps({"text": f"I {said} 😀"}, ensure_ascii=False)
-    assert re.search(sought_in_messages(said), row)
-    assert has_words(row, said)
-    assert not has_words(row, "keep bees")
+    assert re.search(message_grep_pattern(said), row)
+    assert contains_text(row, said)
+    assert not contains_text(row, "keep bees")
 
 
 class Files:
@@ -165,7 +165,7 @@ class Files:
         self.files = dict(files)
         self.changes: Any = None
 
-    async def parsed(self, user: str, uri: str, into: Any) -> Any:
+    async def read_json(self, user: str, uri: str, into: Any) -> Any:
         return msgspec.convert(self.changes, into)
 
     async def read(self, user: str, uri: str) -> str | None:
@@ -188,7 +188,7 @@ async def test_what_a_commit_has_changed_is_as_before_and_what_was_changed_since
             ],
         }
     }
-    memories = Memories(files)  # pyright: ignore[reportArgumentType] - as much of it as is asked
+    memories = MemoryFiles(files)  # pyright: ignore[reportArgumentType] - as much of it as is asked
     for _ in range(2):
         await memories.undo("ann", "some-archive")
         assert files.files == {"changed": "before", "untouched": "before", "other": "x"}

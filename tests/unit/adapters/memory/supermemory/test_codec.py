@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.fakes.supermemory import FakeSupermemory
 
-from everthread.adapters.memory.supermemory.codec import note_page_id, space, turn_id
+from everthread.adapters.memory.supermemory.codec import namespace, note_document_id, turn_id
 from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.domain.errors import Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery, ForgetScope, View
@@ -56,14 +56,14 @@ async def close(provider: Supermemory, *turns: Turn) -> None:
 
 
 def given(fake: FakeSupermemory, owner: str = ANN) -> list[str]:
-    return [one["given"] for one in fake.spaces.get(space("everthread", owner), {}).values()]
+    return [one["given"] for one in fake.spaces.get(namespace("everthread", owner), {}).values()]
 
 
 def test_ids_fit_and_people_who_look_alike_have_namespaces_of_their_own() -> None:
-    assert space("everthread", ANN) != space("everthread", BOB)
-    assert len(space("p" * 300, "o" * 300)) <= 100
+    assert namespace("everthread", ANN) != namespace("everthread", BOB)
+    assert len(namespace("p" * 300, "o" * 300)) <= 100
     assert len(turn_id("s" * 300, 999_999)) <= 100
-    assert len(note_page_id("n" * 300)) <= 100
+    assert len(note_document_id("n" * 300)) <= 100
 
 
 async def test_a_changed_wording_replaces_the_document_and_is_not_appended_to_it() -> None:
